@@ -1,0 +1,47 @@
+# One verb a line. Each makes .venv and fetches what it needs by itself.
+.PHONY: demo test check test-all bench java jars
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready-for-work
+DEMO_READY := .venv/.ready-for-demo
+
+demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
+	$(BIN)/kproxy demo
+
+test: java check jars  ## style, types, imports, and every test in its short form
+	$(BIN)/pytest
+
+test-all: java check jars  ## the same with every sweep whole; takes long
+	KPROXY_TEST_ALL=1 $(BIN)/pytest
+
+check: $(READY)  ## style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: java $(READY)  ## direct, HAProxy and kproxy side by side; prints ratios (shorter: make bench BENCH=--quick)
+	$(BIN)/python tests/bench/run.py $(BENCH)
+
+jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with
+	$(BIN)/python -m kproxy.testing.jars 4.3.1 3.9.1
+
+java:
+	@command -v javac >/dev/null || { echo "no Java compiler found, a JDK of 17 or newer is needed (Debian: apt-get install openjdk-17-jdk-headless)" >&2; exit 1; }
+	@found=$$(javac -version 2>&1 | sed 's/[^0-9]*\([0-9]*\).*/\1/'); test "$$found" -ge 17 || \
+	  { echo "Java is $$found, 17 or newer is needed (Debian: apt-get install openjdk-17-jdk-headless)" >&2; exit 1; }
+	@command -v mvn >/dev/null || { echo "no mvn found, Maven is needed to fetch Kafka's jars (Debian: apt-get install maven)" >&2; exit 1; }
+
+.venv/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; say which to take: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' || { echo "$(PYTHON) cannot make a virtual environment (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+$(DEMO_READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,dev,demo]'
+	@touch $@ $(DEMO_READY)

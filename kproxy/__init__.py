@@ -1,0 +1,1 @@
+"""kproxy: a transparent proxy for Kafka's wire protocol."""

@@ -1,0 +1,5 @@
+"""`python -m kproxy` is `kproxy`."""
+
+from kproxy.cli.start import start
+
+start()

@@ -1,0 +1,73 @@
+"""Every exception that kproxy raises on purpose, in one tree.
+
+    KproxyError
+    ├── TheyDidWrong                bytes, files or requests from outside are bad; the message says what and where
+    │   ├── WireError               (kproxy.wire)
+    │   │   ├── DecodeError         a frame that does not follow its grammar
+    │   │   ├── EncodeError         a value that does not fit its grammar
+    │   │   └── RecordsError        a record batch that cannot be read
+    │   ├── ProtocolError           a frame that may not stand where it stands; closes its connection
+    │   └── DocumentError           a rule or config file with mistakes, all of them at once
+    └── WeDidWrong                  a bug or an environment that cannot be worked with
+
+Messages are lower case, without a full stop, and carry both numbers: what was found and what was expected.
+"""
+
+
+class KproxyError(Exception):
+    """Base of all of them."""
+
+
+class TheyDidWrong(KproxyError):
+    """Input from outside is bad."""
+
+
+class WireError(TheyDidWrong):
+    """Bytes or values that do not follow the protocol's table."""
+
+
+class DecodeError(WireError):
+    """A frame that does not follow its grammar.
+
+    Attributes: api (name or embedded message's name), version, path (dotted field path, `""` when the frame as a
+    whole is meant), offset (from the first byte of the frame), expected (what should have been there).
+    """
+
+    def __init__(
+        self, problem: str, *, api: str = "", version: int = -1, path: str = "", offset: int = 0, expected: str = ""
+    ) -> None:
+        self.problem, self.api, self.version = problem, api, version
+        self.path, self.offset, self.expected = path, offset, expected
+        where = f"{api} v{version}" if api else "frame"
+        if path:
+            where += f" {path}"
+        tail = f", expected {expected}" if expected else ""
+        super().__init__(f"{where} at byte {offset}: {problem}{tail}")
+
+
+class EncodeError(WireError):
+    """A value that cannot be written; the message names the field path."""
+
+
+class RecordsError(WireError):
+    """Records that cannot be read or made; the message names the batch and the offset of the byte."""
+
+
+class ProtocolError(TheyDidWrong):
+    """A frame that may not stand where it stands; `cause` is a short word for metrics, e.g. `correlation`."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        self.cause = cause
+        super().__init__(message)
+
+
+class DocumentError(TheyDidWrong):
+    """A rule or config document with mistakes: `mistakes` are `file:line:column: message` lines, in file order."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        self.mistakes = mistakes
+        super().__init__("\n".join(mistakes))
+
+
+class WeDidWrong(KproxyError):
+    """A bug, or an environment that kproxy cannot work with."""

@@ -1,0 +1,95 @@
+"""What compiled decoders call: the long cases of lengths, and tag buffers.
+
+Every function here raises one of FAILURES for bad bytes, without saying what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from ..errors import WireError
+from .compiled import unpacker
+from .layout import ZERO_UUID
+from .primitives import MAX_LENGTH, MAX_STRING, read_uvarint
+
+
+class Misfit(WireError):
+    """Something is wrong with the bytes; never leaves `codec.py`."""
+
+
+FAILURES = (IndexError, struct.error, WireError)
+SHORT_ARRAY = 64
+"""Arrays of fixed width below this length use a prepared `struct.Struct`."""
+
+
+ZERO = bytes(16)
+
+
+def to_uuid(raw: bytes) -> UUID:
+    return ZERO_UUID if raw == ZERO else UUID(bytes=raw)
+
+
+def long_length(buf: bytes, pos: int) -> tuple[int, int]:
+    """A compact length of more than one byte, as length + 1."""
+    value, pos = read_uvarint(buf, pos)
+    if value > MAX_LENGTH:
+        raise Misfit
+    return value, pos
+
+
+def long_string(buf: bytes, pos: int) -> tuple[int, int]:
+    value, pos = read_uvarint(buf, pos)
+    if value > MAX_STRING + 1:
+        raise Misfit
+    return value, pos
+
+
+def unknown_tags(buf: bytes, p: int, end: int, value: dict[str, Any]) -> int:
+    """A tag buffer in which no tag is known."""
+    tags = []
+    number, p = tag_count(buf, p, end)
+    last = -1
+    for _ in range(number):
+        last, p, q = tag_head(buf, p, end, last)
+        tags.append((last, buf[p:q]))
+        p = q
+    if tags:
+        value["_tagged_fields"] = tags
+    return p
+
+
+def tag_count(buf: bytes, p: int, end: int) -> tuple[int, int]:
+    number, p = read_uvarint(buf, p)
+    if number > (end - p) >> 1:
+        raise Misfit
+    return number, p
+
+
+def tag_head(buf: bytes, p: int, end: int, last: int) -> tuple[int, int, int]:
+    """(tag, start of its value, end of its value); tags ascend (KIP-482)."""
+    tag, p = read_uvarint(buf, p)
+    size, p = read_uvarint(buf, p)
+    if not last < tag <= MAX_LENGTH or size > end - p:
+        raise Misfit
+    return tag, p, p + size
+
+
+@cache
+def unpackers(code: str) -> tuple[Any, ...]:
+    return tuple(unpacker(f"{length}{code}") for length in range(SHORT_ARRAY))
+
+
+NAMES = {
+    "Misfit": Misfit,
+    "long_length": long_length,
+    "long_string": long_string,
+    "read_uvarint": read_uvarint,
+    "unknown_tags": unknown_tags,
+    "tag_count": tag_count,
+    "tag_head": tag_head,
+    "to_uuid": to_uuid,
+    "unpack_from": struct.unpack_from,
+}

@@ -1,0 +1,181 @@
+"""Edits of a frame in place: what changes, and nothing else.
+
+    edits = Edits(buf, start, end, walk, hits)
+    edits.replace(*span, new_bytes)                 # a span of a value hit
+    edits.remove(element_start, element_end, count) # an element hit's span, and the hit of its array's count
+    edits.insert(count, position, element_bytes)
+    edits.set_tag(tags, 7, value) / edits.drop_tag(tags, 7)     # `tags`: the hit of the tag buffer's count
+    b"".join(edits.pieces())
+
+Strategy. An edit is a span and the bytes that take its place. Counts are edits too, made at the end from the number
+of elements removed and inserted; then, from the inside out, the sizes of the tagged fields around what changed
+length. Each edit has an anchor, the place that tells to which array or tag buffer it belongs: a new element at the
+end of a tagged array and a new tag after it stand at the same position, but only the first belongs to the tagged
+field. An edit inside a removed or replaced span is swallowed by it, so a rewrite may change a name before another one
+removes the whole element.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from .primitives import Buffer, read_uvarint, write_uvarint
+from .walk import Hit, Hits, Walk
+
+Change = tuple[int, int, bytes, int, bool]  # start, end, new bytes, anchor, whether it swallows what is inside
+
+
+def order(change: Change) -> tuple[int, bool, int, int]:
+    """By position; what is inserted there comes first (the deeper, the earlier), then the longest span."""
+    start, end, _, anchor, _ = change
+    return start, end > start, -anchor if start == end else 0, -end
+
+
+def outermost(changes: list[Change]) -> list[Change]:
+    """In order, without those inside another one's span."""
+    found: list[Change] = []
+    low = high = -1  # the span that swallows at present
+    for change in sorted(changes, key=order):
+        start, end, _, anchor, swallows = change
+        if low < start < high or low <= anchor < high:
+            continue
+        found.append(change)
+        if swallows:
+            low, high = start, end
+    return found
+
+
+class Edits:
+    """The edits of the frame buf[start:end]. True if there are any. Spans are those of the hits that `walk` gave."""
+
+    __slots__ = ("buf", "changes", "counts", "end", "hits", "removed", "start", "tags", "walk")
+
+    def __init__(self, buf: Buffer, start: int, end: int, walk: Walk, hits: Hits) -> None:
+        self.buf, self.start, self.end, self.walk, self.hits = buf, start, end, walk, hits
+        self.changes: list[Change] = []
+        self.counts: dict[Hit, int] = {}
+        self.removed: set[tuple[int, int]] = set()
+        self.tags: dict[Hit, dict[int, bytes | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.tags)
+
+    def replace(self, start: int, end: int, data: bytes) -> None:
+        """`data` instead of buf[start:end]. The first replacement of a span wins."""
+        self.changes.append((start, end, data, start, True))
+
+    def remove(self, start: int, end: int, count: Hit) -> None:
+        """Without the element at [start, end) of the array with this count. Twice is once."""
+        if (start, end) not in self.removed:
+            self.removed.add((start, end))
+            self.changes.append((start, end, b"", start, True))
+            self.counts[count] = self.counts.get(count, 0) - 1
+
+    def insert(self, count: Hit, position: int, data: bytes) -> None:
+        """`data` as a new element at `position` (after the count, or after an element) of the array with this count.
+
+        Elements put at the same position stand in the order of the calls. A null array becomes one with elements.
+        """
+        self.changes.append((position, position, data, count[1], False))
+        self.counts[count] = self.counts.get(count, 0) + 1
+
+    def set_tag(self, tags: Hit, number: int, data: bytes) -> None:
+        """`data` as the value of this tagged field, which is added if the tag buffer lacks it. The last call wins."""
+        self.tags.setdefault(tags, {})[number] = data
+
+    def drop_tag(self, tags: Hit, number: int) -> None:
+        """Without this tagged field, if the tag buffer has it."""
+        if number in self.tags.get(tags, ()) or any(tag == number for tag, _, _ in self.tag_spans(tags)):
+            self.tags.setdefault(tags, {})[number] = None
+
+    def tag_spans(self, tags: Hit) -> list[tuple[int, int, int]]:
+        """Number, start and end of every tagged field of a tag buffer."""
+        count, position = read_uvarint(self.buf, tags[1])
+        spans = []
+        for _ in range(count):
+            start = position
+            number, position = read_uvarint(self.buf, start)
+            size, position = read_uvarint(self.buf, position)
+            position += size
+            spans.append((number, start, position))
+        return spans
+
+    def pieces(self) -> list[memoryview | bytes]:
+        """The edited frame: untouched neighbours as one view into `buf`, new bytes between them."""
+        changes = outermost(self.changes + self.new_tags() + self.new_counts())
+        changes = outermost(changes + self.new_sizes(changes))
+        view = memoryview(self.buf)
+        found: list[memoryview | bytes] = []
+        position = self.start
+        for start, end, data, *_ in changes:
+            if start > position:
+                found.append(view[position:start])
+            if data:
+                found.append(data)
+            position = end
+        if position < self.end or not found:
+            found.append(view[position : self.end])
+        return found
+
+    def new_counts(self) -> list[Change]:
+        """Counts of arrays and tag buffers whose number of elements is another now."""
+        found: list[Change] = []
+        for hit, more in self.counts.items():
+            number, start, end = hit
+            slot = self.walk.marks[number].slot
+            assert slot is not None
+            if not slot.compact:
+                old = int.from_bytes(self.buf[start:end], "big", signed=True)
+                data = (max(old, 0) + more).to_bytes(4, "big")
+            else:
+                data = write_uvarint(max(read_uvarint(self.buf, start)[0], 1) + more)
+            if more:
+                found.append((start, end, data, start, False))
+        return found
+
+    def new_tags(self) -> list[Change]:
+        """Tagged fields that were set or dropped (new ones in ascending order), and their counts."""
+        found: list[Change] = []
+        for (_, start, end), values in self.tags.items():
+            spans = self.tag_spans((0, start, end))
+            more = 0
+            for number, data in sorted(values.items()):
+                new = b"" if data is None else write_uvarint(number) + write_uvarint(len(data)) + data
+                present = [span for span in spans if span[0] == number]
+                for _, since, until in present[:1]:
+                    found.append((since, until, new, since, True))
+                    more -= data is None
+                if not present and new:
+                    position = max((until for tag, _, until in spans if tag < number), default=end)
+                    found.append((position, position, new, start, False))
+                    more += 1
+            if more:
+                found.append((start, end, write_uvarint(len(spans) + more), start, False))
+        return found
+
+    def new_sizes(self, changes: list[Change]) -> list[Change]:
+        """Sizes of the tagged fields in which something changes its length, the inner ones first."""
+        marks = self.walk.marks
+        tags = [
+            (size[1], size[2], tag[2])
+            for tag, size in zip(self.hits, self.hits[1:], strict=False)
+            if marks[tag[0]].what == "tag"
+        ]
+        if not tags:
+            return []
+        changes = sorted(changes, key=lambda change: change[3])
+        anchors = [change[3] for change in changes]
+        found: list[Change] = []
+        wider: list[tuple[int, int]] = []  # of inner tags not yet counted: where their size stands, how it grew
+        for start, value, end in reversed(tags):
+            inside = changes[bisect_left(anchors, value) : bisect_left(anchors, end)]
+            growth = sum(len(data) - (until - since) for since, until, data, *_ in inside)
+            inner = 0
+            while wider and wider[-1][0] < end:
+                inner += wider.pop()[1]
+            if growth + inner:
+                size = write_uvarint(end - value + growth + inner)
+                found.append((start, value, size, start, False))
+                inner += len(size) - (value - start)
+            wider.append((start, inner))
+        return found

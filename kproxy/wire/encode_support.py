@@ -1,0 +1,107 @@
+"""What compiled encoders call: bytes, arrays, tag buffers.
+
+Every function here raises one of FAILURES for values that do not fit; `complete.py` then says what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from ..errors import EncodeError
+from .compiled import packer
+from .primitives import (
+    MAX_LENGTH,
+    Buffer,
+    write_compact_string,
+    write_int32,
+    write_string,
+    write_uvarint,
+)
+
+FAILURES = (KeyError, TypeError, AttributeError, ValueError, OverflowError, struct.error, EncodeError)
+SHORT_ARRAY = 64
+"""Arrays of fixed width below this length are written, with their count, by one prepared `struct.Struct`."""
+BOOLS = {True: True, False: False}
+Add = Callable[[Buffer], None]
+
+
+def listed(value: Any) -> Sequence[Any]:
+    """Arrays are lists or tuples; a str or a dict would pass for one otherwise."""
+    if isinstance(value, (list, tuple)):
+        return value
+    raise EncodeError("not a list")
+
+
+def add_bytes(add: Add, value: Any, compact: bool) -> None:
+    """Bytes with their length, not copied."""
+    if value is None:
+        add(b"\x00" if compact else b"\xff\xff\xff\xff")
+        return
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise EncodeError("not bytes")
+    if type(value) is memoryview and (value.itemsize != 1 or not value.c_contiguous):
+        value = bytes(value)
+    add(write_uvarint(len(value) + 1) if compact else write_int32(len(value)))
+    add(value)
+
+
+def others(value: dict[str, Any], known: int) -> Iterable[tuple[int, bytes]]:
+    """The unknown tags of a dict that has more names than `known`."""
+    if len(value) == known + 1:
+        return value["_tagged_fields"] or ()
+    raise EncodeError("not the names of this version")
+
+
+def spare(tags: Iterable[tuple[int, Buffer]], known: frozenset[int]) -> list[tuple[int, Buffer]]:
+    """Unknown tags, none of which may have the number of a known field."""
+    found = list(tags)
+    if any(tag in known for tag, _ in found):
+        raise EncodeError("a known tag among the unknown")
+    return found
+
+
+def add_tags(add: Add, tags: Iterable[tuple[int, Buffer]]) -> None:
+    """A tag buffer, by ascending number."""
+    ordered = sorted(tags, key=lambda pair: pair[0])
+    add(write_uvarint(len(ordered)))
+    last = -1
+    for tag, data in ordered:
+        if not last < tag <= MAX_LENGTH or not isinstance(data, (bytes, bytearray, memoryview)):
+            raise EncodeError("bad tag")
+        last = tag
+        add(write_uvarint(tag))
+        add(write_uvarint(len(data)))
+        add(bytes(data))
+
+
+@cache
+def packers(code: str, compact: bool) -> tuple[Any, ...]:
+    count = "B" if compact else "i"
+    return tuple(packer(f"{count}{length}{code}") for length in range(SHORT_ARRAY))
+
+
+@cache
+def long_packer(code: str, compact: bool) -> Callable[[Sequence[Any]], bytes]:
+    def pack(values: Sequence[Any]) -> bytes:
+        count = write_uvarint(len(values) + 1) if compact else write_int32(len(values))
+        return count + struct.pack(f">{len(values)}{code}", *values)
+
+    return pack
+
+
+NAMES = {
+    "BOOLS": BOOLS,
+    "EncodeError": EncodeError,
+    "add_bytes": add_bytes,
+    "add_tags": add_tags,
+    "listed": listed,
+    "others": others,
+    "spare": spare,
+    "write_int32": write_int32,
+    "write_string": write_string,
+    "write_compact_string": write_compact_string,
+    "write_uvarint": write_uvarint,
+}

@@ -1,0 +1,49 @@
+"""The protocol's error codes, by number and by name, from `errors.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from .schema import read_yaml
+
+TABLE = Path(__file__).parent / "errors.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """One error: its number on the wire, its name, whether a client may try again, and what it means."""
+
+    code: int
+    name: str
+    retriable: bool
+    means: str
+
+
+@cache
+def all_codes() -> tuple[ErrorCode, ...]:
+    """Every error of the table, by number."""
+    return tuple(ErrorCode(**entry) for entry in read_yaml(TABLE))
+
+
+@cache
+def numbers() -> Mapping[int, ErrorCode]:
+    return MappingProxyType({error.code: error for error in all_codes()})
+
+
+@cache
+def names() -> Mapping[str, ErrorCode]:
+    return MappingProxyType({error.name: error for error in all_codes()})
+
+
+def by_code(code: int) -> ErrorCode:
+    """The error of this number. Raises KeyError for a number that the table lacks."""
+    return numbers()[code]
+
+
+def by_name(name: str) -> ErrorCode:
+    """The error of this name, as the guide writes it: `UNKNOWN_TOPIC_OR_PARTITION`. Raises KeyError."""
+    return names()[name]

@@ -1,0 +1,150 @@
+"""What is needed of a frame before, or without, the rest: where the body starts, Produce's acks.
+
+Strategy: these read from a frame that may not be here as a whole yet. None says "more bytes, please"; nothing is ever
+read at or after `end`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from struct import Struct
+
+from . import layout
+from .layout import FIXED
+from .primitives import Buffer
+
+REQUEST_FIXED = 8  # api_key INT16, api_version INT16, correlation_id INT32
+RESPONSE_FIXED = 4  # correlation_id INT32
+
+Span = Callable[[Buffer, int, int], tuple[int, int] | None]
+
+SHORT = Struct(">h").unpack_from
+
+Acks = Callable[[Buffer, int, int, int], int | None]
+
+
+def short_uvarint(buf: Buffer, pos: int, end: int) -> tuple[int, int] | None:
+    """An unsigned varint, as `primitives.read_uvarint` reads it, or None if it is not all here."""
+    value = 0
+    for shift in range(0, 35, 7):
+        if pos >= end:
+            return None
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    return value, pos
+
+
+def after_tags(buf: Buffer, pos: int, end: int) -> int | None:
+    """The position after a header's tag buffer."""
+    read = short_uvarint(buf, pos, end)
+    if read is None:
+        return None
+    count, pos = read
+    for _ in range(count):
+        tag = short_uvarint(buf, pos, end)
+        size = tag and short_uvarint(buf, tag[1], end)
+        if not size:
+            return None
+        pos = size[1] + size[0]
+    return pos if pos <= end else None
+
+
+def after_classic_string(buf: Buffer, pos: int, end: int) -> int | None:
+    """The position after an INT16 length and its string; a length below zero is null."""
+    if pos + 2 > end:
+        return None
+    length = buf[pos] << 8 | buf[pos + 1]
+    pos += 2 + (length if length < 0x8000 else 0)
+    return pos if pos <= end else None
+
+
+def body_start(buf: Buffer, pos: int, end: int, header_version: int, direction: str) -> int | None:
+    """Where the body of the frame at buf[pos:end] (without its size) starts. None: the header goes on after `end`.
+
+    Request headers: 0 has no client_id, 1 has one, 2 a tag buffer after it, in which the client_id stays a classic
+    string (KIP-482). Response headers: 0 is the correlation id, 1 has a tag buffer after it.
+    """
+    if direction == "request":
+        start: int | None = pos + REQUEST_FIXED
+        flexible = header_version >= 2
+        if header_version >= 1:
+            start = after_classic_string(buf, pos + REQUEST_FIXED, end)
+    else:
+        start = pos + RESPONSE_FIXED
+        flexible = header_version >= 1
+    if start is None or start > end:
+        return None
+    return after_tags(buf, start, end) if flexible else start
+
+
+def acks_after(pos: int | None, buf: Buffer, end: int) -> int | None:
+    if pos is None or pos + 2 > end:
+        return None
+    return int.from_bytes(buf[pos : pos + 2], "big", signed=True)
+
+
+@cache
+def produce_acks(version: int) -> Acks:
+    """The reader of `acks` of this Produce version: fn(buf, pos, end, client_id_length) → acks, or None: not here yet.
+
+    `pos` is the frame's first byte, `client_id_length` as on the wire (-1 null). acks stands first in the body up to
+    version 2; from 3 on transactional_id is before it, compact (with a tag buffer in the header) from 9 on.
+    """
+
+    def old(buf: Buffer, pos: int, end: int, client_id_length: int) -> int | None:
+        return acks_after(pos + 10 + max(client_id_length, 0), buf, end)
+
+    def transactional(buf: Buffer, pos: int, end: int, client_id_length: int) -> int | None:
+        return acks_after(after_classic_string(buf, pos + 10 + max(client_id_length, 0), end), buf, end)
+
+    def flexible(buf: Buffer, pos: int, end: int, client_id_length: int) -> int | None:
+        pos += 10 + max(client_id_length, 0)
+        if pos + 4 <= end and not buf[pos] and not buf[pos + 1]:  # no header tags, no transactional id: nearly always
+            return SHORT(buf, pos + 2)[0]  # type: ignore[no-any-return]
+        start = after_tags(buf, pos, end)
+        length = None if start is None else short_uvarint(buf, start, end)
+        return acks_after(length[1] + max(length[0] - 1, 0), buf, end) if length else None
+
+    return old if version < 3 else transactional if version < 9 else flexible
+
+
+@cache
+def lone_topic(key: int, version: int, direction: str) -> Span:
+    """fn(buf, pos, end) → the span of the topic's name, its length included, if the body at `pos` is about one topic.
+
+    None when it is about several or none, or when that cannot be told from the bytes before `end`. For messages whose
+    first array is one of topics that begin with their name, such as Produce requests and Fetch responses.
+    """
+    struct = layout.body(key, version, direction)
+    at = next(index for index, slot in enumerate(struct.slots) if slot.array)
+    topics = struct.slots[at]
+    assert topics.struct is not None
+    assert topics.struct.slots[0].kind == "topic_name"
+    before = [FIXED[slot.type][1] if slot.type in FIXED else 0 for slot in struct.slots[:at]]
+    compact = topics.compact
+
+    def after_string(buf: Buffer, pos: int, end: int) -> int | None:
+        if not compact:
+            return after_classic_string(buf, pos, end)
+        read = short_uvarint(buf, pos, end)
+        if read is None or read[1] + max(read[0] - 1, 0) > end:
+            return None
+        return read[1] + max(read[0] - 1, 0)
+
+    def find(buf: Buffer, pos: int, end: int) -> tuple[int, int] | None:
+        for size in before:
+            after = pos + size if size else after_string(buf, pos, end)
+            if after is None:
+                return None
+            pos = after
+        width = 1 if compact else 4
+        if pos + width > end or int.from_bytes(buf[pos : pos + width], "big") != (2 if compact else 1):
+            return None
+        stop = after_string(buf, pos + width, end)
+        return None if stop is None else (pos + width, stop)
+
+    return find

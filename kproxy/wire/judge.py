@@ -1,0 +1,82 @@
+"""Judges: compiled functions that say of most responses, in one go, that nothing wanted is in them.
+
+For what is wanted in tagged fields that are seldom there, such as NodeEndpoints in Produce and Fetch responses
+(KIP-951). A judge is a walk that gives up as soon as a tag buffer that could hold something wanted has any tag at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from functools import cache
+from struct import error
+from typing import Any
+
+from ..errors import DecodeError
+from . import layout, schema
+from .layout import Slot, Struct
+from .primitives import Buffer
+from .walk_source import Maker
+from .walk_support import Bad
+
+CORRELATION_ID_ENDS = 8  # from the first byte of a frame's size
+
+MOST_ELEMENTS = 127
+"""A compact count of one byte. It is its array's length plus one, and 0 is null."""
+
+Judge = Callable[[Buffer, int, int], bool]
+
+
+class JudgeMaker(Maker):
+    """Writes a walk without hits."""
+
+    def hit(self, what: str, path: str, slot: Slot | None, start: str, end: str) -> None:
+        raise ValueError(f"{path} does not stand in a tagged field, a judge would never say yes")
+
+    def loop(self, slot: Slot) -> None:
+        """Most arrays are empty or of one element: counting down costs less than a range. Long ones are not judged."""
+        if not slot.compact:
+            super().loop(slot)
+            return
+        left = self.put.fresh("left")
+        self.put(f"{left} = buf[{self.at()}]")
+        with self.put.block(f"if {left} > {MOST_ELEMENTS}:"):
+            self.put("return False")
+        self.move(1)
+        with self.put.block(f"while {left} > 1:"):
+            self.put(f"{left} -= 1")
+            self.element(slot, wanted=False)
+
+    def tag_buffer(self, struct: Struct, path: str) -> None:
+        if not any(self.touches(slot) for slot in struct.tagged):
+            super().tag_buffer(struct, path)
+            return
+        with self.put.block(f"if buf[{self.at()}]:"):
+            self.put("return False")
+        self.behind += 1
+
+
+@cache
+def judge(key: int, version: int, wanted: AbstractSet[str]) -> Judge:
+    """judge(buf, pos, end): whether the response whose size is at `pos` ends at `end` and has nothing that is wanted.
+
+    False also stands for "not soon told". Raises nothing for any bytes. Raises ValueError here when something is
+    wanted that is no tagged field.
+    """
+    api = schema.load(key)
+    maker = JudgeMaker(wanted)
+    put = maker.put
+    put.names.update(Wrong=(Bad, DecodeError, IndexError, error))
+    with put.block("def judge(buf, p, end):"):
+        with put.block("try:"):
+            maker.behind = CORRELATION_ID_ENDS
+            if api.header_version("response", version):
+                with put.block(f"if buf[{maker.at()}]:"):
+                    put("return False")
+                maker.behind += 1
+            maker.struct(layout.body(key, version, "response"), "")
+            put(f"return {maker.at()} == end")
+        with put.block("except Wrong:"):
+            put("return False")
+    made: Any = put.build("judge", f"{api.name} v{version} judge")
+    return made  # type: ignore[no-any-return]

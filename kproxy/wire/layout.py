@@ -1,0 +1,171 @@
+"""One message in one version: what stands on the wire, in order, with nothing left to decide.
+
+Everything that reads or writes bytes (codec, walk, head readers, grammar, the tree of `kproxy decode`) is made from
+a `Struct` of this file; none of them looks at versions again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from . import schema
+from .schema import Field, Versions
+
+INTEGERS = frozenset(("int8", "int16", "uint16", "int32", "uint32", "int64"))
+FIXED = {  # type → (struct format, bytes); a uuid is 16 bytes, taken as `16s`
+    "bool": ("?", 1),
+    "int8": ("b", 1),
+    "int16": ("h", 2),
+    "uint16": ("H", 2),
+    "int32": ("i", 4),
+    "uint32": ("I", 4),
+    "int64": ("q", 8),
+    "float64": ("d", 8),
+    "uuid": ("16s", 16),
+}
+ZERO_UUID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """A field as it stands in one version.
+
+    `type` is the element's type if `array`. `compact`: its length is an unsigned varint of length + 1 (KIP-482).
+    `nullable`: null is legal (readers accept null everywhere all the same). A nullable struct that is not an array
+    has one INT8 in front (negative: null). `default()` makes a fresh value for a field that is absent.
+    """
+
+    name: str
+    path: str  # dotted, arrays marked: topics[].partitions[].error_code
+    type: str
+    array: bool
+    compact: bool
+    nullable: bool
+    tag: int | None
+    kind: str | None
+    ignorable: bool
+    default: Callable[[], Any]
+    struct: Struct | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Struct:
+    """Slots in wire order; if `flexible`, a tag buffer follows them (also when `tagged` is empty)."""
+
+    slots: tuple[Slot, ...]
+    tagged: tuple[Slot, ...]  # by ascending tag
+    flexible: bool
+
+    def everywhere(self) -> Iterator[Slot]:
+        """All slots of this struct and those in it, in wire order, tagged ones last."""
+        for slot in (*self.slots, *self.tagged):
+            yield slot
+            if slot.struct is not None:
+                yield from slot.struct.everywhere()
+
+
+def plain_default(slot_type: str, array: bool, struct: Struct | None) -> Callable[[], Any]:
+    if array:
+        return list
+    if struct is not None:
+        inner = struct
+        return lambda: {slot.name: slot.default() for slot in (*inner.slots, *inner.tagged)}
+    constants: dict[str, Any] = {"bool": False, "float64": 0.0, "uuid": ZERO_UUID, "string": ""}
+    constants |= {"bytes": b"", "records": b""}
+    value = constants.get(slot_type, 0)
+    return lambda: value
+
+
+def stated_default(text: str, slot_type: str) -> Callable[[], Any]:
+    value: Any
+    if text == "null":
+        value = None
+    elif slot_type == "bool":
+        value = text == "true"
+    elif slot_type == "float64":
+        value = float(text)
+    elif slot_type in INTEGERS:
+        value = int(text, 0)
+    elif slot_type == "uuid":
+        value = UUID(text)
+    else:
+        value = "" if text == '""' else text
+    return lambda: value
+
+
+def resolve(field: Field, version: int, flexible: bool, parent: str) -> Slot:
+    path = f"{parent}.{field.name}" if parent else field.name
+    if field.array:
+        path += "[]"
+    struct = build(field.fields, version, flexible, path) if field.type == "struct" else None
+    nullable = version in field.nullable
+    if field.default is None or (field.default == "null" and not nullable):
+        default = plain_default(field.type, field.array, struct)
+    else:
+        default = stated_default(field.default, field.type)
+    return Slot(
+        name=field.name,
+        path=path,
+        type=field.type,
+        array=field.array,
+        compact=flexible and not field.classic,
+        nullable=nullable,
+        tag=field.tag if version in field.tagged else None,
+        kind=field.kind,
+        ignorable=field.ignorable,
+        default=default,
+        struct=struct,
+    )
+
+
+def build(fields: tuple[Field, ...], version: int, flexible: bool, parent: str = "") -> Struct:
+    """The layout of these fields in this version."""
+    slots = [resolve(field, version, flexible, parent) for field in fields if version in field.versions]
+    return Struct(
+        slots=tuple(slot for slot in slots if slot.tag is None),
+        tagged=tuple(sorted((slot for slot in slots if slot.tag is not None), key=lambda slot: slot.tag or 0)),
+        flexible=flexible,
+    )
+
+
+@cache
+def body(key: int, version: int, direction: str) -> Struct:
+    """The body of a request or response. Raises KeyError for an API or a version that the table lacks."""
+    api = schema.load(key)
+    if version not in api.versions:
+        raise KeyError(f"{api.name} has versions {api.versions}, not {version}")
+    return build(api.fields(direction), version, version in api.flexible)
+
+
+@cache
+def header(direction: str, version: int) -> Struct:
+    """The header of a frame, in the header's own version (see `Api.header_version`)."""
+    flexible, fields = schema.headers()[direction]
+    return build(fields, version, version in flexible)
+
+
+@cache
+def embedded(name: str, version: int) -> Struct:
+    """A message of `embedded.yaml`, without its prefix. A version newer than the newest is read as the newest."""
+    entry = schema.embedded()[name]
+    version = min(version, entry.versions.last)
+    return build(entry.fields, version, version in entry.flexible)
+
+
+def kinds(key: int, direction: str) -> dict[str, Versions]:
+    """Which kinds of value an API carries in this direction, and in which of the field's versions."""
+    found: dict[str, Versions] = {}
+
+    def visit(fields: tuple[Field, ...]) -> None:
+        for field in fields:
+            if field.kind:
+                ranges = found.get(field.kind, schema.NONE).ranges + field.versions.ranges
+                found[field.kind] = Versions(ranges)
+            visit(field.fields)
+
+    visit(schema.load(key).fields(direction))
+    return found

@@ -1,0 +1,61 @@
+"""The bytes of a `records` field (Produce, Fetch, snapshots) and what is in them.
+
+Words: an *entry* is what follows another in the field: a *batch* (magic 2), a *legacy entry* (a message of magic 0
+or 1, or the wrapper of a compressed message set) or a *cut* one, whose end is missing; a *record* is what a user
+wrote; a *control record* stands in a batch of its own and is the broker's.
+
+Entries are found without decompressing (`entries`), records come one by one with bounded output (`decode`), and
+nothing but RecordsError is raised for bad bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..compression import DECOMPRESSED_LIMIT
+from .batch import Producer, decode_batch, encode_batch, rewrite_batch
+from .control import Control, decode_control, encode_control
+from .entry import Batch, Cut, Entry, LegacyEntry, check_crc, entries
+from .legacy import decode_legacy, encode_message_set, rewrite_legacy
+from .record import Record
+
+__all__ = [
+    "DECOMPRESSED_LIMIT",
+    "Batch",
+    "Control",
+    "Cut",
+    "Entry",
+    "LegacyEntry",
+    "Producer",
+    "Record",
+    "check_crc",
+    "decode",
+    "decode_control",
+    "encode_batch",
+    "encode_control",
+    "encode_message_set",
+    "entries",
+    "rewrite",
+]
+
+
+def decode(entry: Entry, limit: int = DECOMPRESSED_LIMIT, stored: bool = False) -> Iterator[Record]:
+    """The records of an entry, each made when asked for; none of a cut one.
+
+    Timestamps are those a consumer sees, with `stored` those in the bytes. Raises RecordsError on the way, also when
+    more than `limit` bytes come out of the codec.
+    """
+    if isinstance(entry, Batch):
+        yield from decode_batch(entry, limit, stored)
+    elif isinstance(entry, LegacyEntry):
+        yield from decode_legacy(entry, limit, stored)
+
+
+def rewrite(entry: Batch | LegacyEntry, records: Sequence[Record]) -> bytes:
+    """The entry's bytes with these records, from `decode(entry, stored=True)`, in the place of its own.
+
+    Codec, offsets, producer and kind of timestamp stay as they are. Raises RecordsError for a control batch.
+    """
+    if isinstance(entry, Batch):
+        return rewrite_batch(entry, records)
+    return rewrite_legacy(entry, records)

@@ -1,0 +1,179 @@
+"""What a `records` field holds: entries one after the other, without a count, told apart by the byte at 16.
+
+    magic 2    base offset int64 · length int32 · partition leader epoch int32 · magic int8 · crc uint32 ·
+    (a batch)  attributes int16 · last offset delta int32 · base timestamp int64 · max timestamp int64 ·
+               producer id int64 · producer epoch int16 · base sequence int32 · count int32 · records
+    magic 0    offset int64 · length int32 · crc uint32 · magic int8 · attributes int8 · key · value
+    magic 1    the same with an int64 timestamp after the attributes; key and value have int32 lengths
+
+Length counts what follows it. The crc is CRC-32C over all that follows it (magic 2), so that a broker can change
+offset, length and leader epoch; or CRC-32 over all that follows it (magic 0, 1). One field may mix all three.
+
+Strategy: nothing here decompresses, copies or checks a crc. An entry keeps its own bytes as `raw`, and the `raw`s of
+all entries joined are the field again, a last entry that was cut off (KIP-74: brokers send whole bytes, not whole
+batches) included.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from crc32c import crc32c
+
+from kproxy.errors import RecordsError
+
+Buffer = bytes | bytearray | memoryview
+
+OVERHEAD = 12  # offset and length
+MAGIC_AT = 16
+BATCH = Struct(">qiibIhiqqqhii")
+BATCH_CRC_FROM = 21
+LEGACY = Struct(">qiIbb")
+LEGACY_CRC_FROM = 16
+TIMESTAMP = Struct(">q")
+SHORTEST = (14, 22, BATCH.size - OVERHEAD)  # of the length, by magic: everything but keys and values
+
+CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
+"""Bits of the attributes. The last three stand in batches only; the last says that the base timestamp is the time
+from which on a compacted topic may forget the batch's tombstones (KIP-534)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of magic 2: its header, and its bytes."""
+
+    base_offset: int
+    length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    raw: memoryview
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & CODEC
+
+    @property
+    def last_offset(self) -> int:
+        """The offset that this batch ends at, also when compaction has taken the last record out."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """All its records happened at `max_timestamp`, which the broker has set."""
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Holds a control record (`control.py`) and nothing that a user wrote."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def payload(self) -> memoryview:
+        """What follows the header: the records, compressed if `codec` says so."""
+        return self.raw[BATCH.size :]
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyEntry:
+    """A message of magic 0 or 1, or the wrapper of a compressed message set. `timestamp` is -1 in magic 0."""
+
+    offset: int
+    length: int
+    crc: int
+    magic: int
+    attributes: int
+    timestamp: int
+    raw: memoryview
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4."""
+        return self.attributes & CODEC
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """The broker has set the timestamp (magic 1)."""
+        return self.magic == 1 and bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def body(self) -> memoryview:
+        """Key and value with their lengths."""
+        return self.raw[LEGACY.size + (TIMESTAMP.size if self.magic else 0) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The beginning of an entry whose end is not there. It can only be kept as it is."""
+
+    raw: memoryview
+
+
+Entry = Batch | LegacyEntry | Cut
+
+
+def entries(data: Buffer | None) -> Iterator[Entry]:
+    """The entries of a `records` field in order; none if it is null.
+
+    Raises RecordsError at a magic other than 0, 1, 2 and at a length that its entry's fixed part does not fit in.
+    """
+    if data is None:
+        return
+    view = memoryview(data).toreadonly()
+    position = 0
+    while position < len(view):
+        if len(view) - position <= MAGIC_AT:
+            yield Cut(view[position:])
+            return
+        magic = view[position + MAGIC_AT]
+        length = int.from_bytes(view[position + 8 : position + OVERHEAD], "big", signed=True)
+        if magic > 2:
+            raise RecordsError(f"entry at byte {position}: magic {magic}, expected 0, 1 or 2")
+        if length < SHORTEST[magic]:
+            raise RecordsError(
+                f"entry at byte {position}: length {length}, expected at least {SHORTEST[magic]} with magic {magic}"
+            )
+        end = position + OVERHEAD + length
+        if end > len(view):
+            yield Cut(view[position:])
+            return
+        yield read_entry(view[position:end], magic)
+        position = end
+
+
+def read_entry(raw: memoryview, magic: int) -> Batch | LegacyEntry:
+    if magic == 2:
+        return Batch(*(*BATCH.unpack_from(raw), raw))
+    timestamp = TIMESTAMP.unpack_from(raw, LEGACY.size)[0] if magic else -1
+    return LegacyEntry(*(*LEGACY.unpack_from(raw), timestamp, raw))
+
+
+def crc_of(raw: Buffer, magic: int) -> int:
+    """The checksum that an entry with these bytes should carry."""
+    view = memoryview(raw)
+    return crc32c(view[BATCH_CRC_FROM:]) if magic == 2 else zlib.crc32(view[LEGACY_CRC_FROM:])
+
+
+def check_crc(entry: Batch | LegacyEntry) -> None:
+    """Raises RecordsError if the entry's checksum is not that of its bytes."""
+    expected = crc_of(entry.raw, entry.magic)
+    if entry.crc != expected:
+        at = entry.base_offset if isinstance(entry, Batch) else entry.offset
+        raise RecordsError(f"entry at offset {at}: crc {entry.crc:08x}, expected {expected:08x} over its bytes")

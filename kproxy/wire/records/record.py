@@ -1,0 +1,118 @@
+"""One record, as users see it, and its form inside a batch of magic 2.
+
+    length varint · attributes int8 (unused) · timestamp delta varlong · offset delta varint · key · value ·
+    header count varint · headers, each: key · value
+
+Keys and values are a varint length (-1: null) and bytes; a header's key is never null. All varints are zigzag, the
+deltas count from the batch's base and wrap around at 64 bits, as Java's do, and the length must be used up exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kproxy.errors import DecodeError, EncodeError, RecordsError
+
+from ..primitives import read_varint, read_varlong, write_varint, write_varlong
+
+HEADERS_LIMIT = 100_000
+"""Headers in one record. Two bytes make one, so that without a limit a frame of 100 MB would become 5 GB of objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of any magic: offset and timestamp absolute (-1: magic 0 has none), None for null.
+
+    Headers in order, keys as `str` (bytes that are not UTF-8 become surrogates and come back unchanged).
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    attributes: int = 0
+
+
+def read_records(data: memoryview, count: int, base_offset: int, base_timestamp: int) -> Iterator[Record]:
+    """The `count` records that fill `data`. Raises RecordsError where they do not."""
+    position = 0
+    for number in range(count):
+        try:
+            record, position = read_record(data, position, base_offset, base_timestamp)
+        except (DecodeError, IndexError) as problem:
+            raise RecordsError(f"record {number} of {count} at byte {position}: {problem}") from problem
+        yield record
+    if position != len(data):
+        raise RecordsError(f"{len(data) - position} bytes are left after {count} records")
+
+
+def read_record(data: memoryview, position: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
+    length, position = read_varint(data, position)
+    end = position + length
+    if not position < end <= len(data):
+        raise DecodeError(f"record of {length} bytes where {len(data) - position} are left", offset=position)
+    attributes = data[position]
+    timestamp, position = read_varlong(data, position + 1)
+    offset, position = read_varint(data, position)
+    key, position = read_field(data, position, end)
+    value, position = read_field(data, position, end)
+    headers, position = read_headers(data, position, end)
+    if position != end:
+        raise DecodeError(f"fields end at byte {position}, its length says {end}", offset=position)
+    offset, timestamp = wrapped(base_offset + offset), wrapped(base_timestamp + timestamp)
+    return Record(offset, timestamp, key, value, headers, attributes), end
+
+
+def wrapped(number: int) -> int:
+    """The number as an int64 that has overflowed."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def read_field(data: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length < 0:
+        return None, position
+    if length > end - position:
+        raise DecodeError(f"field of {length} bytes where {end - position} are left", offset=position)
+    return bytes(data[position : position + length]), position + length
+
+
+def read_headers(data: memoryview, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, position = read_varint(data, position)
+    if not 0 <= count <= HEADERS_LIMIT:
+        raise DecodeError(f"{count} headers, expected 0 to {HEADERS_LIMIT}", offset=position)
+    found = []
+    for _ in range(count):
+        key, position = read_field(data, position, end)
+        if key is None:
+            raise DecodeError("header key is null", offset=position)
+        value, position = read_field(data, position, end)
+        found.append((key.decode("utf-8", "surrogateescape"), value))
+    return tuple(found), position
+
+
+def write_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+    """The record's bytes, its length in front. Raises RecordsError for a value that does not fit."""
+    if wrapped(record.timestamp) != record.timestamp:
+        raise RecordsError(f"record at offset {record.offset}: timestamp {record.timestamp} is no int64")
+    try:
+        pieces = [
+            (record.attributes & 0xFF).to_bytes(1, "big"),
+            write_varlong(wrapped(record.timestamp - base_timestamp)),
+            write_varint(record.offset - base_offset),
+            *field(record.key),
+            *field(record.value),
+            write_varint(len(record.headers)),
+        ]
+        for key, value in record.headers:
+            pieces += field(key.encode("utf-8", "surrogateescape"))
+            pieces += field(value)
+        return b"".join((write_varint(sum(map(len, pieces))), *pieces))
+    except (EncodeError, UnicodeEncodeError) as problem:
+        raise RecordsError(f"record at offset {record.offset}: {problem}") from problem
+
+
+def field(data: bytes | None) -> tuple[bytes, ...]:
+    return (b"\x01",) if data is None else (write_varint(len(data)), data)

@@ -1,0 +1,76 @@
+"""The readers of a frame's head give what decoding gives, and None for every frame that is cut before it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kproxy.testing.values import random_struct
+from kproxy.wire import layout, schema
+from kproxy.wire.codec import encode
+from kproxy.wire.head import body_start, lone_topic, produce_acks
+from kproxy.wire.walk import read_string
+
+HEADERS = [("request", version) for version in (0, 1, 2)] + [("response", version) for version in (0, 1)]
+
+
+@pytest.mark.parametrize(("direction", "version"), HEADERS)
+def test_body_starts_where_the_header_ends(direction: str, version: int) -> None:
+    """In every header version, with and without client id and tagged fields; None while a byte is missing."""
+    struct = layout.header(direction, version)
+    for seed in range(60):
+        header = encode(struct, random_struct(struct, Random(seed)))
+        buf = b"before" + header + b"body"
+        assert body_start(buf, 6, len(buf), version, direction) == 6 + len(header)
+        assert body_start(memoryview(buf), 6, 6 + len(header), version, direction) == 6 + len(header)
+        for end in range(6, 6 + len(header)):
+            assert body_start(buf, 6, end, version, direction) is None
+
+
+@pytest.mark.parametrize("version", list(schema.load(0).versions))
+def test_produce_acks(version: int) -> None:
+    """acks is read from the head of the frame alone, whatever client id, header tags, transactional id precede it."""
+    header_version = schema.load(0).header_version("request", version)
+    header, body = layout.header("request", header_version), layout.body(0, version, "request")
+    acks = produce_acks(version)
+    for seed in range(60):
+        rng = Random(seed)
+        head = random_struct(header, rng) | {"client_id": rng.choice((None, "", "client"))}
+        value = random_struct(body, rng) | {"acks": rng.choice((0, 1, -1)), "topic_data": []}
+        raw = encode(header, head)
+        buf = b"x" + raw + encode(body, value)
+        length = int.from_bytes(buf[9:11], "big", signed=True)
+        assert acks(buf, 1, len(buf), length) == value["acks"]
+        first = next(end for end in range(1, len(buf) + 1) if acks(buf, 1, end, length) is not None)
+        assert acks(buf, 1, first, length) == value["acks"]
+        assert first == 1 + len(raw) + 2 + transactional(version, value)
+
+
+def transactional(version: int, value: dict[str, object]) -> int:
+    """Bytes of transactional_id."""
+    text = value.get("transactional_id")
+    length = len(str(text).encode("utf-8", "surrogateescape")) if text is not None else 0
+    return 0 if version < 3 else 2 + length if version < 9 else length + (1 if length < 127 else 2)
+
+
+@pytest.mark.parametrize(("key", "direction"), [(0, "request"), (1, "response")])
+@pytest.mark.parametrize("version", range(13))
+def test_the_lone_topic_of_a_message(key: int, direction: str, version: int) -> None:
+    """The span is that of the name when there is one topic, else None, and None for bytes cut before its end."""
+    struct = layout.body(key, version, direction)
+    array = next(slot for slot in struct.slots if slot.array)
+    assert array.struct is not None
+    name = array.struct.slots[0].name
+    find = lone_topic(key, version, direction)
+    random = Random(f"{key} {version}")
+    for count in (0, 1, 1, 1, 2):
+        body = random_struct(struct, random)
+        body[array.name] = [random_struct(array.struct, random) | {name: "orders"} for _ in range(count)]
+        data = b"before" + encode(struct, body) + b"after"
+        span = find(data, 6, len(data) - 5)
+        assert (span is not None) == (count == 1)
+        if span is not None:
+            assert read_string(data, *span, struct.flexible) == b"orders"
+            assert all(find(data, 6, end) is None for end in range(6, span[1]))
+            assert find(data, 6, span[1]) == span
