@@ -1,0 +1,135 @@
+"""Addresses and port ranges as a user writes them: `b1:9092`, `[::1]:9092`, `9193-9292`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+LAST_PORT = 65535
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?")
+MAX_HOST = 253
+"""Characters in a DNS name (RFC 1035 §3.1, without length bytes)."""
+
+
+class Address(NamedTuple):
+    """Host (without brackets) and port; `str()` gives `host:port`, with brackets around IPv6."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: object) -> Address:
+        """Read `host:port` or `[IPv6]:port`; port 0 is allowed. Raises ValueError with what is wrong."""
+        if isinstance(text, cls):
+            return text
+        if not isinstance(text, str):
+            raise ValueError(f"an address is wanted, such as b1:9092, found {text}")
+        if "://" in text:
+            raise ValueError(f'"{text}" begins with a protocol, write only host:port')
+        host, colon, port = text.rpartition(":")
+        if not colon:
+            raise ValueError(f'"{text}" has no port, write host:port')
+        if host.startswith("[") and host.endswith("]"):
+            return cls(_ipv6(host[1:-1]), parse_port(port, 0))
+        if ":" in host:
+            raise ValueError(f'"{text}" has several colons; an IPv6 address stands in brackets: [::1]:9092')
+        return cls(check_host(host), parse_port(port, 0))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.parse,
+            json_schema_input_schema=core_schema.str_schema(
+                pattern=r"^(\[[0-9a-fA-F:.%a-z]+\]|[^:\[\]\s]+):[0-9]{1,5}$"
+            ),
+            serialization=core_schema.to_string_ser_schema(),
+        )
+
+
+def _reachable(address: Address) -> Address:
+    if address.port == 0:
+        raise ValueError(f'"{address}" has port 0, a port from 1 to {LAST_PORT} is wanted')
+    return address
+
+
+def parse_target(text: str) -> Address:
+    """An address that somebody connects to. Raises ValueError with what is wrong."""
+    return _reachable(Address.parse(text))
+
+
+Target = Annotated[Address, AfterValidator(_reachable)]
+"""An address that somebody connects to; a plain Address may have port 0, which the kernel chooses when it is bound."""
+
+
+class PortRange(NamedTuple):
+    """Ports from first to last, both included."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    @classmethod
+    def parse(cls, text: object) -> PortRange:
+        """Read `9193-9292`, or one port. Raises ValueError with what is wrong."""
+        if isinstance(text, cls):
+            return text
+        if not isinstance(text, str | int) or isinstance(text, bool):
+            raise ValueError(f"a range of ports is wanted, such as 9193-9292, found {text}")
+        first, dash, last = str(text).partition("-")
+        ports = cls(parse_port(first, 1), parse_port(last if dash else first, 1))
+        if ports.first > ports.last:
+            raise ValueError(f"the range of ports ends at {ports.last}, before it begins at {ports.first}")
+        return ports
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.parse,
+            json_schema_input_schema=core_schema.union_schema(
+                [core_schema.str_schema(pattern=r"^[0-9]{1,5}(-[0-9]{1,5})?$"), core_schema.int_schema(ge=1)]
+            ),
+            serialization=core_schema.to_string_ser_schema(),
+        )
+
+
+def parse_port(text: str, lowest: int) -> int:
+    """A port number from `lowest` to 65535; raises ValueError."""
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(LAST_PORT))):
+        raise ValueError(f'"{text}" is no port, a number from {lowest} to {LAST_PORT} is wanted')
+    if not lowest <= int(text) <= LAST_PORT:
+        raise ValueError(f"port {text} is out of range, a number from {lowest} to {LAST_PORT} is wanted")
+    return int(text)
+
+
+def check_host(host: str) -> str:
+    """A host name or an IP address, IPv6 with or without brackets; returned without. Raises ValueError."""
+    if ":" in host:
+        return _ipv6(host.removeprefix("[").removesuffix("]"))
+    if not host:
+        raise ValueError("the host is missing; to listen on all addresses write 0.0.0.0 or [::]")
+    if len(host) > MAX_HOST or not _HOST.fullmatch(host):
+        raise ValueError(f'"{host}" is no host name or IP address')
+    if host.replace(".", "").isdigit():
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise ValueError(f'"{host}" is no IP address') from None
+    return host
+
+
+def _ipv6(text: str) -> str:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        raise ValueError(f'"{text}" is no IPv6 address, and a host name has no colon') from None
+    return text

@@ -1,0 +1,191 @@
+"""What pydantic found wrong → our own words, at the right place.
+
+`Model` is the base of everything a user can write. It adds to pydantic what one wants of messages: unknown keys
+with the nearest valid one, and `cross_check` for what concerns several fields. Both are reported together with the
+mistakes in single fields, not after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from kproxy.rules.source import Source, Where
+from kproxy.rules.values import WORDS_1_1
+
+KEY = "[key]"
+"""Last part of a path that means the key itself; pydantic's own convention."""
+
+Wrong = tuple[Where, str]
+"""A path below the model (ending in KEY for a key) and a message."""
+
+
+class Model(BaseModel):
+    """Base of rules and settings: frozen, no unknown keys, no conversions between text and numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Mistakes that concern several fields, found in the raw values; override."""
+        return ()
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """The keys that may be written, in order of declaration."""
+        return [info.alias or name for name, info in cls.model_fields.items()]
+
+    @classmethod
+    def unknown_key(cls, name: object) -> str:
+        """The message for a key that this model does not have."""
+        return unknown("key", name, cls.keys())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _all_at_once(cls, data: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
+        if not isinstance(data, dict):
+            return handler(data)
+        known = cls.keys()
+        wrong = [_detail((name, KEY), cls.unknown_key(name), name) for name in data if name not in known]
+        wrong += [_detail(where, message, None) for where, message in cls.cross_check(data)]
+        try:
+            result = handler({name: value for name, value in data.items() if name in known})
+        except ValidationError as error:
+            wrong += [_again(one) for one in error.errors(include_url=False)]
+        if wrong:
+            raise ValidationError.from_exception_data(cls.__name__, wrong)
+        return result
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validate(model: type[M], value: Any, source: Source, at: Where = (), context: Any = None) -> M | None:
+    """Make the model from plain values; on mistakes note them all in `source`, below the path `at`, and return None."""
+    try:
+        return model.model_validate(value, context=context)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            _note(source, (*at, *one["loc"]), one)
+        return None
+
+
+def wrong(title: str, mistakes: Iterable[Wrong]) -> ValidationError | None:
+    """Several mistakes as one error, to be raised from a validator; None when there are none."""
+    details = [_detail(where, message, None) for where, message in mistakes]
+    return ValidationError.from_exception_data(title, details) if details else None
+
+
+def nearest(word: object, words: Iterable[str]) -> str | None:
+    """The valid word that is most like this one, upper and lower case alike."""
+    by_folded = {valid.lower(): valid for valid in words}
+    close = get_close_matches(str(word).lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[close[0]] if close else None
+
+
+def unknown(what: str, word: object, words: Iterable[str]) -> str:
+    """`unknown key "topcs", did you mean "topics"? allowed: …`."""
+    words = list(words)
+    close = nearest(word, words)
+    hint = f', did you mean "{close}"?' if close else ","
+    return f'unknown {what} "{word}"{hint} allowed: {", ".join(words)}'
+
+
+def found(value: Any) -> str:
+    """What was written, in words: `text "abc"`, `the number 5`, `a list`, `nothing`."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f'text "{value if len(value) <= 60 else value[:57] + "…"}"'
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a mapping"
+        case _:
+            return str(value)
+
+
+def _detail(where: Where, message: str, value: Any) -> InitErrorDetails:
+    escaped = PydanticCustomError("kproxy", "{message}", {"message": message})  # a template of its own would eat braces
+    return InitErrorDetails(type=escaped, loc=where, input=value)
+
+
+def _again(error: ErrorDetails) -> InitErrorDetails:
+    """An error that pydantic reported, ready to be reported once more from a wrapping validator."""
+    context = error.get("ctx", {})
+    if error["type"] == "kproxy":
+        return _detail(error["loc"], context["message"], error["input"])
+    return InitErrorDetails(type=error["type"], loc=error["loc"], input=error["input"], ctx=context)
+
+
+def _note(source: Source, where: Where, error: ErrorDetails) -> None:
+    key = bool(where) and where[-1] == KEY
+    path = where[:-1] if key else where
+    if error["type"] == "missing":
+        source.note(path[:-1], f'"{path[-1]}" is missing')
+        return
+    source.note(path, "; ".join(_words(source, path, error, key)), key=key)
+
+
+_WANTED = {
+    "string_type": "text is wanted",
+    "int_type": "a whole number is wanted",
+    "int_from_float": "a whole number is wanted",
+    "float_type": "a number is wanted",
+    "bool_type": "true or false is wanted",
+    "list_type": "a list is wanted",
+    "dict_type": "a mapping is wanted",
+    "model_type": "a mapping is wanted",
+    "model_attributes_type": "a mapping is wanted",
+}
+_COMPARED = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
+_COMPARISON = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+
+
+def _words(source: Source, where: Where, error: ErrorDetails, key: bool) -> Iterator[str]:
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "kproxy":
+        yield context["message"]
+    elif kind == "value_error":
+        yield str(context["error"])
+    elif kind == "string_type" and not isinstance(value, dict | list | None):
+        written = source.scalar(where)
+        yield _quote_it(value, written.text if written is not None and not key else str(value))
+    elif kind in _WANTED:
+        yield f"{_WANTED[kind]}, found {found(value)}"
+    elif kind in _COMPARED:
+        sign = _COMPARED[kind]
+        yield f"must be {_COMPARISON[sign]} {context[sign]}, found {value}"
+    elif kind == "literal_error":
+        yield _choice(value, context["expected"])
+    elif kind == "too_short":
+        yield f"at least {context['min_length']} needed, found {context['actual_length']}"
+    elif kind == "string_too_short":
+        yield "the text is empty" if value == "" else f"at least {context['min_length']} characters, found {len(value)}"
+    else:
+        message = error["msg"]
+        yield f"{message[0].lower()}{message[1:]}, found {found(value)}"
+
+
+def _quote_it(value: Any, written: str) -> str:
+    if isinstance(value, bool) and written.lower() in WORDS_1_1:
+        kind = f"the boolean {str(value).lower()}"
+    else:
+        kind = found(value)
+    return f'text is wanted; {written} without quotes is {kind} in YAML, write "{written}"'
+
+
+def _choice(value: Any, expected: str) -> str:
+    words = [word.strip(" '") for word in expected.replace(" or ", ", ").split(",")]
+    close = nearest(value, words) if isinstance(value, str) else None
+    hint = f', did you mean "{close}"?' if close else ""
+    return f"one of {', '.join(words)} is wanted, found {found(value)}{hint}"

@@ -1,0 +1,13 @@
+"""What rules can do: one file a kind, and this table of them."""
+
+from __future__ import annotations
+
+from kproxy.rules.kinds.advertise import AdvertiseRule
+from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.rename_topic import RenameTopic
+
+KINDS: dict[str, type[Rule]] = {
+    "rename_topic": RenameTopic,
+    "advertise": AdvertiseRule,
+}
+"""By the word that stands under `kind:`, in the order in which they are listed to users."""

@@ -1,0 +1,109 @@
+"""advertise: which address a client is given for each broker."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from kproxy.rules.address import Address, PortRange, Target, check_host, parse_port
+from kproxy.rules.explain import KEY, Model, Wrong
+from kproxy.rules.kinds.base import Direction, Need, Rule
+
+NODE = "{node}"
+"""Stands for a broker's id in an SNI template."""
+
+
+def _template(text: str) -> str:
+    """An SNI template: `{node}` exactly once in the host, and a port."""
+    if text.count(NODE) != 1:
+        raise ValueError(f'"{text}" has {text.count(NODE)} times {NODE}, one is needed: b{NODE}.example.com:443')
+    host, colon, port = text.rpartition(":")
+    if not colon or NODE not in host:
+        raise ValueError(f'"{text}" has no port, write b{NODE}.example.com:443')
+    check_host(host.replace(NODE, "1"))
+    if host.replace(NODE, "1").replace(".", "").isdigit():
+        raise ValueError(f'"{text}" gives IP addresses, and TLS clients send names only')
+    parse_port(port, 1)
+    return text
+
+
+class Advertise(Model):
+    """How brokers appear to clients. With nothing set, each has a port of kproxy's own on the address that the
+    client connected to."""
+
+    host: Annotated[str, AfterValidator(check_host)] | None = Field(
+        default=None,
+        description="host name or IP to give to clients; by default the address that their connection arrived on",
+    )
+    ports: PortRange | None = Field(
+        default=None, description="ports for brokers, 9193-9292; by default 1000 ports after the listener's own"
+    )
+    nodes: dict[Annotated[int, Field(ge=0)], Target] | None = Field(
+        default=None, min_length=1, description="fixed addresses by broker id; brokers that are not in it stay hidden"
+    )
+    sni: Annotated[str, AfterValidator(_template)] | None = Field(
+        default=None, description="one TLS port for all brokers, told apart by host name: b{node}.example.com:443"
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """`nodes`, `sni` and host with ports are three ways, of which one is taken; addresses must differ."""
+        given = [name for name in ("nodes", "sni", "host", "ports") if raw.get(name) is not None]
+        if given and given[0] in ("nodes", "sni"):
+            for other in given[1:]:
+                yield (other, KEY), f'"{other}" cannot be used with "{given[0]}", which gives whole addresses'
+        nodes = raw.get("nodes")
+        if isinstance(nodes, dict):
+            first: dict[str, Any] = {}
+            for node, address in nodes.items():
+                taken = first.setdefault(str(address), node)
+                if taken != node:
+                    yield ("nodes", node), f'nodes {taken} and {node} have the same address "{address}"'
+
+    @property
+    def shared_ports(self) -> list[int]:
+        """Ports that several fixed nodes share; only TLS can tell those apart."""
+        counts = Counter(address.port for address in (self.nodes or {}).values())
+        return [port for port, count in counts.items() if count > 1]
+
+    @property
+    def needs_tls(self) -> bool:
+        """Whether nodes are told apart by the host name in the TLS handshake."""
+        return self.sni is not None or bool(self.shared_ports)
+
+    def sni_address(self, node: int) -> Address | None:
+        """The advertised address of a node by the `sni` template; None without one."""
+        return None if self.sni is None else Address.parse(self.sni.replace(NODE, str(node)))
+
+    def sni_node(self, name: str) -> int | None:
+        """The node that a TLS client means by a host name, by template or by fixed nodes; None: no node's name."""
+        name = name.lower().rstrip(".")
+        if self.sni is not None:
+            before, after = self.sni.rpartition(":")[0].lower().rstrip(".").split(NODE)
+            found = re.fullmatch(f"{re.escape(before)}(0|[1-9][0-9]{{0,9}}){re.escape(after)}", name, re.ASCII)
+            return int(found[1]) if found else None
+        hosts = [node for node, address in (self.nodes or {}).items() if address.host.lower().rstrip(".") == name]
+        return hosts[0] if len(hosts) == 1 else None
+
+
+class AdvertiseRule(Advertise, Rule):
+    """Gives clients addresses of kproxy in place of the brokers' own.
+
+    Replaces what the listener's `advertise:` says, for the connections that match. Of several such rules that match
+    a connection the first is taken. `nodes` that share a port, and `sni`, need a listener with TLS.
+    """
+
+    directions: ClassVar[tuple[Direction, ...]] = ("response",)
+    needs: ClassVar[tuple[Need, ...]] = ("broker addresses",)
+    example: ClassVar[str] = """\
+- name: clients outside reach the brokers through us
+  kind: advertise
+  host: kafka.example.com
+  ports: 9193-9292
+"""
+
+    kind: Literal["advertise"] = Field(description="what the rule does")

@@ -1,0 +1,65 @@
+"""What every rule has.
+
+A kind is one file: a frozen model whose fields are its parameters and whose docstring begins with the sentence that
+`kproxy kinds` shows, with `scope`, `directions`, `needs` and an `example`. To add one, write the file and put its
+class into `KINDS` (`kinds/__init__.py`); messages, schema and reference page follow from the model.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from kproxy.rules.explain import Model
+from kproxy.rules.facts import Facts
+from kproxy.rules.match import ConnectionMatch
+
+Scope = Literal["connection"]
+Direction = Literal["request", "response"]
+Need = Literal["topic names", "broker addresses"]
+
+LONGEST_NAME = 200
+"""Characters; a rule's name is a label of metrics and a column of tables."""
+
+
+def _one_line(text: str) -> str:
+    if not text or len(text) > LONGEST_NAME or not text.isprintable():
+        raise ValueError(f"a rule's name is one line of 1 to {LONGEST_NAME} characters, found {len(text)}")
+    return text
+
+
+RuleName = Annotated[str, AfterValidator(_one_line)]
+
+
+class Rule(Model):
+    """A named entry under `rules:`."""
+
+    scope: ClassVar[Scope] = "connection"
+    """When it binds: `connection` means when one opens; open ones keep what they have."""
+    directions: ClassVar[tuple[Direction, ...]] = ("request", "response")
+    needs: ClassVar[tuple[Need, ...]] = ()
+    """What must be visible in frames for it; the plan follows from that."""
+    example: ClassVar[str]
+    """YAML of one rule, checked by a test."""
+
+    name: RuleName = Field(description="unique over all documents; appears in logs and metrics")
+    kind: str = Field(description="what the rule does")
+    match: ConnectionMatch | None = Field(
+        default=None, description="connections that it is for; all of them if left out"
+    )
+    not_: ConnectionMatch | None = Field(default=None, alias="not", description="connections that it is not for")
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether this rule is for such a connection."""
+        wanted = self.match is None or self.match.holds(facts)
+        return wanted and (self.not_ is None or not self.not_.holds(facts))
+
+    def may_hold(self, listener: str, cluster: str) -> bool:
+        """Whether this rule can be for some connection on that listener."""
+        return self.match is None or self.match.may_hold(listener, cluster)
+
+    @property
+    def is_unconditional(self) -> bool:
+        """Whether it is for every connection."""
+        return self.match is None and self.not_ is None

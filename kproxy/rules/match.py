@@ -1,0 +1,146 @@
+"""Selectors of rules that bind when a connection opens: `match:` and `not:`.
+
+All lines must hold; a list is "any of". Text is exact, a glob with `*`, or a `/regular expression/` in RE2 syntax
+that must match the whole text. A selector whose fact the connection lacks (no TLS, no SNI) does not match.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+
+from kproxy.rules.explain import Model, unknown
+from kproxy.rules.facts import Facts
+
+Test = Callable[[str], bool]
+
+FRAME_SELECTORS = (
+    "api", "version", "topic", "topic_id", "partition", "group", "transactional_id", "client_id", "principal",
+    "client_software", "node", "acks", "error", "size",
+)  # fmt: skip
+"""Known only once a frame has come: not for rules that bind when a connection opens."""
+
+MAX_EXPRESSION_MEMORY = 1 << 20
+"""Bytes that RE2 may take for one compiled expression; a larger one is refused when it loads."""
+
+
+def text_test(pattern: str) -> Test:
+    """A test for exact text, a glob or a `/regular expression/`. Raises ValueError for a bad expression."""
+    if len(pattern) >= 2 and pattern.startswith("/") and pattern.endswith("/"):
+        return _expression(pattern[1:-1])
+    if "*" in pattern:
+        return _expression(".*".join(re.escape(part) for part in pattern.split("*")))
+    return pattern.__eq__
+
+
+def _expression(pattern: str) -> Test:
+    import re2  # 10 ms, and most rule sets have no pattern
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_EXPRESSION_MEMORY
+    options.dot_nl = True
+    try:
+        compiled = re2.compile(pattern, options=options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else "not RE2"
+        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f'the regular expression "{pattern}" cannot be used: {reason}') from None
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def address_test(networks: list[str]) -> Test:
+    """A test for an IP in any of these networks; IPv4 in IPv6 (`::ffff:10.0.0.1`) counts as IPv4."""
+    parsed = [ipaddress.ip_network(network, strict=False) for network in networks]
+
+    def test(text: str) -> bool:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in parsed)
+
+    return test
+
+
+def _pattern(text: str) -> str:
+    if not text:
+        raise ValueError("the text is empty and would never match")
+    text_test(text)
+    return text
+
+
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"a network is wanted, such as 10.0.0.0/8, or an address: {error}") from None
+    return text
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str | int | float) else value
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Network = Annotated[str, AfterValidator(_network)]
+Texts = Annotated[
+    list[Pattern],
+    BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
+    Field(min_length=1),
+]
+Networks = Annotated[
+    list[Network],
+    BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
+    Field(min_length=1),
+]
+
+
+class ConnectionMatch(Model):
+    """Selects connections by what is known when they open."""
+
+    listener: Texts | None = Field(default=None, description="name of the listener that the client connected to")
+    cluster: Texts | None = Field(default=None, description="name of the cluster behind that listener")
+    client_address: Networks | None = Field(
+        default=None, description="the client's IP address, or networks such as 10.0.0.0/8"
+    )
+    sni: Texts | None = Field(default=None, description="host name that the client asked for in its TLS handshake")
+    certificate: Texts | None = Field(default=None, description="subject of the client's certificate, CN=etl,O=Example")
+
+    _tests: list[tuple[str, list[Test]]] = PrivateAttr(default_factory=list)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Compile the tests once."""
+        for name in type(self).model_fields:
+            patterns = getattr(self, name)
+            if patterns is not None:
+                tests = [address_test(patterns)] if name == "client_address" else [text_test(one) for one in patterns]
+                self._tests.append((name, tests))
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether every selector matches this connection."""
+        for name, tests in self._tests:
+            value = getattr(facts, name)
+            if value is None or not any(test(value) for test in tests):
+                return False
+        return True
+
+    def may_hold(self, listener: str, cluster: str) -> bool:
+        """Whether it can match some connection on that listener."""
+        known = {"listener": listener, "cluster": cluster}
+        return all(any(test(known[name]) for test in tests) for name, tests in self._tests if name in known)
+
+    @classmethod
+    def unknown_key(cls, name: object) -> str:
+        """Selectors of other kinds get the reason, all else the nearest word."""
+        if name in FRAME_SELECTORS:
+            return (
+                f'"{name}" cannot be selected on here: this rule binds when a connection opens, '
+                f"and then only {', '.join(cls.keys())} are known"
+            )
+        return unknown("selector", name, cls.keys())

@@ -1,0 +1,147 @@
+"""One rename rule: a partial one-to-one map between client-side and broker-side topic names.
+
+Strategy: `forward` and `backward` are each other's inverse wherever both give a name. None means that there is
+no name on the other side: a client name that a rename gives to another one (unreachable), or a broker topic whose
+client-side spelling a rename has taken (hidden). Names that are no legal topic names, and Kafka's internal topics,
+pass as they are. That no two client names meet on one broker name is checked when rules load
+(`name_checks.py`); this file relies on it.
+
+The longest literal prefix wins, then the longest suffix; an exact name beats both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+INTERNAL = frozenset({b"__consumer_offsets", b"__transaction_state", b"__share_group_state", b"__cluster_metadata"})
+"""Topics that brokers own (`Topic.java`, and KRaft's log); clients know them by exactly these names."""
+
+_CHARACTERS = re.compile(rb"[a-zA-Z0-9._-]+")
+
+
+def can_map(name: bytes) -> bool:
+    """Whether rules may touch this name: legal characters, not `.` or `..`, not internal. Any length, because a
+    result that is too long must still lead back to the name that the client asked for."""
+    return name not in INTERNAL and name not in (b".", b"..") and _CHARACTERS.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """An exact name (`suffix` None), or what stands before and after the one `*`, which may stand for nothing."""
+
+    prefix: bytes
+    suffix: bytes | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Pattern:
+        prefix, star, suffix = text.encode().partition(b"*")
+        return cls(prefix, suffix if star else None)
+
+    @property
+    def literals(self) -> int:
+        return len(self.prefix) + len(self.suffix or b"")
+
+    def matches(self, name: bytes) -> bool:
+        if self.suffix is None:
+            return name == self.prefix
+        return len(name) >= self.literals and name.startswith(self.prefix) and name.endswith(self.suffix)
+
+    def middle(self, name: bytes) -> bytes:
+        """What the `*` stands for in a name that matches."""
+        return name[len(self.prefix) : len(name) - len(self.suffix or b"")]
+
+    def fill(self, middle: bytes) -> bytes:
+        return self.prefix if self.suffix is None else self.prefix + middle + self.suffix
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of `topics:`; both patterns have a star or neither has."""
+
+    client: Pattern
+    broker: Pattern
+    key: str
+    value: str
+
+    @classmethod
+    def parse(cls, key: str, value: str) -> Entry:
+        return cls(Pattern.parse(key), Pattern.parse(value), key, value)
+
+    @property
+    def is_glob(self) -> bool:
+        return self.client.suffix is not None
+
+    def to_broker(self, name: bytes) -> bytes:
+        return self.broker.fill(self.client.middle(name))
+
+    def to_client(self, name: bytes) -> bytes:
+        return self.client.fill(self.broker.middle(name))
+
+
+class Layer:
+    """The entries of one rule, indexed both ways."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.entries = tuple(entries)
+        self.globs = tuple(entry for entry in self.entries if entry.is_glob)
+        self._exact = {entry.client.prefix: entry for entry in self.entries if not entry.is_glob}
+        self._exact_back = {entry.broker.prefix: entry for entry in self._exact.values()}
+        self._by_client = _ByPrefix((entry.client, entry) for entry in self.globs)
+        self._by_broker = _ByPrefix((entry.broker, entry) for entry in self.globs)
+
+    @classmethod
+    def of(cls, topics: Mapping[str, str]) -> Layer:
+        return cls(Entry.parse(key, value) for key, value in topics.items())
+
+    def winner(self, client: bytes) -> Entry | None:
+        """The entry that decides about a client-side name."""
+        return self._exact.get(client) or next(self._by_client.matching(client), None)
+
+    def source(self, broker: bytes) -> bytes | None:
+        """The client-side name that an entry maps to this broker-side one."""
+        if (exact := self._exact_back.get(broker)) is not None:
+            return exact.client.prefix
+        for entry in self._by_broker.matching(broker):
+            client = entry.to_client(broker)
+            if can_map(client) and self.winner(client) is entry:
+                return client
+        return None
+
+    def forward(self, client: bytes) -> bytes | None:
+        """Broker-side name; None when a client may not reach anything by this name."""
+        if not can_map(client):
+            return client
+        entry = self.winner(client)
+        if entry is None:
+            return client if self.source(client) is None else None
+        broker = entry.to_broker(client)
+        return broker if can_map(broker) else None
+
+    def backward(self, broker: bytes) -> bytes | None:
+        """Client-side name; None when the topic is hidden from clients."""
+        if not can_map(broker):
+            return broker
+        client = self.source(broker)
+        if client is not None:
+            return client
+        return broker if self.winner(broker) is None else None
+
+
+class _ByPrefix:
+    """Globs found by looking up the prefixes of a name, longest first."""
+
+    def __init__(self, pairs: Iterable[tuple[Pattern, Entry]]) -> None:
+        self._table: dict[bytes, list[tuple[Pattern, Entry]]] = {}
+        for pattern, entry in pairs:
+            self._table.setdefault(pattern.prefix, []).append((pattern, entry))
+        for same in self._table.values():
+            same.sort(key=lambda pair: -pair[0].literals)
+        self._lengths = sorted({len(prefix) for prefix in self._table}, reverse=True)
+
+    def matching(self, name: bytes) -> Iterator[Entry]:
+        for length in self._lengths:
+            for pattern, entry in self._table.get(name[:length], ()):
+                if pattern.matches(name):
+                    yield entry

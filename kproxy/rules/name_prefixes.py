@@ -1,0 +1,68 @@
+"""Prefixes (of ACLs and of patterns) through one rename rule.
+
+A prefix may be mapped only if *all* names that begin with it, and only those, begin with the result on the other
+side. Strategy: collect the entries that touch the prefix. With none the prefix stays; with one trailing-star glob
+that covers it (others may only say the same thing about a part of it) it moves along; all else straddles. A doubt is
+answered with None, which refuses the ACL; a wrong yes would grant access to other topics.
+"""
+
+from __future__ import annotations
+
+from kproxy.rules.name_layer import INTERNAL, Entry, Layer, Pattern
+
+
+def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:
+    """Client-side prefix → broker-side prefix; None when it straddles."""
+    touched = [entry for entry in layer.entries if _touches(entry.client, prefix)]
+    if not touched:
+        return prefix if not any(_touches(entry.broker, prefix) for entry in layer.entries) else None
+    cover = _cover(touched, prefix)
+    if cover is None:
+        return None
+    moved = cover.broker.prefix + prefix[len(cover.client.prefix) :]
+    if any(not _agrees(cover, entry) for entry in touched if entry is not cover):
+        return None
+    if any(_touches(entry.broker, moved) and not _agrees(cover, entry) for entry in layer.entries):
+        return None
+    return None if _holds_internal(prefix) or _holds_internal(moved) else moved
+
+
+def prefix_backward(layer: Layer, prefix: bytes) -> bytes | None:
+    """Broker-side prefix → the client-side prefix that `prefix_forward` maps to it; None when there is none."""
+    candidates = [
+        entry.client.prefix + prefix[len(entry.broker.prefix) :]
+        for entry in layer.globs
+        if entry.broker.suffix == b"" == entry.client.suffix and prefix.startswith(entry.broker.prefix)
+    ]
+    return next((client for client in (*candidates, prefix) if prefix_forward(layer, client) == prefix), None)
+
+
+def _touches(pattern: Pattern, prefix: bytes) -> bool:
+    """Whether some name matches the pattern and begins with the prefix."""
+    if pattern.suffix is None:
+        return pattern.prefix.startswith(prefix)
+    return pattern.prefix.startswith(prefix) or prefix.startswith(pattern.prefix)
+
+
+def _cover(touched: list[Entry], prefix: bytes) -> Entry | None:
+    """The trailing-star glob with the longest client-side prefix that matches every name with this prefix."""
+    covers = [
+        entry
+        for entry in touched
+        if entry.client.suffix == b"" == entry.broker.suffix and prefix.startswith(entry.client.prefix)
+    ]
+    return max(covers, key=lambda entry: len(entry.client.prefix), default=None)
+
+
+def _agrees(cover: Entry, entry: Entry) -> bool:
+    """Whether an entry maps its names as the cover would."""
+    short, long = sorted((cover, entry), key=lambda one: len(one.client.prefix))
+    if not long.client.prefix.startswith(short.client.prefix):
+        return False
+    if short.client.suffix != b"" or short.broker.suffix != b"" or long.client.suffix != long.broker.suffix:
+        return False
+    return long.broker.prefix == short.broker.prefix + long.client.prefix[len(short.client.prefix) :]
+
+
+def _holds_internal(prefix: bytes) -> bool:
+    return any(name.startswith(prefix) for name in INTERNAL)

@@ -1,0 +1,111 @@
+"""One YAML file with the mistakes found in it so far.
+
+A mistake is noted at a *path*: the keys and list indexes that lead to it (`("rules", 0, "topics", "orders")`). The
+source finds the line and column; a path that leads further than the file does stands where the file ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kproxy.errors import DocumentError
+from kproxy.rules.yaml_file import Mapping, Node, Scalar, Sequence, YamlMistake, read_tree
+
+Where = tuple[Any, ...]
+
+LONGEST_MESSAGE = 600
+"""Characters; the longest message of our own, with all allowed keys of `limits`, has some 400."""
+
+
+class Source:
+    """A file's tree and its mistakes; `root` is None when the file is empty or no YAML."""
+
+    def __init__(self, file: str, data: str | bytes) -> None:
+        self.file = file
+        self.root: Node | None = None
+        self._mistakes: list[tuple[int, int, str]] = []
+        self._settled: set[tuple[int, int]] = set()
+        try:
+            self.root = read_tree(data)
+            self.is_yaml = True
+        except YamlMistake as mistake:
+            self.is_yaml = False
+            self.note_at(mistake.line, mistake.column, mistake.message)
+
+    @classmethod
+    def open(cls, path: Path) -> Source:
+        """Read a file; one that cannot be read is a source with that mistake."""
+        try:
+            return cls(str(path), path.read_bytes())
+        except OSError as error:
+            source = cls(str(path), "")
+            source.is_yaml = False
+            source.note_at(1, 1, f"the file cannot be read: {(error.strerror or str(error)).lower()}")
+            return source
+
+    def note(self, where: Where, message: str, *, key: bool = False) -> None:
+        """Note a mistake at a path; `key` means at its key, not at its value."""
+        self.note_at(*self.place(where, key=key), message)
+
+    def note_at(self, line: int, column: int, message: str, *, settles: bool = False) -> None:
+        """Note a mistake; the same words at the same place count once. One that `settles` its place (there is no
+        value at all) lets nothing more be said about it."""
+        message = _one_line(message)
+        if (line, column, message) not in self._mistakes and (line, column) not in self._settled:
+            self._mistakes.append((line, column, message))
+        if settles:
+            self._settled.add((line, column))
+
+    def place(self, where: Where, *, key: bool = False) -> tuple[int, int]:
+        """Line and column, from 1, of the value (or key) at a path."""
+        node, name = self._find(where)
+        chosen = name if key and name is not None else node
+        return (chosen.line, chosen.column) if chosen is not None else (1, 1)
+
+    def position(self, where: Where, *, key: bool = False) -> str:
+        """`file:line:column` of a path."""
+        line, column = self.place(where, key=key)
+        return f"{self.file}:{line}:{column}"
+
+    def scalar(self, where: Where) -> Scalar | None:
+        """The scalar at this path, as it was written."""
+        node, _ = self._find(where)
+        return node if isinstance(node, Scalar) else None
+
+    def lines(self) -> list[str]:
+        """All mistakes as `file:line:column: message`, in file order."""
+        return [f"{self.file}:{line}:{column}: {text}" for line, column, text in sorted(self._mistakes)]
+
+    def _find(self, where: Where) -> tuple[Node | None, Node | None]:
+        """Node and key at a path; parts that name nothing (a union's tag, a missing key) are passed over."""
+        node, name = self.root, None
+        for part in where:
+            found = _step(node, part)
+            if found is not None:
+                node, name = found
+        return node, name
+
+
+def _one_line(message: str) -> str:
+    """What a file holds may be long, and may hold line ends or a terminal's control sequences."""
+    shown = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
+
+
+def _step(node: Node | None, part: Any) -> tuple[Node, Node | None] | None:
+    if isinstance(node, Sequence) and isinstance(part, int) and 0 <= part < len(node.items):
+        return node.items[part], None
+    if isinstance(node, Mapping):
+        for key, value in node.pairs:
+            if isinstance(key, Scalar) and key.text == str(part):
+                return value, key
+    return None
+
+
+def raise_mistakes(sources: Iterable[Source]) -> None:
+    """Raise one DocumentError with all mistakes of all sources, if there are any."""
+    lines = [line for source in sources for line in source.lines()]
+    if lines:
+        raise DocumentError(lines)

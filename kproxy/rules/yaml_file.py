@@ -1,0 +1,223 @@
+"""YAML text → a tree of nodes that know their line and column.
+
+Strategy: libyaml gives a flat stream of events; the tree is built here, with a stack of our own, so that
+nesting is bounded (the C composer recurses and kills the process at some ten thousand brackets). An alias shares
+the node that its anchor marked; `weight` counts what it would be if written out, so that aliases of aliases stay
+bounded too. Nothing is interpreted yet: `values.py` does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+MAX_DEPTH = 50
+"""Nesting allowed; the deepest document in use has seven levels."""
+MAX_NODES = 200_000
+"""Keys and values in one document, aliases written out: some 20 MB of memory."""
+
+
+class YamlMistake(Exception):
+    """Text that is not YAML, or YAML that is not used here; line and column count from 1."""
+
+    def __init__(self, line: int, column: int, message: str) -> None:
+        self.line, self.column, self.message = line, column, message
+        super().__init__(message)
+
+
+@dataclass(slots=True)
+class Scalar:
+    """Text; plain means without quotes and without a tag such as `!!str`."""
+
+    line: int
+    column: int
+    text: str
+    plain: bool
+    weight: int = 1
+
+
+@dataclass(slots=True)
+class Sequence:
+    """A list of nodes."""
+
+    line: int
+    column: int
+    items: list[Node] = field(default_factory=list)
+    weight: int = 1
+
+
+@dataclass(slots=True)
+class Mapping:
+    """Pairs of nodes in file order, duplicates included."""
+
+    line: int
+    column: int
+    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+    key: Node | None = None
+    weight: int = 1
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def read_tree(data: str | bytes) -> Node | None:
+    """The document's root node; None when there is only white space or comments. Raises YamlMistake."""
+    text = data if isinstance(data, str) else _decode(data)
+    try:
+        return _Builder().build(yaml.parse(text, Loader=yaml.CSafeLoader))
+    except yaml.reader.ReaderError as error:
+        raise _unreadable(text, error) from error
+    except yaml.MarkedYAMLError as error:
+        raise _explain(text, error) from error
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+        raise YamlMistake(line, column, f"the file is not UTF-8: byte 0x{data[error.start]:02x}") from error
+
+
+class _Builder:
+    """Events → nodes."""
+
+    def __init__(self) -> None:
+        self.open: list[Sequence | Mapping] = []
+        self.anchors: dict[str, Node] = {}
+        self.root: Node | None = None
+        self.documents = 0
+
+    def build(self, events: Iterator[yaml.Event]) -> Node | None:
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._document(event)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                self._start(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self._end()
+            elif isinstance(event, yaml.ScalarEvent):
+                self._scalar(event)
+            elif isinstance(event, yaml.AliasEvent):
+                self._alias(event)
+        return None if isinstance(self.root, Scalar) and self.root.plain and not self.root.text else self.root
+
+    def _document(self, event: yaml.Event) -> None:
+        self.documents += 1
+        if self.documents > 1:
+            raise YamlMistake(*_place(event.start_mark), "a second document begins here, and a file holds only one")
+
+    def _start(self, event: yaml.CollectionStartEvent) -> None:
+        line, column = _place(event.start_mark)
+        if len(self.open) >= MAX_DEPTH:
+            raise YamlMistake(line, column, f"nested {len(self.open) + 1} levels deep, the limit is {MAX_DEPTH}")
+        node: Sequence | Mapping
+        node = Mapping(line, column) if isinstance(event, yaml.MappingStartEvent) else Sequence(line, column)
+        _refuse_tag(event, line, column)
+        if event.anchor:
+            self.anchors[event.anchor] = node
+        self.open.append(node)
+
+    def _end(self) -> None:
+        self._place_in_parent(self.open.pop())
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        line, column = _place(event.start_mark)
+        if event.tag not in ("!", "tag:yaml.org,2002:str"):
+            _refuse_tag(event, line, column)
+        plain = bool(event.implicit[0])
+        node = Scalar(line, column, event.value, plain)
+        if event.anchor:
+            self.anchors[event.anchor] = node
+        self._place_in_parent(node)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        name = str(event.anchor)
+        node = self.anchors.get(name)
+        line, column = _place(event.start_mark)
+        if node is None:
+            raise YamlMistake(line, column, _star(name))
+        if any(node is parent for parent in self.open):
+            raise YamlMistake(line, column, f"the alias *{name} stands inside its own anchor")
+        self._place_in_parent(node)
+
+    def _place_in_parent(self, node: Node) -> None:
+        if not self.open:
+            self.root = node
+            return
+        parent = self.open[-1]
+        parent.weight += node.weight
+        if parent.weight > MAX_NODES:
+            raise YamlMistake(node.line, node.column, f"more than {MAX_NODES} keys and values, aliases written out")
+        if isinstance(parent, Sequence):
+            parent.items.append(node)
+        elif parent.key is None:
+            parent.key = node
+        else:
+            parent.pairs.append((parent.key, node))
+            parent.key = None
+
+
+def _place(mark: Any) -> tuple[int, int]:
+    return mark.line + 1, mark.column + 1
+
+
+def _refuse_tag(event: yaml.CollectionStartEvent | yaml.ScalarEvent, line: int, column: int) -> None:
+    if event.tag is not None:
+        tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+        raise YamlMistake(line, column, f"the tag {tag} is not used here, plain values and quotes are enough")
+
+
+def _star(name: str) -> str:
+    return f'*{name} without quotes is an alias in YAML, and there is no such anchor; write it in quotes: "*{name}"'
+
+
+def _unreadable(text: str, error: yaml.reader.ReaderError) -> YamlMistake:
+    """A control character: libyaml says which, not where."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for column, char in enumerate(line, 1):
+            if not (char.isprintable() or char in "\t\r\x85\u2028\u2029\ufeff" or ord(char) > 0x9F):
+                return YamlMistake(number, column, f"the control character U+{ord(char):04X} is not allowed")
+    return YamlMistake(1, 1, str(error.reason))
+
+
+_TAB = "a tab is used for indentation, YAML allows only spaces"
+_PLAIN = {
+    "found unexpected end of stream": "the quote that opens here is never closed",
+    "mapping values are not allowed in this context": "a second `: ` in one line (quote text that holds it), or the "
+    "indentation does not fit",
+    "did not find expected ',' or ']'": "the list that opens here lacks a , or its ]",
+    "did not find expected ',' or '}'": "the mapping that opens here lacks a , or its }; quote text with { } [ ] ,",
+    "did not find expected node content": "a value is missing here, or the ] or } of what is open",
+    "did not find expected key": "a key was expected, the indentation does not fit the lines above",
+    "did not find expected '-' indicator": "a `- ` was expected, the indentation does not fit the list above",
+    "could not find expected ':'": "a `:` was expected after the key, the indentation may not fit the lines above",
+}
+
+
+def _explain(text: str, error: yaml.MarkedYAMLError) -> YamlMistake:
+    """libyaml's own words, put plainly where they are common."""
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return YamlMistake(1, 1, f"not YAML: {error.problem}")
+    line, column = _place(mark)
+    lines = text.split("\n")
+    row = lines[line - 1] if line <= len(lines) else ""
+    problem, context = error.problem or "", error.context or ""
+    if "anchor" in context or "alias" in context:
+        sign, what = ("*", "an alias") if "alias" in context else ("&", "an anchor")
+        message = f'a {sign} without quotes begins {what} in YAML; write the text in quotes: "{sign}…"'
+        return YamlMistake(*_place(error.context_mark or mark), message)
+    if "tab" in problem or "\t" in row[: len(row) - len(row.lstrip())]:
+        return YamlMistake(line, row.find("\t") + 1 or column, _TAB)
+    if "cannot start any token" in problem:
+        char = row[column - 1 : column]
+        return YamlMistake(line, column, f"a value cannot begin with {char}, write it in quotes")
+    if problem in _PLAIN:
+        opens = error.context_mark if "opens here" in _PLAIN[problem] and error.context_mark else mark
+        return YamlMistake(*_place(opens), _PLAIN[problem])
+    return YamlMistake(line, column, f"not YAML: {' '.join(filter(None, (problem, context)))}")

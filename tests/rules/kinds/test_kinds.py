@@ -1,0 +1,31 @@
+"""The table of kinds."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from kproxy.rules.document import parse_rules
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.reference import rows, sentence
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_says_what_it_is(kind: str) -> None:
+    """It is called what the table calls it, begins with a sentence, and describes each field."""
+    model = KINDS[kind]
+
+    assert [row.what for row in rows(model) if row.key == "kind"] == [f"`{kind}`"]
+    assert sentence(model).endswith(".")
+    assert all(row.text for row in rows(model))
+    assert model.directions
+    assert model.needs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_example_is_a_rule_of_this_kind(kind: str) -> None:
+    """What `kproxy kinds` shows can be pasted below `rules:`."""
+    rules = parse_rules("rules:\n" + textwrap.indent(KINDS[kind].example, "  ")).rules
+
+    assert [rule.kind for rule in rules] == [kind]

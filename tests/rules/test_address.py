@@ -1,0 +1,91 @@
+"""Addresses and ranges of ports, as a user writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.rules.address import Address, PortRange, check_host, parse_target
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("b1:9092", "b1", 9092),
+        ("b1.example.com:1", "b1.example.com", 1),
+        ("10.0.0.5:65535", "10.0.0.5", 65535),
+        ("[::1]:9092", "::1", 9092),
+        ("[fe80::1%eth0]:9092", "fe80::1%eth0", 9092),
+        ("0.0.0.0:0", "0.0.0.0", 0),
+        ("my_host.:9", "my_host.", 9),
+    ],
+)
+def test_an_address_is_read_and_written_back(text: str, host: str, port: int) -> None:
+    """Host without brackets, port as a number; str() gives the same text again."""
+    address = Address.parse(text)
+
+    assert address == (host, port)
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("b1", '"b1" has no port, write host:port'),
+        ("PLAINTEXT://b1:9092", "begins with a protocol"),
+        ("::1:9092", "an IPv6 address stands in brackets"),
+        ("[10.0.0.1]:9092", '"10.0.0.1" is no IPv6 address'),
+        ("b1:", '"" is no port, a number from 0 to 65535 is wanted'),
+        ("b1:65536", "port 65536 is out of range"),
+        ("b1:-1", '"-1" is no port'),
+        ("b1:９", "is no port"),
+        (":9092", "the host is missing"),
+        ("b 1:9092", '"b 1" is no host name or IP address'),
+        ("-b:1", '"-b" is no host name or IP address'),
+        ("256.0.0.1:1", '"256.0.0.1" is no IP address'),
+        ("a" * 254 + ":1", "is no host name"),
+        (9092, "an address is wanted, such as b1:9092, found 9092"),
+    ],
+)
+def test_a_bad_address_says_what_is_wrong(text: object, words: str) -> None:
+    """The message holds what was written and what should have been."""
+    with pytest.raises(ValueError) as caught:
+        Address.parse(text)
+
+    assert words in str(caught.value)
+
+
+def test_nobody_connects_to_port_0() -> None:
+    """Port 0 is for listening only."""
+    with pytest.raises(ValueError, match=r'"b1:0" has port 0, a port from 1 to 65535 is wanted'):
+        parse_target("b1:0")
+
+
+@pytest.mark.parametrize(("text", "ports"), [("9193-9292", (9193, 9292)), ("9193", (9193, 9193)), (9193, (9193, 9193))])
+def test_a_range_of_ports_is_read(text: object, ports: tuple[int, int]) -> None:
+    """Both ends are included; one port is a range of one."""
+    assert PortRange.parse(text) == ports
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("9292-9193", "ends at 9193, before it begins at 9292"),
+        ("0-10", "port 0 is out of range, a number from 1 to 65535 is wanted"),
+        ("1-2-3", '"2-3" is no port'),
+        ([1], "a range of ports is wanted, such as 9193-9292"),
+        (True, "a range of ports is wanted"),
+    ],
+)
+def test_a_bad_range_says_what_is_wrong(text: object, words: str) -> None:
+    """Order, limits and form are checked."""
+    with pytest.raises(ValueError) as caught:
+        PortRange.parse(text)
+
+    assert words in str(caught.value)
+
+
+def test_a_host_may_be_ipv6_with_or_without_brackets() -> None:
+    """Where no port follows, both are clear."""
+    assert check_host("[::1]") == check_host("::1") == "::1"
+    with pytest.raises(ValueError, match="a host name has no colon"):
+        check_host("b1:9092")

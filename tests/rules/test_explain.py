@@ -1,0 +1,92 @@
+"""Pydantic's findings in our own words."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from kproxy.rules.explain import Model, found, nearest, unknown, validate
+from kproxy.rules.source import Source
+from kproxy.rules.values import to_value
+
+
+class Inner(Model):
+    """A model within."""
+
+    size: Annotated[int, Field(ge=1, le=9)] = 1
+    mode: Literal["hide", "pass"] = "hide"
+
+
+class Outer(Model):
+    """A model with everything."""
+
+    name: str
+    ratio: float = 0.0
+    flag: bool = False
+    words: list[str] = Field(default_factory=list)
+    inner: Inner = Inner()
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Any:
+        """A mistake between fields."""
+        if raw.get("ratio") == raw.get("name"):
+            yield ("ratio",), "name and ratio are {equal}"
+
+
+def mistakes(text: str) -> list[str]:
+    """Lines without the file's name."""
+    source = Source("f", text)
+    validate(Outer, to_value(source), source)
+    return [line.removeprefix("f:") for line in source.lines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name: 12", '1:7: text is wanted; 12 without quotes is the number 12 in YAML, write "12"'),
+        ("name: No", '1:7: text is wanted; No without quotes is the boolean false in YAML, write "No"'),
+        ("name: true", '1:7: text is wanted; true without quotes is true in YAML, write "true"'),
+        ("name: [a]", "1:7: text is wanted, found a list"),
+        ("name:", "1:6: text is wanted, found nothing"),
+        ("flag: true", '1:1: "name" is missing'),
+        ("name: a\nratio: b", '2:8: a number is wanted, found text "b"'),
+        ("name: a\nflag: 1", "2:7: true or false is wanted, found the number 1"),
+        ("name: a\nwords: b", '2:8: a list is wanted, found text "b"'),
+        ("name: a\ninner: b", '2:8: a mapping is wanted, found text "b"'),
+        ("name: a\ninner: {size: '1'}", '2:15: a whole number is wanted, found text "1"'),
+        ("name: a\ninner: {size: true}", "2:15: a whole number is wanted, found true"),
+        ("name: a\ninner: {size: 0}", "2:15: must be at least 1, found 0"),
+        ("name: a\ninner: {size: 10}", "2:15: must be at most 9, found 10"),
+        ("name: a\ninner: {mode: hid}", '2:15: one of hide, pass is wanted, found text "hid", did you mean "hide"?'),
+        ("name: a\ninner: {sise: 1}", '2:9: unknown key "sise", did you mean "size"? allowed: size, mode'),
+        ("name: a\nratio: a", '2:8: a number is wanted, found text "a"'),
+        ("5", "1:1: a mapping is wanted, found the number 5"),
+    ],
+)
+def test_each_mistake_is_said_plainly(text: str, expected: str) -> None:
+    """With what was found and what is wanted, at its own line and column."""
+    assert expected in mistakes(text)
+
+
+def test_mistakes_between_fields_are_reported_with_the_others() -> None:
+    """All at once, in file order; braces in messages stay what they are."""
+    assert mistakes("nam: b\nname: a\nratio: a\ninner: {x: 1}") == [
+        '1:1: unknown key "nam", did you mean "name"? allowed: name, ratio, flag, words, inner',
+        '3:8: a number is wanted, found text "a"',
+        "3:8: name and ratio are {equal}",
+        '4:9: unknown key "x", allowed: size, mode',
+    ]
+
+
+def test_the_nearest_word_ignores_case() -> None:
+    """`produce` is meant as Produce."""
+    assert nearest("produce", ["Produce", "Fetch"]) == "Produce"
+    assert nearest("zzz", ["Produce", "Fetch"]) is None
+    assert unknown("API", "produse", ["Produce"]) == 'unknown API "produse", did you mean "Produce"? allowed: Produce'
+
+
+def test_long_text_is_shown_in_part() -> None:
+    """A message stays a line."""
+    assert len(found("x" * 1000)) < 80

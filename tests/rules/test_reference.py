@@ -1,0 +1,43 @@
+"""The reference pages say what the models say."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from kproxy.config_file import config_from
+from kproxy.rules.document import parse_rules
+from kproxy.rules.source import Source
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ["configuration.md", "rules.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_are_those_of_the_models(page: str) -> None:
+    """`python docs/tables.py` would change nothing."""
+    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    text = (DOCS / page).read_text()
+
+    assert tables.filled(text) == text
+    assert text.count("<!-- table:") == text.count("<!-- end -->\n") == text.count("| key | what |")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_documents_on_the_pages_are_right(page: str) -> None:
+    """Whoever copies one gets no mistake."""
+    documents = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+    assert documents
+    for document in documents:
+        if document.startswith("rules:"):
+            assert len(parse_rules(document)) > 0
+        else:
+            assert config_from(Source(page, document)) is not None
