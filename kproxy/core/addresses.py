@@ -1,0 +1,199 @@
+"""Broker addresses: which responses carry them, and their replacement by the proxy's own (promise 3).
+
+Strategy. A response that carries broker addresses is either rewritten here (`PLACES`) or its API is stopped: hidden in
+ApiVersions, and a frame of it closes the connection. Nothing in between: `carries_addresses` finds both from the
+table by the kind `host`, so that an API added to the table is stopped until somebody writes down its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from kproxy.wire import layout, schema
+from kproxy.wire.edit import Edits
+from kproxy.wire.walk import Walk, read_string, write_string
+
+from .rewrite import GONE, Apply, Buffer, Context, Hits
+
+METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
+CONTROLLERS = 2  # DescribeCluster's endpoint_type (KIP-919)
+ENDPOINT_TYPE = "endpoint_type"
+COORDINATOR_NOT_AVAILABLE = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a response has addresses: the array (or "" for the top level) and its fields. `what` is for metrics."""
+
+    array: str
+    node: str
+    what: str
+    optional: bool = False
+    """Elements that name a node which cannot be reached may be left out; clients then ask Metadata."""
+    error: str = ""
+    """The error code beside it, which says what is wrong when the node cannot be reached and may not be left out."""
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        found = {"node": self.node, "host": "host", "port": "port"}
+        return found | {"error": self.error} if self.error else found
+
+    def path(self, field: str) -> str:
+        return f"{self.array}.{field}" if self.array else field
+
+
+ENDPOINTS = Place("node_endpoints[]", "node_id", "node_endpoints", optional=True)  # KIP-951
+PLACES: Mapping[int, tuple[Place, ...]] = {
+    0: (ENDPOINTS,),
+    1: (ENDPOINTS,),
+    METADATA: (Place("brokers[]", "node_id", "brokers", optional=True),),
+    FIND_COORDINATOR: (
+        Place("", "node_id", "coordinators", error="error_code"),
+        Place("coordinators[]", "node_id", "coordinators", error="error_code"),
+    ),
+    DESCRIBE_CLUSTER: (Place("brokers[]", "broker_id", "brokers", optional=True),),
+    78: (ENDPOINTS,),
+    79: (ENDPOINTS,),
+}
+
+
+@cache
+def carries_addresses(key: int) -> schema.Versions:
+    """The versions of this API whose response names hosts of brokers or controllers."""
+    return layout.kinds(key, "response").get("host", schema.NONE)
+
+
+@cache
+def newest_rewritable(key: int) -> int | None:
+    """The newest version whose response may pass while advertising; None: any. -1: the API is stopped altogether.
+
+    DescribeQuorum 2 lists controllers with their addresses, so it is capped to 1 (KIP-853); the KRaft APIs that carry
+    leaders' addresses are for brokers among themselves and have no business on a client's connection.
+    """
+    versions = carries_addresses(key)
+    if not versions:
+        return None
+    if key in PLACES:
+        return schema.load(key).versions.last
+    return versions.first - 1
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRewrite:
+    """Replaces host and port of every node by where the proxy has it."""
+
+    key: int
+    places: tuple[Place, ...]
+    wanted: frozenset[str]
+    compact: bool
+
+    def bind(self, walk: Walk) -> Apply:
+        roles: dict[int, tuple[str, Place | None]] = {}
+        for index, mark in enumerate(walk.marks):
+            if mark.what == "value" and mark.path == ENDPOINT_TYPE:
+                roles[index] = (ENDPOINT_TYPE, None)
+            for place in self.places:
+                for role, name in place.roles.items():
+                    if mark.what == "value" and mark.path == place.path(name):
+                        roles[index] = (role, place)
+                if mark.path == place.array and mark.what in ("count", "element"):
+                    roles[index] = (mark.what, place)
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            replacing = Replacing(buf, edits, context, self.compact)
+            for hit in hits:
+                role, place = roles.get(hit[0], ("", None))
+                if role:
+                    replacing.take(role, place, hit)
+            replacing.flush()
+
+        return apply
+
+
+class Replacing:
+    """One pass over the hits of a response, in wire order: gathers the spans of one node and edits them together."""
+
+    def __init__(self, buf: Buffer, edits: Edits, context: Context, compact: bool) -> None:
+        self.buf, self.edits, self.context, self.compact = buf, edits, context, compact
+        self.spans: dict[str, tuple[int, int]] = {}
+        self.place: Place | None = None
+        self.count: tuple[int, int, int] = (0, 0, 0)
+        self.controllers = False
+
+    def take(self, role: str, place: Place | None, hit: tuple[int, int, int]) -> None:
+        _, start, end = hit
+        if role == ENDPOINT_TYPE:
+            self.controllers = self.buf[start] == CONTROLLERS
+        elif role == "count":
+            self.count = hit
+        elif role == "element":
+            self.flush((start, end))
+        else:
+            self.place = place
+            self.spans[role] = (start, end)
+
+    def number(self, role: str) -> int:
+        start, end = self.spans[role]
+        return int.from_bytes(self.buf[start:end], "big", signed=True)
+
+    def flush(self, element: tuple[int, int] | None = None) -> None:
+        """All of one node is here: give it its address, or hide it."""
+        spans, self.spans = self.spans, {}
+        if "port" not in spans:
+            return
+        assert self.place is not None
+        self.spans = spans
+        given = self.given()
+        self.spans = {}
+        if given is None:
+            return
+        self.context.rewrote(self.place.what)
+        if given != GONE:
+            self.put(spans, given)
+        elif self.place.optional and element is not None:
+            self.edits.remove(*element, self.count)
+            self.context.count("nodes_hidden")
+        else:
+            self.put(spans, given)
+            self.edits.replace(*spans["node"], (-1).to_bytes(4, "big", signed=True))
+            if "error" in spans:
+                self.edits.replace(*spans["error"], COORDINATOR_NOT_AVAILABLE.to_bytes(2, "big"))
+            self.context.count("nodes_hidden")
+
+    def put(self, spans: Mapping[str, tuple[int, int]], given: tuple[str, int]) -> None:
+        self.edits.replace(*spans["host"], write_string(given[0].encode(), self.compact))
+        self.edits.replace(*spans["port"], given[1].to_bytes(4, "big", signed=True))
+
+    def given(self) -> tuple[str, int] | None:
+        """What stands in place of the address, or None: leave it (no host is named, or it is not known yet)."""
+        name, node, port = (
+            read_string(self.buf, *self.spans["host"], self.compact),
+            self.number("node"),
+            self.number("port"),
+        )
+        if not name:  # "no node" (org.apache.kafka.common.Node.noNode)
+            return None
+        if node < 0 or port < 0:  # a host all the same, which clients must not see
+            return GONE
+        host = name.decode("utf-8", "surrogateescape")
+        return self.context.address(controller_id(node) if self.controllers else node, host, port)
+
+
+def controller_id(node: int) -> int:
+    """Controllers' ids may be the same numbers as brokers': they are kept apart below -1."""
+    return -2 - node
+
+
+@cache
+def address_rewrite(key: int, version: int) -> AddressRewrite | None:
+    """The rewrite of this response, or None when it names no host."""
+    if key not in PLACES or version not in carries_addresses(key):
+        return None
+    struct = layout.body(key, version, "response")
+    paths = {slot.path for slot in struct.everywhere()}
+    places = tuple(place for place in PLACES[key] if place.path("host") in paths)
+    wanted = {place.path(name) for place in places for name in place.roles.values()}
+    wanted |= {place.array for place in places if place.array} | ({ENDPOINT_TYPE} & paths)
+    return AddressRewrite(key, places, frozenset(wanted), struct.flexible)

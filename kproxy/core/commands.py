@@ -1,0 +1,78 @@
+"""What a session asks of whoever drives it. Commands are verbs, frozen, and obeyed in order.
+
+The driver sends the bytes that `from_client` or `from_broker` let pass first, then obeys `session.commands`, then
+clears it. One exception: a `Dial` comes in the same call as the first bytes for the broker, and those wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .session import Session
+
+CLIENT: Final = 0
+BROKER: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write `data` to `side`, after everything given for that side before. The bytes belong to the driver now.
+
+    `token` is the held memory behind it, in bytes: when it is not 0, call `session.sent(token, now)` once the kernel
+    has all of it.
+    """
+
+    side: int
+    data: bytes | bytearray | memoryview
+    token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Connect to the broker now: the client has shown a whole request header."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureNodes:
+    """Have a port for each of these nodes, {node id: (host, port) as the broker names it}, then call `nodes_ready`."""
+
+    nodes: Mapping[int, tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Read nothing more from `side` until `Resume`."""
+
+    side: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Read from `side` again."""
+
+    side: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Held memory has become free for these other sessions: call `granted(now)` on each and obey its commands."""
+
+    sessions: tuple[Session, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close both sides after what is queued has been written; `cause` is one word for metrics, `message` for the log.
+
+    `blame` says whose bytes were bad: "client", "broker" or "" for nobody's (a drain).
+    """
+
+    cause: str
+    message: str
+    blame: str = ""
+
+
+Command = Send | Dial | EnsureNodes | Pause | Resume | Wake | Close

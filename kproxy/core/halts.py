@@ -1,0 +1,49 @@
+"""Why a lane's scan stops at a frame that does not simply pass, and what it takes to go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .rewrite import Pieces
+
+if TYPE_CHECKING:
+    from .stream import TailStream
+
+
+class Keep:
+    """The frame at hand needs `need` bytes. `hold`: that is the whole frame, and its memory is to be reserved."""
+
+    __slots__ = ("hold", "need")
+
+    def __init__(self, need: int, hold: bool = False) -> None:
+        self.need, self.hold = need, hold
+
+
+class Changed:
+    """What is at hand up to `after` leaves as these pieces (none: not at all).
+
+    `rest` bytes of the frame follow and pass as they stream in; then, or at once, the next frame starts.
+    """
+
+    __slots__ = ("after", "pieces", "rest")
+
+    def __init__(self, pieces: Pieces, after: int, rest: int = 0) -> None:
+        self.pieces, self.after, self.rest = pieces, after, rest
+
+
+class Blocked:
+    """The frame at hand has to wait until the session has found out what a rewrite asked for."""
+
+    __slots__ = ()
+
+
+class Streaming:
+    """The frame at hand passes by way of a `TailStream`, from byte `body` of the buffer on."""
+
+    __slots__ = ("body", "stream")
+
+    def __init__(self, stream: TailStream, body: int) -> None:
+        self.stream, self.body = stream, body
+
+
+Halt = Keep | Changed | Blocked | Streaming

@@ -1,0 +1,48 @@
+"""Requests whose responses are awaited, in order (promise 2).
+
+An entry is a tuple (correlation id, step, time, note): `time` is when the request's header was read, `note` what the
+request's rewrite left for the response's. Two steps of their own mark entries that no client's request stands behind:
+`ANSWER` is an answer that kproxy made, waiting for its turn (note: the bytes); `OWN` is a request that kproxy made
+(note: what is to be called with the response's frame).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from .step import Step
+
+Entry = tuple[int, Step, float, Any]
+
+ANSWER = Step(-1, -1, "kproxy-answer")
+OWN = Step(-1, -1, "kproxy-request")
+
+REMEMBERED = 1024
+"""acks=0 Produce requests whose unasked-for answer is still recognised. librdkafka's mock answers them, real brokers do
+not; more than a thousand frames behind the newest no answer is outstanding on any of them."""
+
+
+class InFlight:
+    """The FIFO, and the correlation ids of recently forwarded acks=0 requests, which have no entry in it."""
+
+    __slots__ = ("fifo", "unanswered")
+
+    def __init__(self) -> None:
+        self.fifo: deque[Entry] = deque()
+        self.unanswered: deque[int] = deque(maxlen=REMEMBERED)
+
+    def expects_no_answer(self, correlation: int) -> bool:
+        """Whether this id belongs to a recent acks=0 request; it is forgotten by asking."""
+        try:
+            self.unanswered.remove(correlation)
+        except ValueError:
+            return False
+        return True
+
+    def ready_answers(self) -> list[bytes]:
+        """Answers of kproxy's own that are at the head now; they leave the FIFO."""
+        ready = []
+        while self.fifo and self.fifo[0][1] is ANSWER:
+            ready.append(self.fifo.popleft()[3])
+        return ready

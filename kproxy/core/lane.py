@@ -1,0 +1,275 @@
+"""One direction of a connection: finds the frames in what is read and passes on what nobody needs to see.
+
+Strategy. `receive` gets a view of a buffer that belongs to the driver and is overwritten after the call. It returns how
+many leading bytes go to the other side as they are; that is all of them in the usual case, and then one send does. As
+soon as a frame is changed, or is not all there, what follows it goes by `Send` commands or is copied into `kept`:
+
+    skip     bytes of a frame that passes as it streams in, still to come
+    kept     bytes from the start of a frame on that cannot be judged yet, until there are `need` of them
+    blocked  why the lane waits ("nodes", "topics", "memory"), its bytes in `kept`; its side is not read meanwhile
+    stream   a long frame of which only the tail is looked at (see stream.py)
+
+`scan` (the subclass has one for each state of the connection) runs over whole frames as fast as Python can, and stops
+with `halt` set at the first one that does not simply pass. `go_on` deals with that one and scans on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .commands import Close, Send
+from .halts import Blocked, Changed, Halt, Keep, Streaming
+from .memory import HeldMemory
+from .rewrite import Buffer
+
+if TYPE_CHECKING:
+    from .names.lone import LoneName
+    from .session import Session
+    from .stream import TailStream
+
+
+LONE_HEAD = 1024
+"""Bytes in which the only name of a frame stands, if ids are not far longer than people make them."""
+
+Scan = Callable[[Buffer, int, int, float], int]
+
+
+class Lane:
+    """Base of the two directions. `source` and `target` are sides."""
+
+    scan: Scan
+    """From a frame's start: where the bytes end that pass. If that is before n, `halt` says what is there; when the
+    last frame passes but is not all there, `skip` says how much of it is still to come."""
+
+    __slots__ = ("blocked", "dead", "halt", "held_since", "kept", "memory", "need", "reserved", "scan", "session",
+                 "skip", "source", "stream", "target")  # fmt: skip
+
+    def __init__(self, session: Session, memory: HeldMemory, source: int, target: int) -> None:
+        self.session, self.memory = session, memory
+        self.source, self.target = source, target
+        self.skip = 0
+        self.kept: bytearray | None = None
+        self.held_since: float | None = None
+        self.need = 0
+        self.reserved = 0
+        self.blocked = ""
+        self.stream: TailStream | None = None
+        self.halt: Halt | None = None
+        self.dead = False
+
+    def receive(self, view: memoryview, n: int, now: float) -> int:
+        """Takes view[:n]; returns how many leading bytes pass unchanged. The rest is in commands, or kept."""
+        if self.kept is not None:
+            self.receive_slowly(view, 0, n, now)
+            return 0
+        pos = self.skip
+        if pos >= n:
+            self.skip = pos - n
+            if pos == n and self.session.attention:
+                self.session.attend(now)
+            return n
+        if self.stream is not None:
+            self.skip = 0
+            return self.stream.receive(view, pos, n, now, direct=True)
+        stop = self.scan(view, pos, n, now)
+        if stop == n and not self.session.attention:
+            return n
+        return self.go_on(view, 0, pos, stop, n, now, direct=True)
+
+    def treat_tail(self, stream: TailStream, tail: bytearray, now: float) -> Halt:
+        """What becomes of the tail of a streamed frame: Changed or Blocked."""
+        raise NotImplementedError
+
+    # ---- frames that do not simply pass
+
+    def run(self, buf: Buffer, base: int, pos: int, n: int, now: float, direct: bool) -> int:
+        """Passes buf[base:n] on, in which a frame starts at `pos`. See `go_on`."""
+        return self.go_on(buf, base, pos, self.scan(buf, pos, n, now), n, now, direct)
+
+    def go_on(self, buf: Buffer, base: int, pos: int, stop: int, n: int, now: float, direct: bool) -> int:
+        """buf[base:stop] passes, and what `halt` says is at `stop`: deals with that and with all that follows.
+
+        Returns how much of the buffer passes unchanged in front. `direct`: that is the caller's to send (and base is
+        0); else it goes by command, too.
+        """
+        passed = stop
+        if stop < n:
+            self.skip = 0
+        if not direct:
+            self.emit(buf[base:stop])
+        while (halt := self.halt) is not None and not self.dead:
+            self.halt = None
+            if isinstance(halt, Changed):
+                direct = False  # what follows goes behind the pieces
+                stop = halt.after + halt.rest
+                if stop < n:
+                    stop = self.scan(buf, stop, n, now)
+                else:
+                    self.skip, stop = stop - n, n
+                self.emit(b"".join((*halt.pieces, buf[halt.after : stop])))
+            elif isinstance(halt, Streaming):
+                self.stream = halt.stream
+                if direct:
+                    return halt.stream.receive(buf, halt.body, n, now, direct=True)
+                self.emit(buf[stop : halt.body])
+                halt.stream.receive(buf, halt.body, n, now, direct=False)
+            else:
+                if stop > pos:  # a frame has passed, so what is kept has only begun
+                    self.session.complete(self)
+                    self.hand_over()
+                self.keep(bytearray(buf[stop:n]), halt, now)
+        if self.session.attention:
+            self.session.attend(now)
+        return passed
+
+    def splice(self, lone: LoneName, buf: Buffer, pos: int, n: int, end: int) -> bool | None:
+        """For the frame buf[pos:end], of which what is before n is here: put its only name in, if that can be done now.
+
+        True: the name stays, the frame passes as it is. False: `halt` says how it goes on. None: look at it whole.
+        """
+        here = min(n, end)
+        found = lone.splice(buf, pos, here, self.session.context)
+        if found is None:
+            if here < end and here - pos < LONE_HEAD:
+                self.halt = Keep(min(end - pos, LONE_HEAD))
+                return False
+            return None
+        start, stop, name = found
+        if buf[start:stop] == name:
+            return True
+        size = end - pos - 4 + len(name) - (stop - start)
+        self.halt = Changed([size.to_bytes(4, "big"), buf[pos + 4 : start], name], stop, rest=end - stop)
+        return False
+
+    def keep(self, data: bytearray, halt: Keep | Blocked, now: float) -> None:
+        """Keep `data` until there is enough of it, or until what it waits for has come."""
+        self.kept = data
+        if self.held_since is None and (isinstance(halt, Blocked) or halt.hold):
+            self.held_since = now
+        if isinstance(halt, Blocked):
+            self.need = len(data)
+            self.block(self.session.find_out(now))
+            return
+        self.need = halt.need
+        self.session.incomplete(self, now)
+        if halt.hold and not self.reserved:
+            self.reserve(halt.need)
+
+    def reserve(self, size: int) -> None:
+        if size > self.memory.limit:
+            self.session.close(
+                "held_memory", f"a frame of {size} bytes has to be held, the limit is {self.memory.limit}"
+            )
+        elif self.memory.reserve(self, size):
+            self.reserved = size
+        else:
+            self.need = size
+            self.block("memory")
+
+    def block(self, reason: str) -> None:
+        self.blocked = reason
+        self.session.pause(self.source, "blocked")
+
+    def unblock(self, now: float) -> None:
+        """What the lane waited for has come."""
+        self.blocked = ""
+        self.session.resume(self.source, "blocked", now)
+        self.receive_slowly(b"", 0, 0, now)
+        if self.source in self.session.ended and not self.blocked:
+            self.session.eof(self.source, now)
+
+    def granted(self, now: float) -> None:
+        """The memory that the lane waited for is its own now."""
+        self.reserved = self.need
+        self.unblock(now)
+
+    def receive_slowly(self, buf: Buffer, pos: int, n: int, now: float) -> None:
+        """Takes buf[pos:n] when there are kept bytes to go before it; everything leaves by command."""
+        while not self.dead:
+            if self.blocked:
+                assert self.kept is not None
+                self.kept += buf[pos:n]
+                return
+            if self.kept is not None:
+                want = max(self.need - len(self.kept), 0)
+                self.kept += buf[pos : pos + min(want, n - pos)]
+                if n - pos < want:
+                    self.session.incomplete(self, now)
+                    return
+                pos += want
+                self.take_kept(now)
+            elif pos >= n:
+                return
+            elif pos + self.skip >= n:
+                self.skip -= n - pos
+                self.emit(buf[pos:n])
+                if not self.skip and self.session.attention:
+                    self.session.attend(now)
+                return
+            elif self.stream is not None:
+                passing, self.skip = self.skip, 0
+                self.emit(buf[pos : pos + passing])
+                self.stream.receive(buf, pos + passing, n, now, direct=False)
+                return
+            else:
+                self.run(buf, pos, pos + self.skip, n, now, direct=False)
+                return
+
+    def take_kept(self, now: float) -> None:
+        """There is enough: look at the kept bytes (again)."""
+        data, self.kept = self.kept, None
+        assert data is not None
+        if self.stream is not None:
+            halt = self.treat_tail(self.stream, data, now)
+            if isinstance(halt, Changed):
+                self.stream = None
+                self.emit(b"".join(halt.pieces))
+                self.run(data, halt.after, halt.after, len(data), now, direct=False)
+            elif isinstance(halt, Blocked):
+                self.keep(data, halt, now)
+        else:
+            self.run(data, 0, 0, len(data), now, direct=False)
+        if self.kept is None:
+            self.session.complete(self)
+            self.hand_over()
+            if self.held_since is not None:
+                self.session.counters.held_time.add(now - self.held_since)
+                self.held_since = None
+
+    def hand_over(self) -> None:
+        """The held frame has gone: an empty Send carries its memory to where the kernel has it all."""
+        if self.reserved and not self.dead:
+            size, self.reserved = self.reserved, 0
+            self.session.hand_over(self.target, size)
+
+    def emit(self, data: Buffer) -> None:
+        """Send a copy, in one piece with what goes just before it; the buffer is the driver's."""
+        if not len(data):
+            return
+        commands = self.session.commands
+        end = len(commands)
+        if end and isinstance(commands[-1], Close):  # what stands before bad bytes still leaves
+            end -= 1
+        last = commands[end - 1] if end else None
+        if isinstance(last, Send) and last.side == self.target and isinstance(last.data, bytearray):
+            last.data.extend(data)
+        else:
+            commands.insert(end, Send(self.target, bytearray(data)))
+
+    def die(self) -> None:
+        """Nothing more passes; what comes is taken and thrown away."""
+        self.dead = True
+        self.kept = bytearray()
+
+    def end(self) -> int:
+        """The connection is over. Returns the held memory to give back."""
+        self.die()
+        self.stream = None
+        size, self.reserved = self.reserved, 0
+        return size
+
+    @property
+    def at_boundary(self) -> bool:
+        """No frame is under way."""
+        return not self.skip and not self.kept and self.stream is None

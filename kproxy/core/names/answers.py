@@ -1,0 +1,154 @@
+"""Metadata and DescribeTopicPartitions: where clients learn names, ids and what exists.
+
+Strategy. Three things go beyond the plain rewrite. (1) A name that the client may not use is asked for as `!name`,
+which brokers call invalid (17); the client hears that there is no such topic (3), which is what it would hear of a
+topic that does not exist. (2) A hidden topic is left out when the client asked for all, but one asked for by its id
+has to be answered: as an id that nobody knows (100). (3) DescribeTopicPartitions' cursor is a broker-side name in the
+order of the broker's names; a hidden one goes out as `!name`, and comes back as that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from kproxy.core.rewrite import Apply, Buffer, Context, Hits
+from kproxy.rules.names import ESCAPE
+from kproxy.wire.edit import Edits
+from kproxy.wire.layout import Struct
+from kproxy.wire.primitives import MAX_STRING, read_uvarint
+from kproxy.wire.walk import Hit, Walk, compile_walk, read_string, write_string
+
+from .spell import Spelling
+
+UNKNOWN_TOPIC_OR_PARTITION = b"\x00\x03"
+INVALID_TOPIC_EXCEPTION = b"\x00\x11"
+UNKNOWN_TOPIC_ID = b"\x00\x64"
+ASKED_FOR_ALL = "metadata_all"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedForAll:
+    """Notes whether a Metadata request is for all topics: null, or in v0, which has no null, an empty array."""
+
+    version: int
+    compact: bool
+    wanted: frozenset[str] = frozenset(("topics[]",))
+
+    def bind(self, walk: Walk) -> Apply:
+        number = walk.find("count", "topics[]")
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            for mark, start, end in hits:
+                if mark == number:
+                    null = read_uvarint(buf, start)[0] == 0 if self.compact else buf[start] > 127
+                    note = context.note = context.note or {}
+                    note[ASKED_FOR_ALL] = null or (self.version == 0 and not any(buf[start:end]))
+                    return
+
+        return apply
+
+
+@dataclass(frozen=True)
+class TopicAnswers:
+    """`topics[]` of a Metadata or DescribeTopicPartitions response. error_code is the first field of its elements."""
+
+    struct: Struct
+    spelling: Spelling
+    by_id: bool  # whether an entry that nobody can name may be one that was asked for by its id
+    wanted: frozenset[str] = frozenset(("topics[]", "topics[].name"))
+
+    @cached_property
+    def partitions(self) -> Walk:
+        """A walk of one element, for its partitions."""
+        topics = next(slot for slot in self.struct.slots if slot.path == "topics[]")
+        assert topics.struct is not None
+        assert topics.struct.slots[0].name == "error_code"
+        return compile_walk(topics.struct, {"topics[].partitions[]"}, "topics[]")
+
+    def bind(self, walk: Walk) -> Apply:
+        name, count, element = (
+            walk.find(what, path)
+            for what, path in (("value", "topics[].name"), ("count", "topics[]"), ("element", "topics[]"))
+        )
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            self.rewrite(buf, hits, edits, context, (name, count, element))
+
+        return apply
+
+    def rewrite(self, buf: Buffer, hits: Hits, edits: Edits, context: Context, marks: tuple[int, int, int]) -> None:
+        name_mark, count_mark, element_mark = marks
+        compact, translate = self.struct.flexible, self.spelling.translate
+        count: Hit = (0, 0, 0)
+        span, hidden, escaped, changed = (0, 0), False, False, 0
+        for hit in hits:
+            mark, start, end = hit
+            if mark == name_mark:
+                span, hidden, escaped = (start, end), False, False
+                name = read_string(buf, start, end, compact)
+                if not name:
+                    continue
+                other = translate(name, context)
+                if other is None:
+                    hidden = True
+                elif other != name:
+                    escaped = name.startswith(ESCAPE)
+                    edits.replace(start, end, write_string(other, compact))
+                    changed += 1
+            elif mark == element_mark:
+                if hidden:
+                    context.count("topics_hidden")
+                    if self.by_id and context.note and not context.note.get(ASKED_FOR_ALL, True):
+                        self.deny_id(buf, start, end, span, edits)
+                    else:
+                        edits.remove(start, end, count)
+                elif escaped and buf[start : start + 2] == INVALID_TOPIC_EXCEPTION:
+                    edits.replace(start, start + 2, UNKNOWN_TOPIC_OR_PARTITION)
+                hidden = escaped = False
+            elif mark == count_mark:
+                count = hit
+        if changed:
+            context.rewrote("topic_names", changed)
+
+    def deny_id(self, buf: Buffer, start: int, end: int, name: tuple[int, int], edits: Edits) -> None:
+        """As a broker answers an id that it does not know: the error, no name, no partitions."""
+        inside: Hits = []
+        self.partitions.run(buf, start, end, inside)
+        edits.replace(start, start + 2, UNKNOWN_TOPIC_ID)
+        edits.replace(*name, write_string(None, True))
+        edits.replace(inside[0][1], inside[-1][2], b"\x01")
+
+
+@dataclass(frozen=True, slots=True)
+class CursorName:
+    """The name at which a long DescribeTopicPartitions answer goes on."""
+
+    path: str
+    spelling: Spelling
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        return frozenset((self.path,))
+
+    def bind(self, walk: Walk) -> Apply:
+        number = walk.find("value", self.path)
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            for mark, start, end in hits:
+                if mark == number:
+                    name = read_string(buf, start, end, True)
+                    other = self.other(name) if name else name
+                    if other != name and other is not None and len(other) <= MAX_STRING:
+                        edits.replace(start, end, write_string(other, True))
+                        context.rewrote("topic_names")
+
+        return apply
+
+    def other(self, name: bytes) -> bytes:
+        """The cursor on the other side; it comes from kproxy itself, so nothing is counted as unreachable."""
+        names = self.spelling.names
+        if self.spelling.direction == "response":
+            found = names.to_client(name)
+            return ESCAPE + name if found is None else found
+        return name[len(ESCAPE) :] if name.startswith(ESCAPE) else names.to_broker(name)

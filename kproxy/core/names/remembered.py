@@ -1,0 +1,36 @@
+"""Bounded memories inside the context: what was put last is forgotten last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+REGEXES: Final = "topic_regexes"
+MAX_REGEXES: Final = 10_000
+"""Members that subscribe by a regular expression, per cluster. One that is forgotten keeps the topics it had, and sees
+new ones again after it has rejoined."""
+MAX_REGEX_BYTES: Final = 4_096
+"""Of group id, member id and pattern together, for a member to be remembered: so all of them take 40 MB at most."""
+REGEX_TOPICS: Final = "topic_regex_topics"
+PROTOCOLS: Final = "group_protocols"
+MAX_PROTOCOLS: Final = 1_000
+"""Groups of one connection; a client is in a few."""
+MAX_GROUP_BYTES: Final = 1_024
+"""Of a group id and a protocol type, to be remembered: 1 MB a connection at most, of a client that means harm."""
+
+
+def recall(memory: MutableMapping[Any, Any], what: str) -> OrderedDict[Any, Any]:
+    """The memory of this name, made when first asked for."""
+    found = memory.get(what)
+    if not isinstance(found, OrderedDict):
+        found = memory[what] = OrderedDict()
+    return found
+
+
+def remember(kept: OrderedDict[Any, Any], key: object, value: object, limit: int) -> None:
+    """Keep a value; the one not touched for the longest time goes when there are more than `limit`."""
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > limit:
+        kept.popitem(last=False)

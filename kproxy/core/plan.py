@@ -1,0 +1,155 @@
+"""The plan: for every (api, version), how deep to look, compiled from the rules that a connection is bound to.
+
+A `Plan` is a dict from `api key << 16 | version` to a `Step`, filled in as frames come: the look-up is one dict access,
+and what a message needs is compiled when the first frame of it passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from kproxy.rules.names import NameMap
+from kproxy.wire import schema
+from kproxy.wire.head import produce_acks
+from kproxy.wire.judge import judge
+
+from .addresses import address_rewrite, carries_addresses, newest_rewritable
+from .names import CANNOT, LoneName, lone_name, topic_rewrite
+from .rewrite import Rewrite, Rewriter
+from .step import HEAD, STOP, STREAM, WHOLE, Step
+from .versions import API_VERSIONS, HIDDEN, PRODUCE, VersionsAnswers
+
+SASL_HANDSHAKE = 17
+STREAMED = frozenset((1, 78))  # Fetch, ShareFetch: their addresses come last, behind the records
+TAGGED_ENDPOINTS = frozenset((0, 1))
+"""Produce and Fetch name brokers in a tagged field, when a leader has moved (KIP-951): most responses do not."""
+MOST_STEPS = 4096
+"""Steps kept for (api, version) pairs; a client may send any of 2^32, so what is beyond is made anew each time."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What the rules ask of a connection, as far as it is fixed when the connection opens."""
+
+    names: NameMap | None = None
+    advertise: bool = True
+    hide_unknown_apis: bool = True
+
+
+class Plan(dict[int, Step]):
+    """Steps by `key << 16 | version` (the header's first four bytes as one unsigned integer)."""
+
+    def __init__(self, bound: Bound) -> None:
+        super().__init__()
+        self.bound = bound
+        self.versions = VersionsAnswers(self.newest)
+
+    def __missing__(self, code: int) -> Step:
+        key, version = code >> 16, code & 0xFFFF
+        step = self.make(key, version) if key in schema.paths() else self.unknown(key, version)
+        if len(self) < MOST_STEPS:
+            self[code] = step
+        return step
+
+    @cached_property
+    def hides_unknown(self) -> bool:
+        return self.bound.advertise and self.bound.hide_unknown_apis
+
+    def newest(self, key: int) -> int | None:
+        """The newest version of this API that a client may use; None: any; HIDDEN: none."""
+        if key not in schema.paths():
+            return HIDDEN if self.hides_unknown else None
+        if self.bound.names is not None and key in CANNOT:
+            return CANNOT[key].newest
+        if self.bound.advertise:
+            limit = newest_rewritable(key)
+            if limit is not None:
+                return limit
+        return schema.load(key).versions.last if self.understands(key) else None
+
+    def understands(self, key: int) -> bool:
+        """Whether frames of this API are read, so that only versions of the table may pass."""
+        if key in (PRODUCE, API_VERSIONS):
+            return True
+        names = self.bound.names
+        if names is None:
+            return False
+        newest = schema.load(key).versions.last
+        return any(topic_rewrite(key, newest, direction, names) for direction in ("request", "response"))
+
+    def unknown(self, key: int, version: int) -> Step:
+        step = Step(key, version, "unknown")
+        if self.hides_unknown:
+            step.request = STOP
+            step.stop = f"api key {key} is not known, and an answer of it could name a broker's address"
+        return step
+
+    def make(self, key: int, version: int) -> Step:
+        """The step of an API that the table has, in any version."""
+        api = schema.load(key)
+        step = Step(key, version, api.name)
+        if key == API_VERSIONS:
+            step.request = None if version in api.versions else WHOLE
+            step.response = WHOLE
+            return step
+        newest = self.newest(key)
+        if newest is not None and not (version in api.versions and version <= newest):
+            step.request, step.stop = STOP, self.reason(api, version, newest)
+            return step
+        if version not in api.versions:
+            return step
+        self.look_at_request(step)
+        self.look_at_response(step)
+        if key == SASL_HANDSHAKE and version == 0:  # raw tokens follow its answer, without headers (KIP-43)
+            step.request = step.response = WHOLE
+        return step
+
+    def reason(self, api: schema.Api, version: int, newest: int) -> str:
+        if self.bound.names is not None and api.key in CANNOT:
+            return f"{api.name} {version}: {CANNOT[api.key].reason}"
+        if self.bound.advertise and carries_addresses(api.key) and version in api.versions:
+            return f"{api.name} {version} answers with broker addresses that cannot be rewritten"
+        return f"{api.name} {version} is not known, the newest version that is read is {max(newest, 0)}"
+
+    def look_at_request(self, step: Step) -> None:
+        rewrites = self.rewrites(step, "request")
+        if step.key == PRODUCE:
+            step.request, step.acks = HEAD, produce_acks(step.version)
+            step.flexible = step.version in schema.load(PRODUCE).flexible
+        if rewrites:
+            step.request = WHOLE
+            step.rewrite_request = Rewriter(step.key, step.version, "request", rewrites)
+            step.lone_request = self.lone(step, "request")
+
+    def look_at_response(self, step: Step) -> None:
+        rewrites = self.rewrites(step, "response")
+        if not rewrites:
+            return
+        step.rewrite_response = Rewriter(step.key, step.version, "response", rewrites)
+        addresses = address_rewrite(step.key, step.version)
+        step.response = WHOLE
+        step.lone_response = self.lone(step, "response")
+        if self.bound.advertise and addresses is not None:
+            alone = len(rewrites) == 1
+            if alone and step.key in STREAMED:
+                step.response = STREAM
+            if step.key in TAGGED_ENDPOINTS:
+                step.no_nodes = judge(step.key, step.version, addresses.wanted)
+                step.clean = step.no_nodes if alone else None
+
+    def lone(self, step: Step, direction: str) -> LoneName | None:
+        names = self.bound.names
+        return None if names is None else lone_name(step.key, step.version, direction, names)
+
+    def rewrites(self, step: Step, direction: str) -> list[Rewrite]:
+        found: list[Rewrite] = []  # addresses first: they may have to wait, and nothing must be counted twice
+        if self.bound.advertise and direction == "response":
+            addresses = address_rewrite(step.key, step.version)
+            if addresses is not None:
+                found.append(addresses)
+        if self.bound.names is not None:
+            topics = topic_rewrite(step.key, step.version, direction, self.bound.names)
+            if topics is not None:
+                found.append(topics)
+        return found

@@ -1,0 +1,224 @@
+"""The lane from client to broker: every request is told apart, entered in the FIFO, and passed, changed or stopped."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kproxy.errors import DecodeError
+from kproxy.wire.head import body_start
+
+from .commands import BROKER, CLIENT
+from .halts import Blocked, Changed, Keep
+from .inflight import ANSWER
+from .lane import Lane
+from .rewrite import Buffer
+from .sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from .step import HEAD, STOP, Step
+from .topics import fresh_topics
+from .versions import API_VERSIONS, unsupported
+
+if TYPE_CHECKING:
+    from .memory import HeldMemory
+    from .names.lone import LoneName
+    from .session import Session
+
+HEADER = Struct(">iIih").unpack_from  # size, api key << 16 | version, correlation id, length of the client id
+HEADER_BYTES = 14
+SHORT_HEAD = Struct(">BBh").unpack_from  # of a flexible Produce: no tags, no transactional id, acks
+SMALLEST = 10
+"""Request header v1 with a null client id. ControlledShutdown v0 lacks the client id but has four bytes of body."""
+LONGEST_HEAD = 135000
+"""Client id and transactional id have at most 32767 bytes each, tags of the header about as much: more is no head."""
+HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PRI ")
+
+
+class RequestLane(Lane):
+    """`scan` is `scan_carefully` for the first frame and while raw SASL tokens may come, then `scan_frames`."""
+
+    __slots__ = ("fifo", "limit", "most", "plan")
+
+    def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
+        super().__init__(session, memory, CLIENT, BROKER)
+        self.plan, self.fifo, self.most = session.plan, session.inflight.fifo, session.max_frame
+        self.limit = limit  # requests in flight beyond which the client is not read
+        self.scan = self.scan_carefully  # the first frame is looked at more closely
+
+    def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        plan, fifo, most = self.plan, self.fifo, self.most
+        last = n - HEADER_BYTES
+        while pos <= last:
+            size, code, correlation, id_length = HEADER(buf, pos)
+            if not SMALLEST <= size <= most:
+                return self.bad_size(buf, pos, size)
+            step = plan[code]
+            how = step.request
+            if how is None:
+                fifo.append((correlation, step, now, None))
+            elif how == HEAD:
+                at, acks = pos + HEADER_BYTES + id_length, None
+                if step.flexible and id_length >= 0 and at + 4 <= n:  # in line, for it is nearly every Produce request
+                    tags, transactional, acks = SHORT_HEAD(buf, at)
+                    acks = None if tags or transactional else acks
+                if acks is None:
+                    acks = step.acks(buf, pos + 4, n, id_length)  # type: ignore[misc]  # HEAD steps have it
+                    if acks is None:
+                        return self.need_more_head(pos, n, size)
+                if acks:
+                    fifo.append((correlation, step, now, None))
+                else:
+                    self.session.inflight.unanswered.append(correlation)
+            elif not self.look(step, buf, pos, n, now):
+                return pos
+            step.requests += 1
+            pos += size + 4
+        if len(fifo) > self.limit:
+            self.session.full()
+        if pos >= n:
+            self.skip = pos - n
+            return n
+        self.halt = Keep(HEADER_BYTES)
+        return pos
+
+    # ---- frames that are looked at
+
+    def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
+        """A request that is stopped, or looked at whole. True: it passes as it is, and is entered in the FIFO."""
+        session = self.session
+        if step.request == STOP:
+            session.counters.stopped[step.api] += 1
+            session.close("stopped", step.stop, "client")
+            return False
+        size, _, correlation, id_length = HEADER(buf, pos)
+        end = pos + 4 + size
+        if step.lone_request is not None:
+            passes = self.put_name(step, step.lone_request, buf, pos, n, now)
+            if passes is not None:
+                return passes
+        if end > n:
+            self.halt = Keep(4 + size, hold=True)
+            return False
+        if step.key == API_VERSIONS:  # only a version that is not known comes here
+            self.answer(correlation, unsupported(correlation), now)
+            self.halt = Changed([], end)
+            return False
+        if step.rewrite_request is not None:
+            return self.rewrite(step, buf, pos, end, id_length, now)
+        return self.note_mechanism(step, buf, pos, end, now)
+
+    def put_name(self, step: Step, lone: LoneName, buf: Buffer, pos: int, n: int, now: float) -> bool | None:
+        """A Produce request of one topic by name streams on as soon as the name is put in. None: it does not."""
+        size, _, correlation, id_length = HEADER(buf, pos)
+        end = pos + 4 + size
+        acks = step.acks(buf, pos + 4, min(n, end), id_length) if step.acks is not None else None
+        passes = self.splice(lone, buf, pos, n, end)
+        if passes is None or isinstance(self.halt, Keep):
+            return passes
+        assert acks is not None, "acks stands before the name"
+        if acks:
+            self.fifo.append((correlation, step, now, None))
+        else:
+            self.session.inflight.unanswered.append(correlation)
+        step.requests += not passes  # the scan counts those that pass
+        return passes
+
+    def rewrite(self, step: Step, buf: Buffer, pos: int, end: int, id_length: int, now: float) -> bool:
+        session, context = self.session, self.session.context
+        assert step.rewrite_request is not None
+        context.note = None
+        context.known_topics = fresh_topics(context.cluster_memory, now)
+        try:
+            pieces = step.rewrite_request.rewrite(buf, pos + 4, end, context)
+        except DecodeError as error:
+            session.close("decode", str(error), "client")
+            return False
+        if context.incomplete:
+            self.halt = Blocked()
+            return False
+        correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
+        if step.acks is not None and step.acks(buf, pos + 4, end, id_length) == 0:
+            session.inflight.unanswered.append(correlation)
+        else:
+            session.inflight.fifo.append((correlation, step, now, context.note))
+        if pieces is None:
+            return True
+        step.requests += 1
+        length = sum(len(piece) for piece in pieces)
+        self.halt = Changed([length.to_bytes(4, "big"), *pieces], end)
+        return False
+
+    def answer(self, correlation: int, frame: bytes, now: float) -> None:
+        """An answer of kproxy's own, given when its turn comes."""
+        self.session.inflight.fifo.append((correlation, ANSWER, now, frame))
+        self.session.attention = True
+
+    def note_mechanism(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> bool:
+        """SaslHandshake v0: its mechanism tells how many raw tokens follow."""
+        start = body_start(buf, pos + 4, end, 1, "request") or end
+        length = int.from_bytes(buf[start : min(start + 2, end)], "big")
+        mechanism = bytes(buf[start + 2 : min(start + 2 + length, end)])
+        note = {"mechanism": mechanism.decode("utf-8", "replace")}
+        correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
+        self.session.inflight.fifo.append((correlation, step, now, note))
+        return True
+
+    # ---- the first frame, and raw tokens
+
+    def scan_carefully(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """One frame at a time, until the first header was seen and while raw SASL tokens may come."""
+        while n - pos >= 4:
+            size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+            if n - pos == 4 and size != 0:
+                self.halt = Keep(5)
+                return pos
+            first = buf[pos + 4] if size else -1
+            if not self.session.dialled:
+                return self.scan_first(buf, pos, n, size, first, now)
+            raw = self.session.raw
+            if raw is None or not raw.client_sends_token(size, first):
+                if raw is not None and raw.rounds is None:  # the client speaks Kafka now: no token comes any more
+                    self.session.end_raw()
+                return self.scan_frames(buf, pos, n, now)
+            if not 0 <= size <= MAX_TOKEN:
+                self.session.close("frame_size", f"SASL token of {size} bytes, expected 0 to {MAX_TOKEN}", "client")
+                return pos
+            raw.from_client += 1
+            pos += 4 + size
+            if pos >= n:
+                self.skip = pos - n
+                return n
+        self.halt = Keep(4)
+        return pos
+
+    def scan_first(self, buf: Buffer, pos: int, n: int, size: int, first: int, now: float) -> int:
+        session = self.session
+        if size >= 1 and first == GSSAPI_FIRST:  # a client of Kafka 0.9 opens with the token itself
+            session.begin_raw(RawTokens("GSSAPI"))
+        elif not SMALLEST <= size <= session.max_frame:
+            return self.bad_size(buf, pos, size)
+        elif n - pos < HEADER_BYTES:
+            self.halt = Keep(HEADER_BYTES)
+            return pos
+        session.dial()
+        return self.scan(buf, pos, n, now)
+
+    # ---- what is wrong
+
+    def need_more_head(self, pos: int, n: int, size: int) -> int:
+        """acks lies behind what is there: a few bytes more are needed, or the frame ends before it."""
+        have = n - pos
+        if have >= size + 4 or have > LONGEST_HEAD:
+            self.session.close("decode", f"Produce request of {size} bytes has no acks in its first {have}", "client")
+        else:
+            self.halt = Keep(min(2 * have, size + 4))
+        return pos
+
+    def bad_size(self, buf: Buffer, pos: int, size: int) -> int:
+        first = bytes(buf[pos : pos + 4])
+        if not self.session.dialled and (first[:2] == b"\x16\x03" or first in HTTP_WORDS):
+            what = "TLS" if first[0] == 0x16 else "HTTP"
+            self.session.close("not_kafka", f"client speaks {what} to a listener of plain Kafka", "client")
+        else:
+            text = f"request frame of {size} bytes, expected {SMALLEST} to {self.session.max_frame}"
+            self.session.close("frame_size", text, "client")
+        return pos

@@ -1,0 +1,219 @@
+"""The lane from broker to client: every response meets its request at the FIFO's head, and passes or is changed."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kproxy.errors import DecodeError
+from kproxy.wire.head import body_start
+
+from .commands import BROKER, CLIENT
+from .halts import Blocked, Changed, Halt, Keep, Streaming
+from .inflight import ANSWER, OWN
+from .lane import Lane
+from .rewrite import Buffer
+from .sasl import MAX_TOKEN, RawTokens
+from .step import STREAM, Step
+from .stream import TailStream
+from .versions import API_VERSIONS
+
+if TYPE_CHECKING:
+    from .inflight import Entry
+    from .memory import HeldMemory
+    from .session import Session
+
+HEADER = Struct(">ii").unpack_from  # size, correlation id
+HEADER_BYTES = 8
+SMALLEST = 4
+"""A correlation id. Clients set no upper limit on responses, so neither do we (Fetch is bounded by its max_bytes)."""
+STREAM_HEAD = 16
+"""Enough of a streamed response for its header: size, correlation id, an empty tag buffer, and some."""
+LONGEST_HEAD = 65536
+"""No tags make a header longer than this."""
+NO_ERROR = b"\x00\x00"
+
+
+class ResponseLane(Lane):
+    """`scan` is `scan_frames`, or `scan_tokens` while raw SASL tokens may come."""
+
+    __slots__ = ("fifo",)
+
+    def __init__(self, session: Session, memory: HeldMemory) -> None:
+        super().__init__(session, memory, BROKER, CLIENT)
+        self.fifo = session.inflight.fifo
+        self.scan = self.scan_frames
+
+    def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        fifo = self.fifo
+        last = n - HEADER_BYTES
+        counted, since, run = None, now, 0  # responses to requests of one step and one read are counted together
+        try:
+            while pos <= last:
+                size, correlation = HEADER(buf, pos)
+                if not fifo or size < SMALLEST:
+                    return self.unexpected(buf, pos, n, size, correlation)
+                entry = fifo[0]
+                expected, step, then, _ = entry
+                if correlation != expected:
+                    return self.unexpected(buf, pos, n, size, correlation)
+                after = pos + size + 4
+                if (
+                    step.response is not None
+                    and (step.clean is None or after > n or not step.clean(buf, pos, after))
+                    and not self.look(entry, buf, pos, n, size, now)
+                ):
+                    return pos
+                fifo.popleft()
+                if step is counted and then == since:
+                    run += 1
+                else:
+                    if counted is not None:
+                        counted.latency.add(now - since, run)
+                    counted, since, run = step, then, 1
+                pos = after
+        finally:
+            if counted is not None:
+                counted.latency.add(now - since, run)
+        if pos >= n:
+            self.skip = pos - n
+            return n
+        self.halt = Keep(HEADER_BYTES)
+        return pos
+
+    # ---- responses that are looked at
+
+    def look(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
+        """A response that somebody wants to see. True: it passes as it is; the caller takes it off the FIFO."""
+        step, end = entry[1], pos + 4 + size
+        if step is ANSWER:
+            self.halt = Changed(self.session.inflight.ready_answers(), pos)
+            return False
+        if step.lone_response is not None and (step.no_nodes is None or (end <= n and step.no_nodes(buf, pos, end))):
+            passes = self.splice(step.lone_response, buf, pos, n, end)
+            if passes is False and not isinstance(self.halt, Keep):
+                self.fifo.popleft()
+                step.latency.add(now - entry[2])
+            if passes is not None:
+                return passes
+        if end > n:
+            if step.response == STREAM and size > self.session.hold_up_to:
+                self.begin_stream(entry, buf, pos, n, size, now)
+            else:
+                self.halt = Keep(4 + size, hold=True)
+            return False
+        if step is OWN:
+            self.session.inflight.fifo.popleft()
+            self.halt = Changed([], end)
+            self.session.own_answer(bytes(buf[pos + 4 : end]), now)
+            return False
+        if step.key == API_VERSIONS:
+            frame = bytes(buf[pos + 4 : end])
+            pieces = self.session.plan.versions.cap(step.version, frame, self.session.counters)
+        elif step.rewrite_response is not None:
+            try:
+                pieces = self.rewritten(step, entry, buf, pos, end)
+            except DecodeError as error:
+                self.session.close("decode", f"response that has to be rewritten: {error}", "broker")
+                return False
+            if self.session.context.incomplete:
+                self.halt = Blocked()
+                return False
+            self.session.context.done()
+        else:
+            return self.begin_tokens(entry, buf, pos, end)
+        if pieces is None:
+            return True
+        self.session.inflight.fifo.popleft()
+        step.latency.add(now - entry[2])
+        self.halt = Changed(pieces, end)
+        return False
+
+    def rewritten(self, step: Step, entry: Entry, buf: Buffer, pos: int, end: int) -> list[bytes] | None:
+        assert step.rewrite_response is not None
+        context = self.session.context
+        context.note = entry[3]
+        pieces = step.rewrite_response.rewrite(buf, pos + 4, end, context)
+        if pieces is None:
+            return None
+        return [sum(len(piece) for piece in pieces).to_bytes(4, "big"), *pieces]
+
+    def begin_stream(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> None:
+        step = entry[1]
+        have = n - pos
+        body = body_start(buf, pos + 4, n, 1, "response") if have >= STREAM_HEAD else None
+        if body is None:
+            if have < LONGEST_HEAD:
+                self.halt = Keep(min(max(STREAM_HEAD, 2 * have), 4 + size))
+            else:
+                self.session.close("decode", f"{step.api} response header does not end in {have} bytes", "broker")
+            return
+        self.session.inflight.fifo.popleft()
+        step.latency.add(now - entry[2])
+        self.halt = Streaming(TailStream(self, step, pos + 4 + size - body), body)
+
+    def treat_tail(self, stream: TailStream, tail: bytearray, now: float) -> Halt:
+        context = self.session.context
+        context.note = None
+        try:
+            changed = stream.rewrite_tail(memoryview(tail)[: stream.length], context)
+        except DecodeError as error:
+            self.session.close("decode", f"response that has to be rewritten: {error}", "broker")
+            return Changed([], len(tail))
+        if context.incomplete:
+            return Blocked()
+        context.done()
+        return Changed([tail[: stream.length] if changed is None else changed], stream.length)
+
+    # ---- raw SASL tokens
+
+    def begin_tokens(self, entry: Entry, buf: Buffer, pos: int, end: int) -> bool:
+        """The answer to a SaslHandshake v0: when it says yes, tokens follow in both directions."""
+        if end >= pos + 10 and bytes(buf[pos + 8 : pos + 10]) == NO_ERROR:
+            self.session.begin_raw(RawTokens(entry[3]["mechanism"]))
+        return True
+
+    def scan_tokens(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        raw = self.session.raw
+        assert raw is not None
+        while n - pos >= 4:
+            if not raw.broker_sends_token(bool(self.session.inflight.fifo)):
+                self.session.end_raw()
+                return self.scan(buf, pos, n, now)
+            size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+            if not 0 <= size <= MAX_TOKEN:
+                self.session.close("frame_size", f"SASL token of {size} bytes, expected 0 to {MAX_TOKEN}", "broker")
+                return pos
+            raw.from_broker += 1
+            pos += 4 + size
+            if pos >= n:
+                self.skip = pos - n
+                return n
+        self.halt = Keep(4)
+        return pos
+
+    # ---- responses that nobody waits for
+
+    def unexpected(self, buf: Buffer, pos: int, n: int, size: int, correlation: int) -> int:
+        """A size out of range, or a correlation id that is not the oldest one waiting (promise 2)."""
+        session = self.session
+        if size < SMALLEST:
+            text = f"response frame of {size} bytes, expected at least {SMALLEST}"
+            session.close("frame_size", text, "broker")
+            return pos
+        if correlation in session.inflight.unanswered:
+            end = pos + 4 + size
+            if end > n:
+                self.halt = Keep(4 + size, hold=True)
+                return pos
+            session.inflight.expects_no_answer(correlation)
+            session.counters.count("acks0_response_dropped")
+            self.halt = Changed([], end)
+            return pos
+        fifo = session.inflight.fifo
+        if fifo and fifo[0][1] is ANSWER:
+            self.halt = Changed(session.inflight.ready_answers(), pos)
+            return pos
+        expected = f"expected {fifo[0][0]} ({fifo[0][1].api})" if fifo else "and none is awaited"
+        session.close("correlation", f"response with correlation id {correlation}, {expected}", "broker")
+        return pos

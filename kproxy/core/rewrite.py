@@ -1,0 +1,133 @@
+"""Rewriting one message in place: one walk for all rewrites that want something of it, then their edits.
+
+Strategy. A `Rewrite` says which paths it wants of a message in one version and gives, once bound to the walk, a
+function that looks at the hits and puts edits. Nothing is decoded and nothing that is not edited is copied. What a
+rewrite does not know yet it asks the `Context` for; an answer of None means "not known yet": the session finds out and
+calls again, so an `Apply` must leave no trace in the context before it knows that it has all it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Any, Protocol
+
+from kproxy.errors import DecodeError
+from kproxy.wire import schema
+from kproxy.wire.edit import Edits
+from kproxy.wire.head import body_start
+from kproxy.wire.walk import Walk, walk
+
+from .counters import Counters
+
+Buffer = bytes | bytearray | memoryview
+Hits = list[tuple[int, int, int]]
+Pieces = list[Any]  # of bytes-like
+GONE = ("", -1)  # "no such node" as brokers say it: an address that cannot be given
+MOST_NODES = 10_000
+"""Nodes of which a connection remembers the address: more than clusters have; a broker that lies has no end of them."""
+
+
+class Context:
+    """What a rewrite may know and remember. One per session; `note` is set for each exchange.
+
+    note            lives from a request to its response (None until a request's rewrite puts something)
+    memory          lives as long as the connection
+    cluster_memory  lives as long as the cluster, shared by its connections
+    """
+
+    __slots__ = (
+        "cluster_memory", "counters", "known_topics", "memory", "missing", "nodes", "note", "settled", "topics_wanted",
+    )  # fmt: skip
+
+    def __init__(self, counters: Counters, cluster_memory: MutableMapping[str, Any]) -> None:
+        self.counters = counters
+        self.cluster_memory = cluster_memory
+        self.memory: dict[Any, Any] = {}
+        self.note: dict[str, Any] | None = None
+        self.nodes: dict[int, tuple[str, int, tuple[str, int]]] = {}
+        self.missing: dict[int, tuple[str, int]] = {}
+        self.settled: set[int] = set()  # nodes that were asked for because of the frame at hand
+        self.known_topics: list[bytes] | None = None
+        self.topics_wanted = False
+
+    def count(self, word: str, n: int = 1) -> None:
+        self.counters.events[word] += n
+
+    def rewrote(self, what: str, n: int = 1) -> None:
+        self.counters.rewritten[what] += n
+
+    def address(self, node: int, host: str, port: int) -> tuple[str, int] | None:
+        """Where clients of this connection reach the node that the broker names host:port.
+
+        None: not known yet, the session will ask. `GONE`: this node cannot be reached through kproxy.
+        """
+        known = self.nodes.get(node)
+        if known is None or ((known[0] != host or known[1] != port) and node not in self.settled):
+            self.missing[node] = (host, port)
+            return None
+        return known[2]
+
+    def done(self) -> None:
+        """The frame at hand is rewritten. A frame may name a node twice, differently: it was asked for once."""
+        self.settled.clear()
+        if len(self.nodes) > MOST_NODES:
+            self.nodes.clear()
+
+    def topics(self) -> list[bytes] | None:
+        """All broker-side topic names. None: not known (or too old), the session will ask the broker."""
+        if self.known_topics is None:
+            self.topics_wanted = True
+        return self.known_topics
+
+    @property
+    def incomplete(self) -> bool:
+        """An answer of this call was "not known yet"."""
+        return bool(self.missing) or self.topics_wanted
+
+
+Apply = Callable[[Buffer, Hits, Edits, Context], None]
+
+
+class Rewrite(Protocol):
+    """What one rule wants of one message in one version."""
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Paths for `wire.walk`."""
+
+    def bind(self, walk: Walk) -> Apply:
+        """The function that puts the edits, given the walk whose mark numbers the hits carry."""
+
+
+class Rewriter:
+    """All rewrites of one (api, version, direction), compiled when a frame of it first passes."""
+
+    def __init__(self, key: int, version: int, direction: str, rewrites: Sequence[Rewrite]) -> None:
+        self.walk = walk(key, version, direction, frozenset[str]().union(*(each.wanted for each in rewrites)))
+        self.applies = [each.bind(self.walk) for each in rewrites]
+        api = schema.load(key)
+        self.api, self.version, self.direction = api.name, version, direction
+        self.header_version = api.header_version(direction, version)
+
+    def rewrite(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
+        """The frame at buf[start:end] (without its size) after all edits, or None when it stays as it is.
+
+        Look at `context.incomplete` afterwards: if true, the result means nothing and the call is to be repeated.
+        Raises DecodeError for a frame that does not follow its grammar. Bytes after the last field are kept.
+        """
+        body = body_start(buf, start, end, self.header_version, self.direction)
+        if body is None:
+            raise DecodeError(
+                "header does not end in the frame", api=self.api, version=self.version, offset=end - start
+            )
+        hits: Hits = []
+        after = self.walk.run(buf, body, end, hits)
+        edits = Edits(buf, start, end, self.walk, hits)
+        if hits:
+            for apply in self.applies:
+                apply(buf, hits, edits, context)
+                if context.incomplete:  # the others would count what they do a second time
+                    break
+        if after != end and not context.incomplete:
+            context.count("trailing_bytes")
+        return edits.pieces() if edits else None

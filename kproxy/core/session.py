@@ -1,0 +1,254 @@
+"""One client connection and its broker connection, without IO, clock or log.
+
+The driver reads from a socket into a buffer of its own and calls `from_client` or `from_broker`; the return value is
+how many leading bytes go to the other side as they are. It sends those, then obeys and clears `commands`. All bytes
+given are always taken; the session never raises for what they hold, it asks to be closed instead.
+
+    driver                                  session
+    from_client(view, n, now)      →        commands: [Dial()]              the first header was good
+    from_broker(view, n, now)      →        [Pause(BROKER), EnsureNodes]    a response names nodes without a port
+    nodes_ready({1: (host, port)}) →        [Resume(BROKER), Send(CLIENT)]  and leaves with the proxy's addresses
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Wake
+from .counters import Counters
+from .inflight import ANSWER, OWN, InFlight
+from .memory import HeldMemory
+from .plan import Plan
+from .requests import RequestLane
+from .responses import ResponseLane
+from .rewrite import GONE, Context
+from .sasl import RawTokens
+from .step import WHOLE
+from .topics import CORRELATION, all_topics_request, remember_topics
+
+ANSWER.response = OWN.response = WHOLE  # the response lane looks at what meets them
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the connections of one cluster share."""
+
+    counters: Counters = field(default_factory=Counters)
+    requests: HeldMemory = field(default_factory=lambda: HeldMemory(256 << 20))
+    responses: HeldMemory = field(default_factory=lambda: HeldMemory(256 << 20))
+    cluster_memory: MutableMapping[str, Any] = field(default_factory=dict)
+    max_frame_bytes: int = 100 << 20
+    hold_up_to: int = 64 << 10
+    max_in_flight: int = 1000
+
+
+class Session:
+    """See the module. `owner` is for the driver's use.
+
+    Attributes: commands; idle (nothing in flight, no frame under way); waiting_since (when an incomplete frame of the
+    client began to wait or last grew; None: there is none, or it waits for us).
+    """
+
+    def __init__(self, plan: Plan, shared: Shared) -> None:
+        self.plan, self.shared, self.counters = plan, shared, shared.counters
+        self.max_frame, self.hold_up_to = shared.max_frame_bytes, shared.hold_up_to
+        self.commands: list[Command] = []
+        self.inflight = InFlight()
+        self.context = Context(shared.counters, shared.cluster_memory)
+        self.requests = RequestLane(self, shared.requests, shared.max_in_flight)
+        self.responses = ResponseLane(self, shared.responses)
+        self.from_client, self.from_broker = self.requests.receive, self.responses.receive
+        self.raw: RawTokens | None = None
+        self.dialled = self.draining = self.closing = self.over = False
+        self.ended: set[int] = set()  # sides of which no more will come, though what came is still blocked
+        self.attention = False  # the response lane is to call `attend`
+        self.paused: tuple[set[str], set[str]] = (set(), set())
+        self.handed_over = [0, 0]  # held memory behind bytes that the driver has not written yet, by side
+        self.asked: dict[int, tuple[str, int]] = {}  # nodes named by EnsureNodes and not answered yet
+        self.incomplete_since: float | None = None
+        self.owner: Any = None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is in flight and no frame is under way in either direction."""
+        return not self.inflight.fifo and self.requests.at_boundary and self.responses.at_boundary
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when a frame of the client is not whole; None while it is kproxy that does not read on."""
+        return None if self.paused[CLIENT] else self.incomplete_since
+
+    # ---- calls of the driver
+
+    def nodes_ready(self, nodes: Mapping[int, tuple[str, int] | None], now: float) -> None:
+        """Where clients of this connection reach the nodes that `EnsureNodes` named; None: nowhere."""
+        if self.closing:
+            return
+        for node, address in self.asked.items():
+            self.context.nodes[node] = (*address, nodes.get(node) or GONE)
+        self.context.settled.update(self.asked)
+        self.asked = {}
+        if self.responses.blocked == "nodes":
+            self.responses.unblock(now)
+
+    def sent(self, token: int, now: float) -> None:
+        """The kernel has everything up to the Send with this token."""
+        if self.over:  # `end` has given it back
+            return
+        side, size = token & 1, token >> 1
+        self.handed_over[side] -= size
+        self.wake((self.shared.requests if side == BROKER else self.shared.responses).release(size))
+
+    def granted(self, now: float) -> None:
+        """A `Wake` named this session: memory that a lane waited for is its own now."""
+        for lane in (self.requests, self.responses):
+            if not self.closing and lane.blocked == "memory" and lane.reserved:
+                lane.granted(now)
+
+    def drain(self, now: float) -> None:
+        """Take no more requests; when those in flight are answered, ask to be closed."""
+        self.draining = self.attention = True
+        self.attend(now)
+
+    def eof(self, side: int, now: float) -> None:
+        """No more bytes come from this side. Asks to be closed, unless answers are due to a client that stopped."""
+        if self.closing:
+            return
+        if (self.requests if side == CLIENT else self.responses).blocked:
+            self.ended.add(side)  # judged when what came before has gone on
+        elif side == BROKER:
+            awaited = len(self.inflight.fifo)
+            if not self.responses.at_boundary:
+                self.close("broker_cut", "broker closed in the middle of a frame", "broker")
+            elif awaited:
+                self.close("broker_closed", f"broker closed with {awaited} requests unanswered", "broker")
+            else:
+                self.close("broker_closed", "broker closed")
+        elif not self.requests.at_boundary:
+            self.close("client_cut", "client closed in the middle of a frame", "client")
+        elif not self.inflight.fifo and self.responses.at_boundary:
+            self.close("client_closed", "client closed")
+
+    def end(self, now: float) -> None:
+        """The connection is gone: give back what it held. May put a Wake."""
+        if self.over:
+            return
+        self.closing = self.over = True
+        for lane, memory in ((self.requests, self.shared.requests), (self.responses, self.shared.responses)):
+            size = lane.end() + self.handed_over[lane.target]
+            self.handed_over[lane.target] = 0
+            self.wake(memory.forget(lane))
+            self.wake(memory.release(size))
+
+    def hand_over(self, target: int, size: int) -> None:
+        """What became of a held frame is in commands; its memory is free once the kernel has it."""
+        self.handed_over[target] += size
+        self.commands.append(Send(target, b"", size << 1 | target))
+
+    # ---- calls of the lanes
+
+    def dial(self) -> None:
+        self.dialled = True
+        if self.raw is None:
+            self.requests.scan = self.requests.scan_frames
+        self.commands.append(Dial())
+
+    def begin_raw(self, raw: RawTokens) -> None:
+        """Raw SASL tokens may come from both sides."""
+        self.raw = raw
+        self.requests.scan, self.responses.scan = self.requests.scan_carefully, self.responses.scan_tokens
+
+    def end_raw(self) -> None:
+        """All frames are Kafka's again."""
+        self.raw = None
+        self.requests.scan, self.responses.scan = self.requests.scan_frames, self.responses.scan_frames
+
+    def close(self, cause: str, message: str, blame: str = "") -> None:
+        if not self.closing:
+            self.closing = True
+            self.requests.die()
+            self.responses.die()
+            self.commands.append(Close(cause, message, blame))
+
+    def pause(self, side: int, reason: str) -> None:
+        if not self.paused[side]:
+            self.commands.append(Pause(side))
+        self.paused[side].add(reason)
+
+    def resume(self, side: int, reason: str, now: float) -> None:
+        if reason in self.paused[side]:
+            self.paused[side].discard(reason)
+            if not self.paused[side]:
+                self.commands.append(Resume(side))
+                if side == CLIENT and self.incomplete_since is not None:  # its time begins anew
+                    self.incomplete_since = now
+
+    def incomplete(self, lane: Any, now: float) -> None:
+        if lane is self.requests:
+            if lane.kept and (self.incomplete_since is None or lane.reserved):
+                self.incomplete_since = now
+            if len(self.inflight.fifo) > lane.limit:
+                self.full()
+
+    def complete(self, lane: Any) -> None:
+        if lane is self.requests:
+            self.incomplete_since = None
+
+    def wake(self, lanes: list[Any]) -> None:
+        for lane in lanes:
+            lane.reserved = lane.need
+        if lanes:
+            self.commands.append(Wake(tuple(lane.session for lane in lanes)))
+
+    def full(self) -> None:
+        """More requests are in flight than there may be."""
+        self.attention = True
+        self.pause(CLIENT, "full")
+
+    def attend(self, now: float) -> None:
+        """Bytes have gone, and something waits for that."""
+        if self.closing:
+            return
+        self.give_answers()
+        if len(self.inflight.fifo) <= max(1, self.requests.limit // 2):  # 1: it may be one that is not all here
+            self.resume(CLIENT, "full", now)
+        if self.draining:
+            if self.requests.at_boundary:
+                self.pause(CLIENT, "drain")
+            else:  # one more request has begun in what was read already
+                self.resume(CLIENT, "drain", now)
+            if self.idle:
+                self.close("drained", "connection drained")
+        self.attention = self.draining or bool(self.paused[CLIENT]) or self.has_answers
+
+    @property
+    def has_answers(self) -> bool:
+        return any(entry[1] is ANSWER for entry in self.inflight.fifo)
+
+    def give_answers(self) -> None:
+        """Answers of kproxy's own whose turn has come leave now, but not inside a response or before a token."""
+        if self.responses.at_boundary and (self.raw is None or self.raw.answered):
+            for frame in self.inflight.ready_answers():
+                self.commands.append(Send(CLIENT, frame))
+
+    # ---- what has to be found out before a frame can go on
+
+    def find_out(self, now: float) -> str:
+        """Ask for what a rewrite did not know; returns the word for what is waited for."""
+        context = self.context
+        if context.missing:
+            self.asked, context.missing = context.missing, {}
+            self.commands.append(EnsureNodes(dict(self.asked)))
+            return "nodes"
+        context.topics_wanted = False
+        self.inflight.fifo.append((CORRELATION, OWN, now, None))
+        self.commands.append(Send(BROKER, all_topics_request()))
+        return "topics"
+
+    def own_answer(self, frame: bytes, now: float) -> None:
+        """The response to a request of kproxy's own, which the client never sees."""
+        remember_topics(self.context.cluster_memory, frame, now, self.counters)
+        if self.requests.blocked == "topics":
+            self.requests.unblock(now)

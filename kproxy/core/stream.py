@@ -1,0 +1,148 @@
+"""A long Fetch or ShareFetch response: passes as it streams in, and only its tail is looked at and may be changed.
+
+Strategy. The frame's length has gone out before its tail is seen, so the tail keeps its length: shorter addresses are
+padded by a tagged field that nobody knows, and when the addresses are longer the whole list of endpoints is blanked
+into such a field; the client then asks Metadata, which is never streamed. Tagged fields that are not known must be
+skipped by every reader (KIP-482).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kproxy.errors import DecodeError
+from kproxy.wire.edit import Edits
+from kproxy.wire.primitives import MAX_LENGTH, read_uvarint, write_uvarint
+from kproxy.wire.tail import PrefixSkipper, tail_layout
+from kproxy.wire.walk import Walk, compile_walk
+
+from .addresses import address_rewrite
+from .rewrite import Apply, Buffer, Context, Hits
+
+if TYPE_CHECKING:
+    from .lane import Lane
+    from .step import Step
+
+LONGEST_TAIL = 65536
+"""Endpoints of some hundred brokers; a tail beyond that is no answer of a real broker, and is not held."""
+FILLER_TAG = 97
+"""A tag far above those in use that still fits one byte."""
+WIDE_FILLER_TAG = 9797
+WIDEST_FILLER_TAG = 97979797
+"""Wider ones, for lengths that the first cannot make and for tails that have higher tags already."""
+
+
+class TailStream:
+    """One such frame on its way. `left` is how much of the frame is still to come, tail included."""
+
+    __slots__ = ("lane", "left", "length", "skipper", "step")
+
+    def __init__(self, lane: Lane, step: Step, left: int) -> None:
+        self.lane, self.step, self.left = lane, step, left
+        self.skipper = PrefixSkipper(step.key, step.version)
+        self.length = 0  # of the tail, once it is reached
+
+    def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:
+        """Takes buf[pos:n]; returns, if `direct`, how many bytes from the buffer's start pass unchanged."""
+        chunk = min(self.left, n - pos)
+        try:
+            prefix = self.skipper.feed(buf, pos, pos + chunk)
+        except DecodeError as error:
+            self.lane.session.close("decode", str(error), "broker")
+            return pos if direct else 0
+        self.left -= prefix
+        passed = pos + prefix
+        if not direct:
+            self.lane.emit(buf[pos:passed])
+        if self.skipper.done:
+            self.begin_tail(buf, passed, n, now)
+        elif self.skipper.ahead >= self.left:
+            self.lane.session.close("decode", f"{self.step.api} response ends before its last field", "broker")
+        else:
+            self.leave_out(self.skipper.ahead)
+        return passed if direct else 0
+
+    def leave_out(self, size: int) -> None:
+        """The rest of some records passes without a look, as the body of any frame does."""
+        self.skipper.passed(size)
+        self.left -= size
+        self.lane.skip = size
+
+    def begin_tail(self, buf: Buffer, pos: int, n: int, now: float) -> None:
+        if self.left > LONGEST_TAIL:
+            text = f"{self.step.api} response has {self.left} bytes behind its records, the limit is {LONGEST_TAIL}"
+            self.lane.session.close("tail", text, "broker")
+            return
+        self.length = self.left
+        self.lane.kept, self.lane.need = bytearray(), self.length
+        self.lane.receive_slowly(buf, pos, n, now)
+
+    def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | None:
+        """The tail with the proxy's addresses, in as many bytes as it had; None when it stays as it is."""
+        walk, apply = bound_tail(self.step.key, self.step.version)
+        hits: Hits = []
+        walk.run(tail, 0, len(tail), hits)
+        edits = Edits(tail, 0, len(tail), walk, hits)
+        apply(tail, hits, edits, context)
+        if context.incomplete or not edits:
+            return None
+        exact = padded(b"".join(edits.pieces()), len(tail), walk)
+        if exact is not None:
+            return exact
+        context.count("endpoints_blanked")
+        return blank(tail, walk, hits)
+
+
+@cache
+def bound_tail(key: int, version: int) -> tuple[Walk, Apply]:
+    """The walk of a tail and what puts the edits, for Fetch or ShareFetch in this version."""
+    rewrite = address_rewrite(key, version)
+    assert rewrite is not None
+    walk = compile_walk(tail_layout(key, version), rewrite.wanted | {"_tagged_fields"})
+    return walk, rewrite.bind(walk)
+
+
+def padded(tail: bytes, length: int, walk: Walk) -> bytes | None:
+    """The tail made `length` bytes long by one more tagged field; None when no field has that length."""
+    if length == len(tail):
+        return tail
+    hits: Hits = []
+    walk.run(tail, 0, len(tail), hits)
+    start, end = next((start, end) for index, start, end in hits if walk.marks[index].what == "tags")
+    count, pos = read_uvarint(tail, start)
+    last = -1
+    for _ in range(count):
+        last, pos = read_uvarint(tail, pos)
+        size, pos = read_uvarint(tail, pos)
+        pos += size
+    more = write_uvarint(count + 1)
+    field = filler(length - len(tail) - len(more) + end - start, last)
+    return None if field is None else tail[:start] + more + tail[end:] + field
+
+
+def blank(tail: Buffer, walk: Walk, hits: Hits) -> bytes:
+    """The tail without any endpoint, in as many bytes as it had."""
+    edits = Edits(tail, 0, len(tail), walk, hits)
+    count = (0, 0, 0)
+    for hit in hits:
+        what = walk.marks[hit[0]].what
+        if what == "count":
+            count = hit
+        elif what == "element":
+            edits.remove(hit[1], hit[2], count)
+    result = padded(b"".join(edits.pieces()), len(tail), walk)
+    if result is None:  # an endpoint takes more bytes than any filler tag, unless the broker has used up all tags
+        raise DecodeError("a tail of endpoints behind which no tagged field can stand", expected="lower tags")
+    return result
+
+
+def filler(length: int, last: int = -1) -> bytes | None:
+    """A tagged field of zeros, of exactly `length` bytes, to stand behind the tag `last`. None: there is none."""
+    for tag in (max(FILLER_TAG, last + 1), max(WIDE_FILLER_TAG, last + 1), max(WIDEST_FILLER_TAG, last + 1)):
+        number = write_uvarint(tag)
+        for digits in (1, 2, 3, 4):
+            content = length - len(number) - digits
+            if content >= 0 and len(write_uvarint(content)) == digits and tag <= MAX_LENGTH:
+                return number + write_uvarint(content) + bytes(content)
+    return None

@@ -1,0 +1,53 @@
+"""One message through its topic rewrite: values in, values out, and the bytes in between compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kproxy.core.counters import Counters
+from kproxy.core.names import topic_rewrite
+from kproxy.core.rewrite import Context
+from kproxy.rules.names import NameMap
+from kproxy.wire import layout
+from kproxy.wire.codec import decode, encode
+from kproxy.wire.edit import Edits
+from kproxy.wire.walk import walk
+
+Through = Callable[..., Any]
+
+
+@pytest.fixture
+def names() -> NameMap:
+    """orders ↔ prod.orders, and everything that begins with clicks- ↔ prod.clicks-."""
+    return NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
+
+
+@pytest.fixture
+def context() -> Context:
+    return Context(Counters(), {})
+
+
+@pytest.fixture
+def through(names: NameMap, context: Context) -> Through:
+    """through(key, version, direction, **fields) → the body on the other side."""
+
+    def run(key: int, version: int, direction: str, **values: Any) -> dict[str, Any]:
+        struct = layout.body(key, version, direction)
+        data = encode(struct, values)
+        rewrite = topic_rewrite(key, version, direction, names)
+        assert rewrite is not None
+        found = walk(key, version, direction, rewrite.wanted)
+        hits: list[tuple[int, int, int]] = []
+        assert found.run(data, 0, len(data), hits) == len(data)
+        edits = Edits(data, 0, len(data), found, hits)
+        rewrite.bind(found)(data, hits, edits, context)
+        out = b"".join(edits.pieces())
+        assert bool(edits) or out == data
+        body, end = decode(struct, out)
+        assert end == len(out)
+        return body
+
+    return run

@@ -1,0 +1,138 @@
+"""Patterns that the broker evaluates match what the client would see, under the broker's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import re2
+
+from kproxy.core.names.remembered import MAX_REGEXES, REGEXES
+from kproxy.core.rewrite import Context
+
+Through = Callable[..., Any]
+TOPICS = [b"prod.orders", b"orders", b"prod.clicks-1", b"prod.clicks-2.x", b"other", b"clicks-9"]
+
+
+def beat(through: Through, regex: str | None, epoch: int = 1, member: str = "m", group: str = "g") -> str | None:
+    values = {"group_id": group, "member_id": member, "member_epoch": epoch, "subscribed_topic_regex": regex}
+    sent: str | None = through(68, 1, "request", **values)["subscribed_topic_regex"]
+    return sent
+
+
+def described(through: Through, regex: str | None, member: str = "m", group: str = "g") -> str | None:
+    one = {"member_id": member, "subscribed_topic_regex": regex}
+    body = through(69, 1, "response", groups=[{"group_id": group, "members": [one]}])
+    shown: str | None = body["groups"][0]["members"][0]["subscribed_topic_regex"]
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("regex", "sent"),
+    [
+        ("orders", r"^(?:prod\.orders)$"),
+        ("clicks-.*", r"^(?:prod\.clicks-1|prod\.clicks-2\.x)$"),
+        (".*", r"^(?:other|prod\.clicks-1|prod\.clicks-2\.x|prod\.orders)$"),
+        ("order", "^$"),
+        ("prod.*", "^$"),
+        (r"(?i)OTHER|ord\w+", r"^(?:other|prod\.orders)$"),
+    ],
+)
+def test_pattern_becomes_the_names_it_matches(through: Through, context: Context, regex: str, sent: str) -> None:
+    """It has to match a whole name, as in the broker; hidden topics are no match, nor are broker-side names."""
+    context.known_topics = TOPICS
+    assert beat(through, regex, epoch=0) == sent
+    assert re2.compile(sent)
+
+
+def test_unknown_topics_are_asked_for(through: Through, context: Context) -> None:
+    """Without the cluster's topics nothing is put and nothing remembered; the session asks and calls again."""
+    assert beat(through, "orders", epoch=0) == "orders"
+    assert context.incomplete
+    assert not context.cluster_memory[REGEXES]
+    assert not context.counters.rewritten
+
+
+def test_pattern_is_given_back(through: Through, context: Context) -> None:
+    """Describe shows what the member wrote; a pattern that came another way is shown as it is."""
+    context.known_topics = TOPICS
+    sent = beat(through, "clicks-[0-9]", epoch=0)
+    assert described(through, sent) == "clicks-[0-9]"
+    assert described(through, sent, member="n") == sent
+    assert described(through, "something else") == "something else"
+    assert described(through, None) is None
+
+
+def test_unchanged_pattern_is_filled_in_when_topics_change(through: Through, context: Context) -> None:
+    """Null means unchanged to the broker; once a topic comes or goes, the member's heartbeat carries the new names."""
+    context.known_topics = TOPICS
+    beat(through, "clicks-.*", epoch=0)
+    assert beat(through, None) is None
+    context.known_topics = [*TOPICS, b"unrelated"]
+    assert beat(through, None) is None
+    context.known_topics = [*TOPICS, b"prod.clicks-new"]
+    sent = r"^(?:prod\.clicks-1|prod\.clicks-2\.x|prod\.clicks-new)$"
+    assert beat(through, None) == sent
+    assert beat(through, None) is None
+    assert beat(through, None, member="somebody else") is None
+    assert described(through, sent) == "clicks-.*"
+
+
+@pytest.mark.parametrize(("regex", "epoch"), [(None, -1), (None, -2), ("", 5), ("orders", -1)])
+def test_member_that_leaves_is_forgotten(through: Through, context: Context, regex: str | None, epoch: int) -> None:
+    """So is one that subscribes by names again, which it says with an empty pattern."""
+    context.known_topics = TOPICS
+    beat(through, "clicks-.*", epoch=0)
+    assert beat(through, regex, epoch=epoch) == regex
+    assert not context.cluster_memory[REGEXES]
+
+
+@pytest.mark.parametrize("regex", ["(", "*", "[a", "a{2000}", "\\", "x" * 10 + "(?=y)"])
+def test_bad_pattern_reaches_the_broker_as_a_bad_pattern(through: Through, context: Context, regex: str) -> None:
+    """The broker answers INVALID_REGULAR_EXPRESSION; whatever its limits, what it gets is no pattern."""
+    context.known_topics = TOPICS
+    sent = beat(through, regex, epoch=0)
+    assert sent == "*" + regex
+    options = re2.Options()
+    options.log_errors = False
+    with pytest.raises(re2.error):
+        re2.compile(sent, options)
+    assert context.counters.events == {"topic_regex_invalid": 1}
+    assert described(through, sent) == regex
+
+
+def test_pattern_cannot_hang(through: Through, context: Context) -> None:
+    """RE2 has no backtracking: the classic killer is linear."""
+    context.known_topics = [b"a" * 240 + b"!"] * 50
+    assert beat(through, "(a+)+b", epoch=0) == "^$"
+
+
+def test_memory_is_bounded(through: Through, context: Context) -> None:
+    """10,000 members are remembered per cluster, and none of huge size."""
+    context.known_topics = []
+    beat(through, "x" * 30_000, epoch=0, member="big")
+    assert not context.cluster_memory[REGEXES]
+    for number in range(MAX_REGEXES + 5):
+        context.cluster_memory[REGEXES][(b"g", b"%d" % number)] = (b"o", 0, 0)
+    beat(through, "o", epoch=0, member="last")
+    kept = context.cluster_memory[REGEXES]
+    assert len(kept) == MAX_REGEXES
+    assert next(reversed(kept)) == (b"g", b"last")
+
+
+def test_streams_topology(through: Through, context: Context) -> None:
+    """Each pattern of a topology becomes its own alternatives; their number stays, since other fields count them."""
+    context.known_topics = TOPICS
+    subtopology = {
+        "subtopology_id": "0",
+        "source_topics": ["orders"],
+        "source_topic_regex": ["orders", "nothing", "clicks-.*"],
+        "state_changelog_topics": [{"name": "clicks-changelog"}],
+    }
+    values = {"group_id": "g", "member_id": "m", "topology": {"epoch": 0, "subtopologies": [subtopology]}}
+    found = through(88, 0, "request", **values)["topology"]["subtopologies"][0]
+    assert found["source_topic_regex"] == [r"^(?:prod\.orders)$", "^$", r"^(?:prod\.clicks-1|prod\.clicks-2\.x)$"]
+    assert found["source_topics"] == ["prod.orders"]
+    assert found["state_changelog_topics"][0]["name"] == "prod.clicks-changelog"
+    assert through(88, 0, "request", group_id="g", member_id="m")["topology"] is None
