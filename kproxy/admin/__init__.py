@@ -1,0 +1,1 @@
+"""The admin address: health and metrics over HTTP, for probes and scrapers."""

@@ -1,0 +1,165 @@
+"""Puts the parts together and runs them: the only place, with the command line, that knows them all."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config import Config
+from kproxy.core.counters import Counters
+from kproxy.core.memory import HeldMemory
+from kproxy.core.plan import Bound, Plan
+from kproxy.core.session import Session, Shared
+from kproxy.core.step import Step
+from kproxy.errors import DocumentError, KproxyError, WeDidWrong
+from kproxy.logs import make_log
+from kproxy.net.counts import Counts
+from kproxy.net.listener import Listener
+from kproxy.net.probe import Probe
+from kproxy.net.reactor import Reactor
+from kproxy.net.server import Server, drain_on_signal
+from kproxy.rules.document import load_rules
+from kproxy.rules.facts import Facts
+from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.rule_set import RuleSet
+
+
+class Proxy:
+    """One process: the config, its rules, and what the connections share."""
+
+    def __init__(self, config: Config, rules: RuleSet, log: FilteringBoundLogger) -> None:
+        self.config, self.rules, self.log = config, rules, log
+        self.counters, self.counts = Counters(), Counts()
+        limits = config.limits
+        self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
+        self.shared = {
+            name: Shared(
+                counters=self.counters,
+                requests=self.held["request"],
+                responses=self.held["response"],
+                max_frame_bytes=limits.max_frame_bytes,
+                hold_up_to=limits.hold_up_to,
+                max_in_flight=limits.max_in_flight,
+            )
+            for name in config.clusters
+        }
+        self.advertising = {listener.name: listener.advertise for listener in config.listeners}
+        self.plans: dict[tuple[tuple[str, ...], bool], Plan] = {}
+        self.reactor = Reactor(log, self.counters.proxy_time.add)
+        self.server = Server(self.reactor, config, self.session, self.counts, log, advertise=self.advertise,
+                             rules=[rule for rule in rules.rules if isinstance(rule, Advertise)])  # fmt: skip
+        self.probes = {name: Probe(upstream) for name, upstream in self.server.upstreams.items()}
+        self.listening = False
+
+    def session(self, listener: str, facts: Facts, node: int | None) -> Session:
+        """The session of a new connection, bound to the rules that hold for it."""
+        bound = self.rules.bind(facts)
+        advertise = bound.advertise is not None or self.advertising[listener] is not False
+        key = bound.rules, advertise  # by the rules' names: two objects may stand for the same rules
+        plan = self.plans.get(key)
+        if plan is None:
+            hide = self.config.limits.unknown_apis == "hide"
+            plan = self.plans[key] = Plan(Bound(bound.names, advertise, hide))
+        return Session(plan, self.shared[facts.cluster])
+
+    def advertise(self, listener: Listener, facts: Facts) -> Advertise | Literal[False]:
+        """How brokers appear to a connection: a rule's word goes before the listener's."""
+        return self.rules.bind(facts).advertise or listener.config.advertise
+
+    # ---- for the admin address
+
+    def steps(self) -> Iterator[Step]:
+        for plan in self.plans.values():
+            yield from plan.values()
+
+    def open_by_listener(self) -> Mapping[str, int]:
+        found = dict.fromkeys(self.advertising, 0)
+        for connection in self.server.connections:
+            found[connection.listener.name] += 1
+        return found
+
+    def bytes_read(self) -> tuple[int, int]:
+        return self.server.bytes()
+
+    def waiting_for(self) -> list[str]:
+        """Why it is not ready: what is missing of listeners, rules (read before anything starts) and brokers."""
+        missing = [] if self.listening else ["listeners"]
+        if self.server.draining:
+            missing.append("nothing, it is draining")
+        return missing + [f"cluster {name}: {each.reason}" for name, each in self.probes.items() if not each.answered]
+
+    # ---- running
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until drained. Raises KproxyError when it cannot start."""
+        async with trio.open_nursery(strict_exception_groups=True) as nursery:
+            await nursery.start(self.reactor.run)
+            await nursery.start(drain_on_signal, self.server)
+            if self.config.admin is not None:
+                await self.start_admin(nursery)
+            async with trio.open_nursery(strict_exception_groups=True) as serving:
+                await serving.start(self.server.serve)
+                self.listening = True
+                self.announce()
+                gc.collect()
+                gc.freeze()  # rules and tables stay for good: full collections need not look at them
+                task_status.started()
+            nursery.cancel_scope.cancel()
+
+    async def start_admin(self, nursery: trio.Nursery) -> None:
+        """The HTTP part is imported only when it is asked for: it takes a third of the time to start."""
+        from kproxy.admin.api import make_app
+        from kproxy.admin.live import serve_admin
+        from kproxy.sinks.metrics import TrafficCollector, exposition, registry
+
+        admin = self.config.admin
+        assert admin is not None
+        collected = registry(TrafficCollector(self.counters, self.counts, self.steps, self, self.held))
+        token = None if admin.token is None else admin.token.get_secret_value()
+        app = make_app(self.waiting_for, lambda: exposition(collected), token, admin.bind.host)
+        try:
+            url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port)
+        except* OSError as group:
+            why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
+            raise WeDidWrong(f"admin cannot bind {admin.bind}: {why}") from None
+        self.log.info("admin", url=url)
+        for probe in self.probes.values():
+            nursery.start_soon(probe.run)
+
+    def announce(self) -> None:
+        for listener in self.server.listeners:
+            bind = listener.config.bind
+            self.log.info("listening", listener=listener.name, address=f"{bind.host}:{listener.port}",
+                          cluster=listener.config.cluster, tls=listener.tls is not None)  # fmt: skip
+        self.log.info("ready", rules=len(self.rules), pid=os.getpid())
+
+
+def run(config: Config) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
+    log = make_log(config.log.format, config.log.level)
+    try:
+        rules = load_rules(map(Path, config.rules), config.places())
+        proxy = Proxy(config, rules, log)
+        trio.run(proxy.run)
+    except* (KproxyError, OSError) as group:
+        failed = [str(error) if isinstance(error, DocumentError) else f"kproxy: {error}" for error in leaves(group)]
+    else:
+        return 0
+    for line in failed:
+        sys.stderr.write(f"{line}\n")
+    return 1
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error

@@ -1,0 +1,238 @@
+"""`kproxy demo`: three mock brokers, kproxy in front, a real producer and consumer through it; no Java, no Docker.
+
+Strategy: everything shown is measured, not told. The brokers are asked directly and through kproxy, the records are
+counted where they are produced, where they are stored and where they are consumed, and what kproxy did to each API
+comes from its own metrics. If the numbers do not agree, the demo says so and exits with 1.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from kproxy.errors import WeDidWrong
+
+if TYPE_CHECKING:
+    from kproxy.testing.cluster import MockCluster
+    from kproxy.testing.proxy import Proxy
+
+CLIENT_NAME, BROKER_NAME = "orders", "prod.orders"  # as in rules/demo.yaml
+PARTITIONS = 3
+_PATIENCE = 30.0  # seconds until a client that hears nothing gives up; a second is usual
+
+
+@dataclass
+class Outcome:
+    """Records at each stage of their way.
+
+    `same` says whether what came out is what went in; `addresses` are the brokers' addresses that the clients know.
+    """
+
+    produced: int = 0
+    stored: int = 0
+    consumed: int = 0
+    same: bool = False
+    addresses: set[str] = field(default_factory=set)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was lost, doubled or changed."""
+        return self.same and self.produced == self.stored == self.consumed > 0
+
+
+@click.command("demo")
+@click.option("--records", default=1000, show_default=True, type=click.IntRange(1, 1_000_000), help="How many to send.")
+@click.option("--keep", is_flag=True, help="Stay up at the end, to try other clients; Ctrl-C ends it.")
+@click.pass_context
+def command(ctx: click.Context, records: int, keep: bool) -> None:
+    """Show kproxy at work: a mock cluster, the proxy, a real producer and consumer through it."""
+    from kproxy.testing.cluster import MockCluster
+    from kproxy.testing.proxy import Proxy
+
+    console = Console(highlight=False)
+    rules = rule_file()
+    with MockCluster(3) as cluster:
+        cluster.create_topic(BROKER_NAME, PARTITIONS)
+        with Proxy(cluster.bootstrap, arguments=["--rules", str(rules)]) as proxy:
+            show_setting(console, proxy, rules)
+            show_addresses(console, cluster, proxy)
+            show_topics(console, cluster, proxy)
+            outcome = move_records(console, cluster, proxy, records)
+            show_frames(console, proxy)
+            leaked = outcome.addresses & set(cluster.bootstrap.split(","))
+            show_summary(console, outcome, leaked)
+            if keep:
+                stay(console, proxy)
+    ctx.exit(0 if outcome.complete and not leaked else 1)
+
+
+def rule_file() -> Path:
+    """rules/demo.yaml, from the installed package or the source tree."""
+    package = Path(__file__).parents[1]
+    places = [package / "examples" / "demo.yaml", package.parent / "rules" / "demo.yaml"]
+    for place in places:
+        if place.exists():
+            return place
+    raise WeDidWrong(f"rules/demo.yaml is neither {' nor '.join(map(str, places))}")
+
+
+def show_setting(console: Console, proxy: Proxy, rules: Path) -> None:
+    console.rule("[bold]kproxy demo", align="left")
+    console.print("Kafka:    three mock brokers (librdkafka's), in this process")
+    console.print(f"kproxy:   [green]{proxy.bootstrap}[/], its metrics: http://{proxy.admin}/metrics", soft_wrap=True)
+    console.print(f"rule:     topics: {{{CLIENT_NAME}: {BROKER_NAME}}}, from {rules.parent.name}/{rules.name}")
+    console.print("clients:  confluent-kafka, which know nothing but kproxy's address")
+
+
+def show_addresses(console: Console, cluster: MockCluster, proxy: Proxy) -> None:
+    from kproxy.testing.ask import brokers
+
+    before, after = brokers(cluster.bootstrap.partition(",")[0]), brokers(proxy.bootstrap)
+    table = Table("node", "brokers say", "clients are told", title="Broker addresses", box=SIMPLE, title_justify="left")
+    for node in sorted(before):
+        table.add_row(str(node), before[node], f"[green]{after[node]}[/]")
+    console.print(table)
+
+
+def show_topics(console: Console, cluster: MockCluster, proxy: Proxy) -> None:
+    from kproxy.testing.ask import topics
+
+    upstream, client = topics(cluster.bootstrap.partition(",")[0]), topics(proxy.bootstrap)
+    table = Table("side", "topics listed", "partitions", title="Topic names", box=SIMPLE, title_justify="left")
+    table.add_row("brokers", ", ".join(upstream), ", ".join(map(str, upstream.values())))
+    table.add_row("clients", f"[green]{', '.join(client)}[/]", ", ".join(map(str, client.values())))
+    console.print(table)
+
+
+def move_records(console: Console, cluster: MockCluster, proxy: Proxy, count: int) -> Outcome:
+    """Produce and consume through the proxy; count what the brokers stored past it."""
+    values = {f"order {number}".encode() for number in range(count)}
+    outcome = Outcome()
+    with console.status(f"producing {count} records to {CLIENT_NAME} …"):
+        outcome.produced = produce(proxy, values, outcome.addresses)
+    console.print(f"produced  {outcome.produced:>7} records to   {CLIENT_NAME!r}, each one acknowledged")
+    outcome.stored = stored(cluster)
+    console.print(f"stored    {outcome.stored:>7} records in   {BROKER_NAME!r}, as the brokers count them")
+    with console.status(f"consuming from {CLIENT_NAME} …"):
+        received = consume(proxy, count, outcome.addresses)
+    outcome.consumed, outcome.same = len(received), set(received) == values
+    console.print(f"consumed  {outcome.consumed:>7} records from {CLIENT_NAME!r}, by a consumer group")
+    return outcome
+
+
+def produce(proxy: Proxy, values: set[bytes], addresses: set[str]) -> int:
+    """Produce to the client-side name; how many were acknowledged under it. Adds the addresses that it was told."""
+    from confluent_kafka import Producer
+
+    acknowledged = 0
+
+    def done(error: Any, message: Any) -> None:
+        nonlocal acknowledged
+        acknowledged += error is None and message.topic() == CLIENT_NAME
+
+    producer = Producer(client(proxy.bootstrap))
+    for value in values:
+        while True:
+            try:
+                producer.produce(CLIENT_NAME, value, callback=done)
+                break
+            except BufferError:  # its queue is full: let it send
+                producer.poll(0.1)
+    producer.flush(_PATIENCE)
+    addresses |= known_to(producer)
+    return acknowledged
+
+
+def stored(cluster: MockCluster) -> int:
+    """How many records the brokers hold under their own name, asked past the proxy."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    with closed(Consumer(client(cluster.bootstrap) | {"group.id": "count"})) as consumer:
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(BROKER_NAME, partition), _PATIENCE)
+            for partition in range(PARTITIONS)
+        ]
+    return sum(high - low for low, high in ends)
+
+
+def consume(proxy: Proxy, count: int, addresses: set[str]) -> list[bytes]:
+    """The values that a consumer group reads from the client-side name. Adds the addresses that it was told."""
+    from confluent_kafka import Consumer
+
+    received: list[bytes] = []
+    settings = {"group.id": "demo", "auto.offset.reset": "earliest"}
+    with closed(Consumer(client(proxy.bootstrap) | settings)) as consumer:
+        consumer.subscribe([CLIENT_NAME])
+        while len(received) < count:
+            batch = consumer.consume(min(1000, count - len(received)), _PATIENCE)
+            if not batch:
+                break
+            received += [message.value() for message in batch if message.topic() == CLIENT_NAME]
+        addresses |= known_to(consumer)
+    return received
+
+
+def known_to(client: Any) -> set[str]:
+    """The broker addresses that a client knows."""
+    brokers = client.list_topics(timeout=_PATIENCE).brokers.values()
+    return {f"{broker.host}:{broker.port}" for broker in brokers}
+
+
+def client(bootstrap: str) -> dict[str, Any]:
+    """What every client is given; librdkafka's own log lines stay out of the picture."""
+    return {"bootstrap.servers": bootstrap, "log_level": 0}
+
+
+@contextmanager
+def closed(consumer: Any) -> Iterator[Any]:
+    """Close it at the end, which also leaves its group."""
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def show_frames(console: Console, proxy: Proxy) -> None:
+    """What passed, by API: how deep kproxy looked is what its plan for that version said."""
+    table = Table("API", "version", "requests", "looked at", title="What passed", box=SIMPLE, title_justify="left")
+    for labels, number in sorted(proxy.samples("kproxy_requests_total"), key=lambda sample: -sample[1]):
+        table.add_row(labels["api"], labels["version"], f"{number:.0f}", labels["plan"])
+    console.print(table)
+    console.print("opaque: passed on unread · walk: names and addresses found in place · full: decoded", soft_wrap=True)
+    for labels, number in proxy.samples("kproxy_rewritten_total"):
+        console.print(f"rewritten: {labels['what']}, {number:.0f} times")
+
+
+def show_summary(console: Console, outcome: Outcome, leaked: set[str]) -> None:
+    console.rule("[bold]summary", align="left")
+    if outcome.complete:
+        console.print(f"[green]{outcome.consumed} of {outcome.produced} records delivered[/], none lost or changed.")
+        console.print(f"Clients said {CLIENT_NAME!r}, brokers said {BROKER_NAME!r}.")
+    else:
+        console.print(
+            f"[red]something went wrong:[/] {outcome.produced} produced, {outcome.stored} stored, "
+            f"{outcome.consumed} consumed, {'the same' if outcome.same else 'not the same'} values"
+        )
+    if leaked:
+        console.print(f"[red]Clients were told addresses of brokers:[/] {', '.join(sorted(leaked))}")
+    else:
+        console.print("No client was told the address of a broker.")
+
+
+def stay(console: Console, proxy: Proxy) -> None:
+    """Wait for Ctrl-C or SIGTERM."""
+    ends = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before anybody can know that we wait for them
+    console.print(f"\nStaying up. Bootstrap address: [bold green]{proxy.bootstrap}[/], topic: {CLIENT_NAME}")
+    console.print("Ctrl-C ends it.")
+    signal.sigwait(ends)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)

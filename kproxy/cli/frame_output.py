@@ -1,0 +1,130 @@
+"""Messages for the eye and for other programs: JSON, and a tree with offsets.
+
+Bytes are `{"hex": "…"}` in JSON, strings that are not UTF-8 too. What must not be seen is `(withheld)`: passwords and
+SASL tokens, and the frames inside an Envelope, which may hold either.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from kproxy.wire import layout
+from kproxy.wire.headers import header_version
+from kproxy.wire.layout import Slot, Struct
+from kproxy.wire.message import Message
+from kproxy.wire.schema import Api
+from kproxy.wire.trace import Step, trace
+
+SECRET = frozenset(("secret", "sasl_token", "request_frame", "response_frame"))
+WITHHELD = "(withheld)"
+SHOWN = 48
+"""Bytes of a bytes field that a line of the tree shows."""
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can say it."""
+    match value:
+        case bytes() | bytearray() | memoryview():
+            return {"hex": value.hex()}
+        case str():
+            data = value.encode("utf-8", "surrogateescape")
+            return value if data.isascii() or is_utf8(data) else {"hex": data.hex()}
+        case UUID():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {name: plain(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+    return value
+
+
+def is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def withheld(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
+    """The same message without what must not be seen."""
+    found = dict(value)
+    for slot in (*struct.slots, *struct.tagged):
+        inner = value[slot.name]
+        if inner is None:
+            continue
+        if slot.kind in SECRET:
+            found[slot.name] = [WITHHELD for _ in inner] if slot.array else WITHHELD
+        elif (deeper := slot.struct) is not None:
+            found[slot.name] = [withheld(deeper, item) for item in inner] if slot.array else withheld(deeper, inner)
+    return found
+
+
+def as_json(message: Message, secrets: bool = False, indent: int | None = None) -> str:
+    """One message as a JSON object: api, key, version, direction, header, body."""
+    fields = layout.body(message.api.key, message.version, message.direction)
+    shown = {
+        "api": message.api.name,
+        "key": message.api.key,
+        "version": message.version,
+        "direction": message.direction,
+        "header": plain(message.header),
+        "body": plain(message.body if secrets else withheld(fields, message.body)),
+    }
+    return json.dumps(shown, ensure_ascii=False, indent=indent)
+
+
+def tree(api: Api, version: int, direction: str, frame: bytes, secrets: bool = False) -> Iterator[str]:
+    """Lines `offset  bytes  name: value`. Raises DecodeError at the first byte that does not fit."""
+    end = 0
+    parents: list[str] = []
+    parts = [
+        ("header", layout.header(direction, header_version(api.key, version, direction))),
+        ("body", layout.body(api.key, version, direction)),
+    ]
+    for name, struct in parts:
+        for step in trace(struct, frame, end, name):
+            *above, last = step.path.replace("[", ".[").split(".")
+            for depth, parent in enumerate(above):
+                if above[: depth + 1] != parents[: depth + 1]:
+                    yield line(step.start, None, depth, parent)
+            parents = [*above, last]
+            yield line(step.start, step.end - step.start, len(above), f"{last}: {shown(step, secrets)}")
+            end = step.end
+    if end < len(frame):
+        yield line(end, len(frame) - end, 0, f"left over: {short(frame[end:])}")
+
+
+def line(start: int, size: int | None, depth: int, text: str) -> str:
+    return f"{start:>8} {'' if size is None else size:>6}  {'  ' * depth}{text}"
+
+
+def shown(step: Step, secrets: bool) -> str:
+    """The value of a step in a line."""
+    slot: Slot | None = step.slot
+    match step.what:
+        case "count":
+            return "null" if step.value < 0 else f"{step.value} element{'' if step.value == 1 else 's'}"
+        case "present":
+            return "present" if step.value else "null"
+        case "tags":
+            return f"{step.value} tagged field{'' if step.value == 1 else 's'}"
+        case "tag":
+            return f"tag {step.value}"
+    if step.value is not None and not secrets and slot is not None and slot.kind in SECRET:
+        return WITHHELD
+    if isinstance(step.value, (bytes, memoryview)):
+        return short(step.value)
+    return json.dumps(plain(step.value), ensure_ascii=False)
+
+
+def short(data: bytes | memoryview) -> str:
+    """The first bytes in hex, and how many there are."""
+    more = " …" if len(data) > SHOWN else ""
+    return f"{len(data)} bytes{': ' if len(data) else ''}{data[:SHOWN].hex(' ')}{more}"

@@ -1,0 +1,72 @@
+"""`kproxy run`: from flags, or from a config document, to a running proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from kproxy.config import Config
+
+T = TypeVar("T")
+
+
+@click.command("run")
+@click.option("--upstream", metavar="HOST:PORT[,…]", help="Brokers to begin with, separated by commas.")
+@click.option("--listen", metavar="HOST:PORT", help="Where clients connect; 127.0.0.1:9092 if not given.")
+@click.option("--rules", metavar="PATH", multiple=True, help="A rule file or a folder of them; may be repeated.")
+@click.option("--admin", metavar="HOST:PORT", help="Where to serve /metrics, /livez and /readyz.")
+@click.option("--config", "config_file", metavar="FILE", help="A config document, in place of --upstream and --listen.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    upstream: str | None,
+    listen: str | None,
+    rules: tuple[str, ...],
+    admin: str | None,
+    config_file: str | None,
+) -> None:
+    """Start the proxy. It ends on SIGTERM or SIGINT, after requests in flight are answered.
+
+    With --config, --rules adds to the rules of the document and --admin replaces its admin address.
+    """
+    if config_file is None:
+        config = _from_flags(upstream, listen, rules, admin)
+    elif upstream is not None or listen is not None:
+        raise click.UsageError(f"{'--upstream' if upstream is not None else '--listen'} stands in the --config file")
+    else:
+        config = _from_file(config_file, rules, admin)
+    from kproxy.app import run
+
+    ctx.exit(run(config))
+
+
+def _from_flags(upstream: str | None, listen: str | None, rules: tuple[str, ...], admin: str | None) -> Config:
+    from kproxy.config_file import DEFAULT_LISTEN, admin_from, config_from_flags
+    from kproxy.rules.address import Address, parse_target
+
+    if not upstream:
+        raise click.UsageError("either --upstream HOST:PORT or --config FILE is needed")
+    brokers = [_flag("--upstream", parse_target, one.strip()) for one in upstream.split(",")]
+    bind = DEFAULT_LISTEN if listen is None else _flag("--listen", Address.parse, listen)
+    return config_from_flags(brokers, bind, rules, None if admin is None else _flag("--admin", admin_from, admin))
+
+
+def _from_file(file: str, rules: tuple[str, ...], admin: str | None) -> Config:
+    from kproxy.config_file import admin_from, load_config
+
+    config = load_config(file)
+    changes: dict[str, object] = {"rules": [*config.rules, *rules]}
+    if admin is not None:
+        token = config.admin.token if config.admin is not None else None
+        changes["admin"] = _flag("--admin", lambda text: admin_from(text, token), admin)
+    return config.model_copy(update=changes)
+
+
+def _flag(name: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=name) from None

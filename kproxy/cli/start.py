@@ -1,0 +1,53 @@
+"""How the process begins and how it fails: standard streams that are closed, output that cannot be written.
+
+Strategy: a closed standard stream leaves its number to the next file, and that would be a socket: what is printed to
+standard error would go to a broker. So numbers 0 to 2 are taken by the null device before anything is opened. An
+OSError that nobody expected (a full disk under standard output, most of the time) is a message and exit code 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kproxy.cli import main
+
+_MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
+
+
+def start() -> None:
+    """`kproxy …`, as a process. Does not return."""
+    open_closed_streams()
+    try:
+        main(prog_name="kproxy")
+    except OSError as error:
+        drop_output()
+        where = f"{error.filename}: " if error.filename is not None else ""
+        fail(f"kproxy: {where}{(error.strerror or str(error)).lower()}")
+
+
+def open_closed_streams() -> None:
+    """Put the null device where a standard stream is closed."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for number, (name, mode) in enumerate(_MODES.items()):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (open until the end)
+
+
+def drop_output() -> None:
+    """Let what is still in the buffer go nowhere: Python would try to write it once more when it ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def fail(message: str) -> None:
+    """Say it, where that is possible, and end with exit code 1."""
+    try:
+        sys.stderr.write(f"{message}\n")
+        sys.stderr.flush()
+    except OSError:
+        os._exit(1)  # standard error is full, too; an ordinary end would try again
+    sys.exit(1)

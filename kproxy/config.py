@@ -1,0 +1,181 @@
+"""The config document: clusters, listeners, limits, where the rules are.
+
+    clusters:
+      main: {bootstrap: [b1:9092, b2:9092]}
+    listeners:
+      - {name: outside, bind: "0.0.0.0:9092", cluster: main}
+    admin: {bind: "127.0.0.1:9190"}
+    rules: [rules/]
+
+`kproxy run --upstream … --listen …` makes the same with one cluster and one listener, both called `main`.
+Values may hold `${VARIABLE}`. Relative names start from the document's folder.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError
+
+from kproxy.limits import Limits
+from kproxy.rules.address import Address, Target
+from kproxy.rules.explain import Model, Wrong, unknown
+from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.rule_checks import why_tls
+from kproxy.rules.written import Place
+from kproxy.tls_config import FileName, ListenerTls, Secret, UpstreamTls
+
+__all__ = [
+    "Address",
+    "AdminConfig",
+    "Advertise",
+    "ClusterConfig",
+    "Config",
+    "Limits",
+    "ListenerConfig",
+    "ListenerTls",
+    "LogConfig",
+    "UpstreamTls",
+]  # fmt: skip
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(f'"{text}" is no name here: a-z A-Z 0-9 . _ -, at most 100 characters')
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""Of clusters and listeners: selectors and metrics use it as it is."""
+
+
+class ClusterConfig(Model):
+    """A Kafka cluster behind kproxy."""
+
+    bootstrap: list[Target] = Field(min_length=1, description="brokers to begin with, host:port; tried in parallel")
+    tls: UpstreamTls | None = Field(
+        default=None, description="TLS towards the brokers; {} for the defaults, left out for none"
+    )
+    dial: dict[Target, Target] = Field(
+        default_factory=dict, description="where to go instead of an address that the brokers advertise, old: new"
+    )
+
+
+def _advertise_tag(value: Any) -> str:
+    return "off" if value is False else "on"
+
+
+class ListenerConfig(Model):
+    """A port for clients."""
+
+    name: Name = Field(description="unique; rules select by it")
+    bind: Address = Field(description="host:port to listen on; port 0 takes any free one")
+    cluster: Name = Field(description="name of the cluster that clients of this port reach")
+    advertise: Annotated[
+        Annotated[Advertise, Tag("on")] | Annotated[Literal[False], Tag("off")], Discriminator(_advertise_tag)
+    ] = Field(
+        default_factory=Advertise,
+        description="how brokers appear to clients; false: they see the brokers' own addresses, and go past kproxy",
+    )
+    tls: ListenerTls | None = Field(default=None, description="TLS towards clients; left out for none")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Nodes that only a host name tells apart need TLS."""
+        if isinstance(raw.get("advertise"), dict) and raw.get("tls") is None:
+            try:
+                advertise = Advertise.model_validate(raw["advertise"])
+            except ValidationError:
+                return
+            if advertise.needs_tls:
+                field = "sni" if advertise.sni is not None else "nodes"
+                yield ("advertise", field), f"{why_tls(advertise)}, and this listener has none"
+
+
+class AdminConfig(Model):
+    """The port for metrics and health."""
+
+    bind: Address = Field(description="host:port; only loopback unless a token is set")
+    token: Secret | None = Field(
+        default=None, description="asked for as a bearer token; better as ${VARIABLE} or file:NAME"
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """What others can reach must ask for a token."""
+        try:
+            bind = Address.parse(raw.get("bind"))
+        except ValueError:
+            return
+        if raw.get("token") is None and (problem := exposed(bind)) is not None:
+            yield ("bind",), problem
+
+
+class LogConfig(Model):
+    """What is logged, to standard error."""
+
+    format: Literal["auto", "human", "json"] = Field(
+        default="auto", description="auto: human on a terminal, else JSON lines"
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="lowest level that is written"
+    )
+
+
+class Config(Model):
+    """The whole document."""
+
+    clusters: dict[Name, ClusterConfig] = Field(min_length=1, description="Kafka clusters by name")
+    listeners: list[ListenerConfig] = Field(min_length=1, description="ports for clients")
+    limits: Limits = Field(default_factory=Limits, description="what one process takes at most")
+    admin: AdminConfig | None = Field(default=None, description="metrics and health over HTTP; left out for none")
+    rules: list[FileName] = Field(default_factory=list, description="rule files, and folders of them, in order")
+    state: FileName | None = Field(default=None, description="file that keeps each broker's port over restarts")
+    log: LogConfig = Field(default_factory=LogConfig, description="logging")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Listeners differ in name and port, and lead to clusters that are there."""
+        clusters, listeners = raw.get("clusters"), raw.get("listeners")
+        if not isinstance(listeners, list):
+            return
+        entries = [(index, one) for index, one in enumerate(listeners) if isinstance(one, dict)]
+        fixed = [(index, one) for index, one in entries if not str(one.get("bind")).endswith(":0")]
+        yield from _repeated(entries, "name")
+        yield from _repeated(fixed, "bind")
+        if isinstance(clusters, dict):
+            for index, one in entries:
+                if isinstance(one.get("cluster"), str) and one["cluster"] not in clusters:
+                    yield ("listeners", index, "cluster"), unknown("cluster", one["cluster"], map(str, clusters))
+
+    def places(self) -> dict[str, Place]:
+        """What rules are checked against."""
+        return {one.name: Place(one.cluster, one.tls is not None) for one in self.listeners}
+
+
+def _repeated(entries: list[tuple[int, dict[Any, Any]]], field: str) -> Iterator[Wrong]:
+    first: dict[str, int] = {}
+    for index, one in entries:
+        value = one.get(field)
+        if isinstance(value, str) and first.setdefault(value, index) != index:
+            yield ("listeners", index, field), f'the {field} "{value}" is taken by listener {first[value] + 1}'
+
+
+def exposed(bind: Address) -> str | None:
+    """Why an address must not be served without a token; None when only this machine can reach it."""
+    if is_loopback(bind.host):
+        return None
+    return f"{bind.host} can be reached by others; set a token, or bind to 127.0.0.1"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that host name or IP."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"

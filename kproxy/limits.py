@@ -1,0 +1,96 @@
+"""Every limit by name, with its default and the reason for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from kproxy.rules.explain import Model, Wrong
+from kproxy.rules.units import Bytes, Seconds, parse_size
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Wait = Annotated[Seconds, Field(gt=0)]
+
+SMALLEST_FRAME_LIMIT = 16 * 1024
+"""No cluster's Metadata answer fits in less; a smaller limit could only be a mistake."""
+
+
+class Limits(Model):
+    """What one process takes at most. None of them is reached by well-behaved clients of an ordinary cluster."""
+
+    max_frame_bytes: Annotated[Bytes, Field(ge=SMALLEST_FRAME_LIMIT, lt=2**31)] = Field(
+        default=104_857_600,
+        description="a frame with a greater length closes its connection before anything is allocated; Kafka's own "
+        "socket.request.max.bytes is the same 100 MiB",
+    )
+    hold_up_to: Bytes = Field(
+        default=65_536,
+        description="frames up to this size are held until they are whole and rewritten exactly; larger Fetch answers "
+        "stream and keep their length. 64 KiB holds the Metadata of some 150 topics and every small answer",
+    )
+    held_bytes: Bytes = Field(
+        default=268_435_456,
+        description="memory for all held frames together, per direction; a frame waits for its whole length before it "
+        "is read. 256 MiB is two and a half of the largest frames",
+    )
+    max_in_flight: Positive = Field(
+        default=1000,
+        description="requests of one connection that wait for their responses; then reading pauses. Clients send 5 "
+        "(Java) to some hundred; librdkafka's limit is 1000000, that is none",
+    )
+    header_timeout: Wait = Field(
+        default=10.0,
+        description="time for a frame's header once its first byte is here; a client that takes longer is stuck or "
+        "hostile",
+    )
+    idle_timeout: Seconds = Field(
+        default=660.0,
+        description="a connection without traffic and without requests in flight is closed; 0: never. Brokers close "
+        "after 600 s and Java clients after 540 s, so that in peace they do it first",
+    )
+    connect_timeout: Wait = Field(
+        default=10.0,
+        description="time for a TCP connection to a broker; Java clients give up after 10 s (setup.timeout.ms)",
+    )
+    handshake_timeout: Wait = Field(
+        default=10.0,
+        description="time for a TLS handshake, on either side; it takes milliseconds when both sides are alive",
+    )
+    write_stall: Wait = Field(
+        default=300.0,
+        description="a peer that takes no byte for so long, with output waiting, is cut off. As long as "
+        "max.poll.interval.ms, after which a consumer that reads nothing has lost its partitions anyway",
+    )
+    drain_timeout: Seconds = Field(
+        default=30.0,
+        description="time to answer requests in flight after SIGTERM; Kubernetes kills after 30 s by default, and "
+        "clients' request.timeout.ms is 30 s",
+    )
+    max_connections: Positive = Field(
+        default=20_000, description="client connections in all; each takes two file descriptors and a few kB"
+    )
+    max_connections_per_address: Count = Field(
+        default=0,
+        description="client connections from one IP address; 0: no limit, because many clients may share one address",
+    )
+    unknown_apis: Literal["hide", "pass"] = Field(
+        default="hide",
+        description="API keys that kproxy does not know: hide them in ApiVersions and refuse them, or pass them. An "
+        "unknown answer may hold broker addresses; without advertising they always pass",
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """A frame that is to be held must fit into the memory for held frames."""
+        try:
+            hold, held = (
+                parse_size(raw.get(name, cls.model_fields[name].default)) for name in ("hold_up_to", "held_bytes")
+            )
+        except ValueError:
+            return
+        if isinstance(hold, int) and isinstance(held, int) and hold > held:
+            where = ("hold_up_to",) if "hold_up_to" in raw else ("held_bytes",)
+            yield where, f"hold_up_to {hold} exceeds held_bytes {held}"

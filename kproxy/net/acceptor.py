@@ -1,0 +1,74 @@
+"""Listening sockets in the reactor."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+from time import monotonic
+
+from .driven import HostPort
+from .reactor import IN, Reactor
+from .resolve import Endpoint
+from .throttle import Throttle
+
+BACKLOG = 1024
+"""Connections that the kernel completes while we are busy; the kernel's own limit (somaxconn) is 4096."""
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+PAUSE = 0.1
+"""Seconds without accepting when descriptors or memory are used up; connections wait in the backlog meanwhile."""
+
+Arrived = Callable[[socket.socket, HostPort], None]
+
+
+def listen(endpoint: Endpoint) -> socket.socket:
+    """A listening socket. Accepted ones inherit its options, which saves a call for each. Raises OSError."""
+    family, sockaddr = endpoint
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if sockaddr[0] == "::" else 1)
+        sock.bind(sockaddr)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+class Acceptor:
+    """Gives each new connection, non-blocking, to `arrived(socket, address)`."""
+
+    def __init__(self, reactor: Reactor, sock: socket.socket, arrived: Arrived, log: Throttle) -> None:
+        self.reactor, self.sock, self.arrived, self.log = reactor, sock, arrived, log
+        self.fd = sock.fileno()
+        self.closed = False
+        reactor.add(self.fd, self.ready, IN)
+
+    def ready(self, mask: int) -> None:
+        try:
+            sock, address = self.sock.accept()
+        except OSError as error:  # mostly a client that is gone again
+            if error.errno in EXHAUSTED:
+                self.rest(error)
+            return
+        sock.setblocking(False)
+        self.arrived(sock, address)
+
+    def rest(self, error: OSError) -> None:
+        self.log.warning("connections cannot be accepted for now", error=error.strerror)
+        self.reactor.modify(self.fd, 0)
+        self.reactor.call_at(monotonic() + PAUSE, self.resume)
+
+    def resume(self) -> None:
+        if not self.closed:
+            self.reactor.modify(self.fd, IN)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.reactor.table.pop(self.fd, None)
+            self.sock.close()

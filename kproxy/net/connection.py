@@ -1,0 +1,295 @@
+"""One client connection with its broker connection: drives a session, obeys its commands, and knows how it all ends.
+
+Strategy. The bytes go through the two sides (side.py); here is what happens seldom. A connection is
+
+    OPEN       bytes flow
+    CLOSING    nothing more is read; what is queued is being written
+    LINGERING  FIN was sent to the client, and what it still sends is thrown away: a close with unread bytes would be a
+               reset, and that can destroy what the client has not read yet
+    CLOSED
+
+and never goes back. What lasts too long in its state is ended from outside (overdue.py).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from kproxy.core.commands import BROKER, CLIENT, Close, Dial, EnsureNodes, Pause, Resume, Send, Wake
+
+from .driven import Feed, HostPort, Session, host_port
+from .report import report_end
+from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
+
+if TYPE_CHECKING:
+    from kproxy.rules.facts import Facts
+
+    from .dial import Race
+    from .listener import Listener
+    from .server import Server
+
+
+class Phase(IntEnum):
+    """See the module."""
+
+    OPEN, CLOSING, LINGERING, CLOSED = range(4)
+
+
+class Connection:
+    """Owns both sockets from the beginning to the end; `server` is told by `server.ended(self)`."""
+
+    __slots__ = ("active", "blame", "broker", "broker_address", "cause", "client", "client_address", "facts", "leaving",
+                 "listener", "message", "moved", "node", "obeying", "phase", "race", "reactor", "server", "session",
+                 "since")  # fmt: skip
+
+    def __init__(
+        self, server: Server, listener: Listener, facts: Facts, session: Session,
+        client: HostPort, node: int | None, now: float,
+    ) -> None:  # fmt: skip
+        self.server, self.listener, self.facts, self.session = server, listener, facts, session
+        self.client_address, self.node = client, node
+        session.owner = self
+        self.reactor = server.reactor
+        self.phase = Phase.OPEN
+        self.client: Side = listener.side(self, CLIENT, session.from_client, session.commands)
+        self.broker: Side = listener.upstream.side(self, BROKER, session.from_broker, session.commands)
+        self.client.peer, self.broker.peer = self.broker, self.client
+        self.broker_address: HostPort | None = None
+        self.cause = self.message = self.blame = ""
+        self.race: Race | None = None
+        self.leaving: Close | None = None
+        self.obeying = False
+        self.active = self.since = now
+        self.moved = 0
+
+    # ---- commands
+
+    def obey(self, now: float) -> None:
+        """Do what the session wants, in order, until it wants nothing more."""
+        if self.obeying:  # a command led to another call of the session: the loop below sees to that
+            return
+        self.obeying = True
+        session = self.session
+        commands = session.commands
+        try:
+            while commands and not self.closed:
+                batch = commands.copy()
+                commands.clear()
+                for command in batch:
+                    OBEY[type(command)](self, command, now)
+                    if self.closed:
+                        return
+        finally:
+            self.obeying = False
+        if self.leaving is not None and self.phase is Phase.OPEN and session.idle:
+            self.close(self.leaving.cause, self.leaving.message)
+
+    def send(self, command: Send, now: float) -> None:
+        side = self.broker if command.side else self.client
+        if self.phase is Phase.OPEN or (self.phase is Phase.CLOSING and side.sock is not None):
+            side.write(command.data, command.token)
+
+    def dial(self, command: Dial, now: float) -> None:
+        if self.phase is Phase.OPEN:
+            self.client.mute(DIALLING)
+            self.listener.upstream.dial(self)
+
+    def ensure_nodes(self, command: EnsureNodes, now: float) -> None:
+        if self.phase is Phase.OPEN:
+            self.session.nodes_ready(self.listener.ensure(command.nodes, self), now)
+
+    def pause(self, command: Pause, now: float) -> None:
+        (self.broker if command.side else self.client).mute(PAUSED)
+
+    def resume(self, command: Resume, now: float) -> None:
+        (self.broker if command.side else self.client).unmute(PAUSED)
+
+    def wake(self, command: Wake, now: float) -> None:
+        self.server.wake(command.sessions, now)
+
+    def sent(self, token: int, now: float) -> None:
+        """The kernel has everything up to this token. Whom that wakes is woken at once: it may be long until this
+        connection obeys again, or it may end before."""
+        commands = self.session.commands
+        self.session.sent(token, now)
+        if commands and isinstance(wake := commands[-1], Wake):
+            commands.pop()
+            self.server.wake(wake.sessions, now)
+
+    def close_by_command(self, command: Close, now: float) -> None:
+        self.close(command.cause, command.message, command.blame)
+
+    # ---- the broker
+
+    def connected(self, sock: socket.SocketType, address: HostPort) -> None:
+        """The upstream has a socket for us."""
+        self.race = None
+        if self.phase is not Phase.OPEN:
+            sock.close()
+            return
+        self.broker_address = address
+        try:
+            self.broker.attach(sock)
+        except OSError as error:
+            self.failed(self.broker, error)
+            return
+        self.client.unmute(DIALLING)
+
+    def unreachable(self, message: str) -> None:
+        """The upstream has none, and has said why in the log."""
+        self.race = None
+        self.close("unreachable", message)
+
+    @property
+    def closed(self) -> bool:
+        return self.phase is Phase.CLOSED
+
+    @property
+    def local_host(self) -> str:
+        """The address that the client's connection arrived on."""
+        return host_port(self.client.sock.getsockname())[0] if self.client.sock is not None else ""
+
+    # ---- ends
+
+    def ended(self, side: Side, now: float) -> None:
+        """`side` will send no more."""
+        if self.phase is Phase.LINGERING:
+            self.finish()
+            return
+        self.session.eof(side.which, now)
+        if self.session.commands:
+            self.obey(now)
+        if self.phase is not Phase.OPEN:
+            return
+        if side is self.broker:
+            idle = self.session.idle
+            self.broker.drop()
+            self.close("broker_closed", "broker closed the connection" + ("" if idle else " with requests in flight"))
+        elif self.session.idle:
+            self.close("client_closed", "client closed the connection")
+        else:  # it may still want the answers
+            self.leave(Close("client_closed", "client closed the connection"))
+            if self.broker.out is None:
+                self.broker.shut()
+
+    def leave(self, close: Close) -> None:
+        """Close as soon as nothing is in flight any more."""
+        if self.leaving is None:
+            self.leaving = close
+            self.client.feed = self.until_idle(self.session.from_client)
+            self.broker.feed = self.until_idle(self.session.from_broker)
+
+    def until_idle(self, feed: Feed) -> Feed:
+        """`feed`, with a look afterwards whether the session has become idle."""
+
+        def feed_and_look(view: memoryview, n: int, now: float) -> int:
+            go = feed(view, n, now)
+            if self.session.idle and self.leaving is not None:
+                self.session.commands.append(self.leaving)
+            return go
+
+        return feed_and_look
+
+    def failed(self, side: Side, error: OSError) -> None:
+        """A socket is broken: what was on its way to it is lost, what came from it still goes on."""
+        who, reason = NAMES[side.which], error.strerror or str(error)
+        side.drop()
+        if side is self.client or self.phase is not Phase.OPEN:
+            self.end(f"{who}_reset", f"{who}: {reason}")
+        else:
+            self.close(f"{who}_reset", f"{who}: {reason}" + ("" if self.session.idle else ", with requests in flight"))
+
+    def drained(self, side: Side) -> None:
+        """All that waited for this side has been written."""
+        if self.phase is Phase.CLOSING:
+            self.farewell()
+        elif self.leaving is not None and side is self.broker and self.client.muted & ENDED:
+            side.shut()
+
+    def close(self, cause: str, message: str, blame: str = "") -> None:
+        """Read nothing more, write what is queued, then close."""
+        if self.phase is not Phase.OPEN:
+            return
+        self.phase = Phase.CLOSING
+        self.cause, self.message, self.blame = cause, message, blame
+        self.active = monotonic()
+        self.client.mute(CLOSING)
+        self.broker.mute(CLOSING)
+        if self.race is not None:
+            self.race.cancel()
+            self.race = None
+        if self.broker.sock is None:
+            self.broker.drop()
+        self.farewell()
+
+    def farewell(self) -> None:
+        """FIN to the client once nothing waits to be written."""
+        if self.client.out is not None or self.broker.out is not None:
+            return
+        client = self.client
+        if client.sock is None or client.muted & ENDED:  # gone, or it has said its own farewell
+            self.finish()
+            return
+        self.broker.drop()
+        self.phase = Phase.LINGERING
+        self.active = monotonic()
+        client.feed = throw_away
+        client.farewell()
+        client.muted = 0
+        client.unmute(0)
+
+    def finish(self) -> None:
+        self.end(self.cause, self.message)
+
+    def end(self, cause: str, message: str, reset: bool = False) -> None:
+        """Close both sockets now. What was said first about why stands."""
+        if self.phase is Phase.CLOSED:
+            return
+        self.phase = Phase.CLOSED
+        self.cause, self.message = self.cause or cause, self.message or message
+        if self.race is not None:
+            self.race.cancel()
+        self.client.drop(reset)
+        self.broker.drop(reset)
+        now = monotonic()
+        session = self.session
+        session.commands.clear()
+        session.end(now)
+        for command in session.commands:
+            if isinstance(command, Wake):
+                self.server.wake(command.sessions, now)
+        report_end(self, now)
+        self.server.ended(self)
+        self.client.feed = self.broker.feed = throw_away
+        session.owner = None
+
+    def crashed(self, error: Exception) -> None:
+        """A callback of ours raised; the reactor has logged it."""
+        self.end("crashed", f"{type(error).__name__}: {error}")
+
+    def drain(self, now: float) -> None:
+        """Answer what is in flight, then close."""
+        if self.phase is Phase.OPEN:
+            self.leave(Close("drained", "kproxy is shutting down"))
+            self.session.drain(now)
+            self.obey(now)
+
+
+def throw_away(view: memoryview, n: int, now: float) -> int:
+    """The feed of a client that lingers."""
+    return 0
+
+
+OBEY: Mapping[type, Callable[[Connection, Any, float], None]] = {
+    Send: Connection.send,
+    Dial: Connection.dial,
+    EnsureNodes: Connection.ensure_nodes,
+    Pause: Connection.pause,
+    Resume: Connection.resume,
+    Wake: Connection.wake,
+    Close: Connection.close_by_command,
+}

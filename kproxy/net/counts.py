@@ -1,0 +1,26 @@
+"""Counts of connections, as plain integers; the metrics sink reads them at scrape time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+
+def numbers() -> dict[str, int]:
+    return defaultdict(int)
+
+
+@dataclass(slots=True)
+class Counts:
+    """One for the process. What open connections have done is not in `bytes`; `Server.bytes` adds it."""
+
+    opened: dict[str, int] = field(default_factory=numbers)
+    """Client connections that got a session, by listener."""
+    closed: dict[str, int] = field(default_factory=numbers)
+    """Their ends, by cause."""
+    refused: dict[str, int] = field(default_factory=numbers)
+    """Client connections that got none: `max_connections`, `max_connections_per_address`, `tls`, `shutdown`."""
+    unreachable: dict[str, int] = field(default_factory=numbers)
+    """Times that no broker could be reached, by cluster."""
+    client_bytes: int = 0
+    broker_bytes: int = 0

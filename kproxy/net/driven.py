@@ -1,0 +1,64 @@
+"""The types on the border between `net` and what it drives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from kproxy.core.commands import Command
+from kproxy.rules.facts import Facts
+
+HostPort = tuple[str, int]
+Feed = Callable[[memoryview, int, float], int]
+"""(view, n, now) → how many leading bytes of view[:n] go to the other side as they are."""
+
+
+class Session(Protocol):
+    """The part of `core.session.Session` that a driver uses; what the calls mean is said there.
+
+    `commands` is always the same list object: the sides keep it. `owner` is the driver's: the session's connection.
+    """
+
+    commands: list[Command]
+    owner: Any
+
+    @property
+    def waiting_since(self) -> float | None: ...
+    @property
+    def from_client(self) -> Feed: ...
+    @property
+    def from_broker(self) -> Feed: ...
+    @property
+    def idle(self) -> bool: ...
+    def nodes_ready(self, nodes: Mapping[int, HostPort | None], now: float) -> None: ...
+    def sent(self, token: int, now: float) -> None: ...
+    def granted(self, now: float) -> None: ...
+    def drain(self, now: float) -> None: ...
+    def eof(self, side: int, now: float) -> None: ...
+    def end(self, now: float) -> None: ...
+
+
+class Waiting(Protocol):
+    """A session that has waited for memory."""
+
+    owner: Any
+
+    def granted(self, now: float) -> None: ...
+
+
+SessionFactory = Callable[[str, Facts, int | None], Session]
+"""(listener name, facts, node id or None for the bootstrap port) → the session of a new connection."""
+
+
+def host_port(sockaddr: Any) -> HostPort:
+    """From what the socket module gives: IPv6 without scope and flow, IPv4 in IPv6 as plain IPv4."""
+    host: str = sockaddr[0]
+    if ":" in host:
+        host = host.partition("%")[0].removeprefix("::ffff:") if "." in host else host.partition("%")[0]
+    return host, sockaddr[1]
+
+
+def show(address: HostPort) -> str:
+    """`host:port` for logs, with brackets around IPv6."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

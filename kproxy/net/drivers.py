@@ -1,0 +1,88 @@
+"""The two ways for a trio task to drive a reactor. `nested` is the one to have; `task` needs trio's public API only.
+
+    nested   the reactor's epoll set holds trio's own: while no task can run, the program sleeps in the reactor's poll,
+             and trio is not passed at all by a frame that comes and goes
+    task     trio's epoll set holds the reactor's: each wake passes trio's scheduler
+
+Under a test's MockClock use `task`: `nested` sleeps by the real clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from .reactor import Reactor
+
+SHORT_TURN = 50e-6
+"""While other tasks keep running, they get this many seconds between two batches of ours."""
+LONG_TURN = 10e-3
+"""The same when there was nothing for us to do: it doubles up to this, so that a slow machine does not spin."""
+FAR = 1e6
+"""Trio says infinity when it has no deadline; anything above eleven days is none."""
+BATCHES = 8
+"""Batches that `task` serves at once before other tasks get their turn."""
+
+
+def trio_inside() -> tuple[int, Callable[[], Awaitable[None]]]:
+    """The descriptor of the running trio's own epoll set, and its `wait_all_tasks_blocked`.
+
+    Both are private: AttributeError when they are gone. The second is public in `trio.testing`, whose import takes 9 MB
+    and 80 ms where pytest is installed.
+    """
+    from trio._core import _run
+
+    runner = _run.GLOBAL_RUN_CONTEXT.runner
+    return runner.io_manager._epoll.fileno(), runner.wait_all_tasks_blocked
+
+
+def nested_is_possible() -> bool:
+    """Whether the running trio has the inside that `nested` needs."""
+    try:
+        trio_inside()
+    except (AttributeError, ImportError):
+        return False
+    return True
+
+
+async def nested(reactor: Reactor) -> None:
+    """Sleeps in the reactor; goes to trio when its epoll set is readable, its next deadline is due, or after `wake`."""
+    inner, all_tasks_blocked = trio_inside()
+    reactor.add(inner, reactor.wake, 1)
+    turn, statistics = reactor.turn, trio.lowlevel.current_statistics
+    limit = SHORT_TURN
+    try:
+        while True:
+            with trio.move_on_after(limit) as busy:
+                await all_tasks_blocked()
+            if busy.cancelled_caught:  # other tasks do not rest: take turns with them
+                limit = SHORT_TURN if turn(0) else min(limit * 2, LONG_TURN)
+                continue
+            limit = SHORT_TURN
+            seconds = statistics().seconds_to_next_deadline
+            if seconds <= 0:
+                await trio.lowlevel.checkpoint()
+                continue
+            reactor.leave = False
+            reactor.wake_at(monotonic() + seconds if seconds < FAR else None)
+            while not reactor.leave:
+                turn(None)
+    finally:
+        reactor.remove(inner)
+
+
+async def task(reactor: Reactor) -> None:
+    """Sleeps in trio, which watches the reactor's epoll set."""
+    turn, fd = reactor.turn, reactor.epoll.fileno()
+    while True:
+        await trio.lowlevel.wait_readable(fd)
+        for _ in range(BATCHES):
+            if not turn(0):
+                break
+
+
+DRIVERS: Mapping[str, Callable[[Reactor], Awaitable[None]]] = {"nested": nested, "task": task}

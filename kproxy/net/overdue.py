@@ -1,0 +1,38 @@
+"""Connections that last too long in their state. The server looks at all of them about once a second.
+
+What moved is told by the byte counts, so that the fast path keeps no times.
+"""
+
+from __future__ import annotations
+
+from kproxy.limits import Limits
+
+from .connection import Connection, Phase
+from .side import NAMES
+
+FLUSH = 30.0
+"""Seconds without progress after which a closing connection gives up what its peer does not take."""
+LINGER = 2.0
+"""Seconds that a client gets to close its end after our FIN; most need none."""
+
+
+def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
+    client, broker = connection.client, connection.broker
+    moved = client.got + broker.got
+    if moved != connection.moved:
+        connection.moved, connection.active = moved, now
+    if connection.phase is not Phase.OPEN:
+        last = max(connection.active, client.progress, broker.progress)
+        if now - last > (LINGER if connection.phase is Phase.LINGERING else FLUSH):
+            connection.finish()
+        return
+    for side in (client, broker):
+        if side.out is not None and side.sock is not None and now - side.progress > limits.write_stall:
+            text = f"{NAMES[side.which]} took nothing for {limits.write_stall:g} s, {side.pending} bytes wait for it"
+            connection.end("write_stall", text, reset=True)
+            return
+    since = connection.session.waiting_since
+    if since is not None and not client.muted and now - since > limits.header_timeout:  # muted: it waits for us
+        connection.close("header_timeout", f"a frame header was not whole after {limits.header_timeout:g} s")
+    elif limits.idle_timeout and now - connection.active > limits.idle_timeout and connection.session.idle:
+        connection.close("idle_timeout", f"nothing passed for {limits.idle_timeout:g} s")

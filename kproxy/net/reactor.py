@@ -1,0 +1,187 @@
+"""The event loop of the fast path: one epoll set of plain callbacks, driven by one trio task.
+
+Strategy. A trio task per socket pays trio's scheduler at each wake, which is twice what forwarding a small frame
+costs. So sockets are served by callbacks, `table[fd](mask)`, called from the one task that runs `Reactor.run`; what has
+to wait for something else (name look-up, handshakes, files) is an ordinary trio task, started by `spawn`. All of it is
+one thread, nothing needs a lock.
+
+A callback must not block and must not raise. One that raises all the same is logged with its traceback, and its owner
+(the object whose bound method it is) is told by `crashed(error)`, so that it ends that connection and no other.
+Trio sleeps inside the reactor (see drivers.py), so a callback that makes a trio task runnable must say so, which it
+does by using `spawn` and `notify`.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from .deadlines import Call, Deadline, Deadlines
+from .drivers import DRIVERS, nested_is_possible
+from .timer import Timer
+
+IN, OUT, HUP, ERR = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP, select.EPOLLERR
+BATCH = 64
+"""Events taken by one poll: the rest is reported by the next one, so that timers and trio get their turn in between."""
+
+SAMPLE = 16
+"""One turn in so many is timed: the clock twice a turn would be a percent of what a lone request costs."""
+
+Ready = Callable[[int], object]
+Observe = Callable[[float, int], object]
+"""(seconds that an event took, how many events it stands for)"""
+
+
+class Reactor:
+    """Calls back for sockets that are ready, for times that have come, and soon.
+
+    `observe` is told how long events take. `driver` is the one in use once `run` has begun: "nested" or, where trio's
+    inside cannot be used so, "task".
+    """
+
+    def __init__(self, log: FilteringBoundLogger, observe: Observe = lambda seconds, times: None) -> None:
+        self.log, self.observe = log, observe
+        self.turns = 0
+        self.epoll = select.epoll()
+        self.poll = self.epoll.poll
+        self.table: dict[int, Ready] = {}
+        self.modify = self.epoll.modify
+        self.leave = False
+        self.trio_due: float | None = None
+        self.driver = ""
+        self._deadlines = Deadlines()
+        self._armed: float | None = None
+        self._timer = Timer()
+        self._nursery: trio.Nursery | None = None
+        self.add(self._timer.fd, self._timer_ready, IN)
+
+    # ---- for callbacks and tasks
+
+    def add(self, fd: int, ready: Ready, mask: int) -> None:
+        """Call `ready(events)` whenever `fd` is ready for something in `mask`, or has HUP or ERR."""
+        self.table[fd] = ready
+        self.epoll.register(fd, mask)
+
+    def remove(self, fd: int) -> None:
+        """Call no more for `fd`, which stays open. (What is closed only leaves `table`: epoll forgets it.)"""
+        if self.table.pop(fd, None) is not None:
+            self.epoll.unregister(fd)
+
+    def call_at(self, when: float, call: Call) -> Deadline:
+        """Call `call()` at `when` (of `time.monotonic()`) or a little later."""
+        deadline = self._deadlines.add(when, call)
+        self._arm()
+        return deadline
+
+    def cancel(self, deadline: Deadline) -> None:
+        """The timer stays armed: at worst it fires for nothing."""
+        self._deadlines.cancel(deadline)
+
+    def soon(self, call: Call) -> None:
+        """Call `call()` as soon as the callbacks of this batch, or the trio tasks that run now, are through."""
+        self.call_at(0.0, call)
+
+    def spawn(self, fn: Callable[..., Awaitable[object]], *args: Any) -> None:
+        """Start a trio task. An exception that it lets go is logged and stops nothing else."""
+        assert self._nursery is not None, "spawn before run"
+        self._nursery.start_soon(self._guard, fn, *args)
+        self.leave = True
+
+    def notify(self, event: trio.Event) -> None:
+        """Set an event that trio tasks wait for."""
+        event.set()
+        self.leave = True
+
+    def wake(self, mask: int = 0) -> None:
+        """Let trio run: its epoll set is readable, or a callback made a task runnable by other means."""
+        self.leave = True
+
+    # ---- for drivers
+
+    async def run(
+        self, driver: str | None = None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled. `driver` is chosen by what is possible when not given."""
+        if driver is None:
+            driver = "nested" if nested_is_possible() else "task"
+            if driver == "task":
+                self.log.warning("reactor falls back to its slower driver", driver=driver, trio=trio.__version__)
+        self.driver = driver
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            try:
+                await DRIVERS[driver](self)
+            finally:
+                self._nursery = None
+
+    def turn(self, timeout: float | None) -> int:
+        """One poll and its callbacks; returns how many events there were."""
+        events = self.poll(timeout, BATCH)
+        table = self.table
+        ready = None
+        self.turns = (self.turns + 1) % SAMPLE
+        begun = None if self.turns else monotonic()
+        try:
+            for fd, mask in events:
+                ready = table.get(fd)
+                if ready is not None:  # else closed by an earlier callback of this batch
+                    ready(mask)
+        except Exception as error:  # noqa: BLE001  # the rest of the batch is reported again
+            self._crashed(ready, error)
+        if begun is not None and events:
+            self.observe((monotonic() - begun) / len(events), len(events) * SAMPLE)
+        return len(events)
+
+    def close(self) -> None:
+        """Frees the two descriptors; not while `run` is running."""
+        self._timer.close()
+        self.epoll.close()
+
+    # ---- inside
+
+    def _timer_ready(self, mask: int) -> None:
+        now = monotonic()
+        for call in self._deadlines.take(now):
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001
+                self._crashed(call, error)
+        if self.trio_due is not None and now >= self.trio_due:
+            self.trio_due = None
+            self.leave = True
+        self._armed = None
+        self._timer.set(None)
+        self._arm()
+
+    def _arm(self) -> None:
+        times = [time for time in (self._deadlines.next(), self.trio_due) if time is not None]
+        if times and (self._armed is None or min(times) < self._armed):
+            self._armed = min(times)
+            self._timer.set(self._armed)
+
+    def wake_at(self, when: float | None) -> None:
+        """Trio's next deadline, said by the driver each time before it sleeps."""
+        self.trio_due = when
+        self._arm()
+
+    async def _guard(self, fn: Callable[..., Awaitable[object]], *args: Any) -> None:
+        try:
+            await fn(*args)
+        except Exception as error:  # noqa: BLE001
+            self._crashed(fn, error)
+
+    def _crashed(self, callback: Callable[..., object] | None, error: Exception) -> None:
+        self.log.error("a callback raised", callback=getattr(callback, "__qualname__", repr(callback)), exc_info=error)
+        crashed = getattr(getattr(callback, "__self__", None), "crashed", None)
+        if crashed is None:
+            return
+        try:
+            crashed(error)
+        except Exception as again:
+            self.log.error("cleaning up after it raised too", exc_info=again)

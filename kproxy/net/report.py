@@ -1,0 +1,43 @@
+"""What the log says of connections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .driven import show
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+QUIET = {"client_closed", "drained"}
+"""Causes of the usual end, not worth a line in the log."""
+MILD = {"client_reset", "broker_closed", "idle_timeout", "drain_timeout"}
+"""Causes that are nobody's fault, unless the session blames somebody."""
+
+
+def describe(connection: Connection) -> dict[str, Any]:
+    """What identifies a connection in a log line or a list."""
+    return {
+        "listener": connection.listener.name,
+        "client": show(connection.client_address),
+        "node": connection.node,
+        "broker": show(connection.broker_address) if connection.broker_address else None,
+        "client_bytes": connection.client.got,
+        "broker_bytes": connection.broker.got,
+    }
+
+
+def report_end(connection: Connection, now: float) -> None:
+    """One line for a connection that has ended; the same from the same address once in a while only."""
+    server, cause = connection.server, connection.cause
+    if cause in QUIET and not server.debug:
+        return
+    fields = {"cause": cause, "reason": connection.message, **describe(connection)}
+    fields["seconds"] = round(now - connection.since, 3)
+    if cause in QUIET:
+        server.log.debug("connection closed", **fields)
+    elif cause in MILD and not connection.blame:
+        server.log.info("connection closed", **fields)
+    else:
+        key = (cause, connection.client_address[0])
+        server.closes.warning("connection closed", key=key, blame=connection.blame or None, **fields)

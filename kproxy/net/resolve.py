@@ -1,0 +1,71 @@
+"""Names to addresses: numbers at once, names from a cache or by a look-up in a thread."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from errno import EINVAL
+from time import monotonic
+from typing import Any
+
+import trio
+
+from .driven import HostPort
+
+FRESH = 30.0
+"""Seconds that an answer is used without asking again; as long as Java keeps one (networkaddress.cache.ttl)."""
+
+Endpoint = tuple[int, Any]
+"""(address family, address for `socket.connect`)."""
+
+
+def numeric(server: HostPort) -> list[Endpoint] | None:
+    """The endpoint of an IP address; None for a name."""
+    try:
+        found = socket.getaddrinfo(
+            *server, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        )
+    except (OSError, ValueError):
+        return None
+    return [(family, sockaddr) for family, _, _, _, sockaddr in found]
+
+
+def ask(server: HostPort) -> list[Endpoint]:
+    """All endpoints of a name, in the system's order of preference (RFC 6724). Blocks; raises OSError."""
+    try:
+        found = socket.getaddrinfo(*server, type=socket.SOCK_STREAM)
+    except ValueError:  # brokers may name any bytes: labels too long, no UTF-8
+        raise OSError(EINVAL, "no name of a host") from None
+    return list(dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in found))
+
+
+class Resolver:
+    """`known` never blocks; where it has no answer, `look_up` gets one."""
+
+    def __init__(self, ask: Callable[[HostPort], list[Endpoint]] = ask) -> None:
+        self.ask = ask
+        self.numbers: dict[HostPort, list[Endpoint]] = {}
+        self.names: dict[HostPort, tuple[float, list[Endpoint]]] = {}
+
+    def known(self, server: HostPort) -> list[Endpoint] | None:
+        endpoints = self.numbers.get(server)
+        if endpoints is not None:
+            return endpoints
+        when, endpoints = self.names.get(server, (0.0, None))
+        if endpoints is not None:
+            return endpoints if monotonic() - when < FRESH else None
+        endpoints = numeric(server)
+        if endpoints is not None:
+            self.numbers[server] = endpoints
+        return endpoints
+
+    async def look_up(self, server: HostPort) -> list[Endpoint]:
+        """Asks the system; if it fails, the last good answer is used on. Raises OSError when there was none."""
+        try:
+            endpoints = await trio.to_thread.run_sync(self.ask, server, abandon_on_cancel=True)
+        except OSError:
+            if server not in self.names:
+                raise
+            return self.names[server][1]
+        self.names[server] = monotonic(), endpoints
+        return endpoints

@@ -1,0 +1,253 @@
+"""All listeners and connections of the process: opening, limits, the periodic sweep, and the orderly end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config import Config
+from kproxy.errors import WeDidWrong
+from kproxy.rules.facts import Facts
+from kproxy.rules.kinds.advertise import Advertise
+
+from .connection import Connection
+from .counts import Counts
+from .descriptors import raise_descriptor_limit
+from .driven import HostPort, SessionFactory, Waiting
+from .listener import Listener
+from .overdue import end_if_overdue
+from .reactor import Reactor
+from .resolve import Endpoint, ask
+from .state import Nodes, Ports, StateWriter, read_state
+from .throttle import Throttle
+from .upstream import Upstream
+
+SWEEP = 1.0
+"""Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""
+
+Advertises = Callable[[Listener, Facts], "Advertise | Literal[False]"]
+
+
+def of_listener(listener: Listener, facts: Facts) -> Advertise | Literal[False]:
+    """How brokers appear to a connection, as the listener's own config says."""
+    return listener.config.advertise
+
+
+class Server:
+    """`serve` opens everything and returns after a drain; `drain` may be called from any task or callback.
+
+    `advertise` says how brokers appear to a connection, where rules may have a say; by default the listener's config.
+    `rules` are all that it may say, so that their ports can be opened before anybody asks.
+    """
+
+    def __init__(
+        self, reactor: Reactor, config: Config, session_factory: SessionFactory, counts: Counts,
+        log: FilteringBoundLogger, *, advertise: Advertises = of_listener,
+        rules: Sequence[Advertise] = (),
+    ) -> None:  # fmt: skip
+        self.reactor, self.session_factory, self.counts = reactor, session_factory, counts
+        self.log: FilteringBoundLogger = log.bind()  # a logger that is still lazy would be made anew at each call
+        self.debug = self.log.is_enabled_for(logging.DEBUG)
+        self.advertise, self.rules = advertise, rules
+        self.closes = Throttle(self.log)
+        self.limits = config.limits
+        self.connections: set[Connection] = set()
+        self.per_address: Counter[str] = Counter()
+        self.handshaking = 0
+        self.draining = self.sweeping = False
+        self.finished = trio.Event()
+        self.woken: list[Waiting] | None = None
+        self.upstreams = {
+            name: Upstream(name, cluster, reactor, counts, self.limits.connect_timeout, self.limits.handshake_timeout)
+            for name, cluster in config.clusters.items()
+        }
+        self.listeners = [Listener(self, each, self.upstreams[each.cluster]) for each in config.listeners]
+        path = config.state
+        self.state = None if path is None else StateWriter(Path(path), reactor, self.snapshot)
+        timeouts = (self.limits.header_timeout, self.limits.idle_timeout or SWEEP * 4, self.limits.write_stall)
+        self.interval = max(0.02, min(SWEEP, *(timeout / 4 for timeout in timeouts)))
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Needs the reactor to run. Raises WeDidWrong or DocumentError when it cannot start; returns after a drain."""
+        raise_descriptor_limit(self.limits.max_connections, self.log)
+        try:
+            ports, nodes = read_state(self.state.path) if self.state is not None else ({}, {})
+            for listener in self.listeners:
+                listener.open(await endpoints(listener))
+            self.restore(ports, nodes)
+            task_status.started()
+            await self.finished.wait()
+        finally:
+            self.close()
+
+    # ---- state
+
+    def restore(self, ports: Ports, nodes: Nodes) -> None:
+        """Ports of nodes that clients may remember are open before the first client asks.
+
+        Ranges that config and rules do not have any more are left out, and leave the file with the next change.
+        """
+        for name, known in nodes.items():
+            if name in self.upstreams:
+                self.upstreams[name].topology.learn(known)
+        for listener in self.listeners:
+            listener.open_for(self.rules)
+            for first, last in listener.known_ranges(self.rules):
+                remembered = ports.get(f"{listener.name} {first}-{last}")
+                if remembered:
+                    listener.range_of(first, last, remembered).restore()
+
+    def snapshot(self) -> tuple[Ports, Nodes]:
+        ports = {
+            f"{listener.name} {first}-{last}": dict(given.remembered)
+            for listener in self.listeners
+            for (first, last), given in listener.ranges.items()
+        }
+        return ports, {name: dict(upstream.topology.nodes) for name, upstream in self.upstreams.items()}
+
+    def state_changed(self) -> None:
+        if self.state is not None:
+            self.state.changed()
+
+    # ---- connections
+
+    def refusal(self, client: HostPort) -> tuple[str, str] | None:
+        """(cause, reason) if a connection from there may not begin now."""
+        limits = self.limits
+        if len(self.connections) + self.handshaking >= limits.max_connections:
+            return "max_connections", f"there are {limits.max_connections} connections, no more are allowed"
+        most = limits.max_connections_per_address
+        if most and self.per_address[client[0]] >= most:
+            return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"
+        return ("shutdown", "kproxy is shutting down") if self.draining else None
+
+    def began(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if self.limits.max_connections_per_address:
+            self.per_address[connection.client_address[0]] += 1
+        self.counts.opened[connection.listener.name] += 1
+        if not self.sweeping:
+            self.sweeping = True
+            self.reactor.call_at(monotonic() + self.interval, self.sweep)
+
+    def ended(self, connection: Connection) -> None:
+        counts = self.counts
+        counts.closed[connection.cause] += 1
+        counts.client_bytes += connection.client.got
+        counts.broker_bytes += connection.broker.got
+        self.connections.discard(connection)
+        if self.limits.max_connections_per_address:
+            host = connection.client_address[0]
+            self.per_address[host] -= 1
+            if not self.per_address[host]:
+                del self.per_address[host]
+        if self.draining:
+            self.check_finished()
+
+    def bytes(self) -> tuple[int, int]:
+        """Read from clients and from brokers so far, open connections included."""
+        return (
+            self.counts.client_bytes + sum(each.client.got for each in self.connections),
+            self.counts.broker_bytes + sum(each.broker.got for each in self.connections),
+        )
+
+    def wake(self, sessions: Sequence[Waiting], now: float) -> None:
+        """Memory was given to these sessions. Each may wake others in its turn, so they go through one list."""
+        if self.woken is not None:
+            self.woken.extend(sessions)
+            return
+        self.woken = list(sessions)
+        try:
+            for session in self.woken:
+                self.wake_one(session, now)
+        finally:
+            self.woken = None
+
+    def wake_one(self, session: Waiting, now: float) -> None:
+        try:
+            session.granted(now)
+            if session.owner is not None:
+                session.owner.obey(now)
+        except Exception as error:  # it ends that one; the others still get their turn
+            self.log.error("a connection cannot be woken", exc_info=error)
+            if session.owner is not None:
+                session.owner.crashed(error)
+
+    def sweep(self) -> None:
+        now = monotonic()
+        for connection in list(self.connections):
+            try:
+                end_if_overdue(connection, self.limits, now)
+            except Exception as error:
+                self.log.error("a connection cannot be looked after", exc_info=error)
+                connection.crashed(error)
+        self.sweeping = bool(self.connections)
+        if self.sweeping:
+            self.reactor.call_at(now + self.interval, self.sweep)
+
+    # ---- the end
+
+    def drain(self) -> None:
+        """No new connections; those that are open end when nothing is in flight, and all of them in `drain_timeout`."""
+        if self.draining:
+            return
+        self.draining = True
+        self.log.info("draining", connections=len(self.connections), timeout=self.limits.drain_timeout)
+        for listener in self.listeners:
+            listener.close()
+        now = monotonic()
+        self.reactor.call_at(now + self.limits.drain_timeout, self.out_of_time)
+        for connection in list(self.connections):
+            connection.drain(now)
+        self.check_finished()
+
+    def check_finished(self) -> None:
+        if self.draining and not self.connections:
+            self.reactor.notify(self.finished)
+
+    def out_of_time(self) -> None:
+        self.give_up("drain_timeout", f"answers did not come within {self.limits.drain_timeout:g} s")
+
+    def give_up(self, cause: str, reason: str) -> None:
+        """End what is open, whatever is in flight."""
+        for connection in list(self.connections):
+            connection.end(cause, reason)
+        self.check_finished()
+
+    def close(self) -> None:
+        """Everything, at once."""
+        for listener in self.listeners:
+            listener.close()
+        for connection in list(self.connections):
+            connection.end("shutdown", "kproxy is stopping")
+
+
+async def endpoints(listener: Listener) -> list[Endpoint]:
+    """The addresses of its `bind`. Raises WeDidWrong."""
+    bind = listener.config.bind
+    try:
+        return await trio.to_thread.run_sync(ask, (bind.host, bind.port))
+    except OSError as error:
+        raise WeDidWrong(f"listener {listener.name} cannot bind {bind}: {error.strerror}") from error
+
+
+async def drain_on_signal(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """The first SIGTERM or SIGINT begins a drain, the second one ends it."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        count = 0
+        async for number in signals:
+            count += 1
+            server.log.info("signal", name=signal.Signals(number).name)
+            if count == 1:
+                server.drain()
+            else:
+                server.give_up("shutdown", "kproxy was told to stop at once")

@@ -1,0 +1,274 @@
+"""One socket of a connection: the fast path of every frame, and what to do when a socket does not take or give.
+
+Strategy. What is read on a side goes to its `peer`. `ready` is the fast path: one recv into the buffer that all
+connections share, one call of the session, one send. What a socket does not take is copied into its `out` queue; as
+long as there is some, the peer is not read, so a slow reader stops the other end instead of filling memory.
+A side is read while `muted` is 0. Its bits are the reasons not to; they come and go independently of each other.
+Muting is lazy: the epoll set is told only when an event comes that may not be served, which it often does not.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from kproxy.core.commands import BROKER, CLIENT, Command
+
+from .driven import Feed
+from .reactor import ERR, HUP, IN, OUT
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+BUFFER = bytearray(262144)
+"""Every read lands here, and is sent or copied before the next one. 256 KiB: larger ones made bulk no faster."""
+VIEW = memoryview(BUFFER)
+BULK = 65536
+"""A read this long is followed by another at once; after a shorter one there is mostly no more, and asking is dear."""
+READS = 8
+"""Reads in one go: 2 MiB of one connection at most, then it is the others' turn."""
+ANSWERS = 262144
+"""A client is not read while so many bytes wait for it: else one that asks and never reads would fill memory."""
+
+PEER_BLOCKED, PAUSED, DIALLING, ENDED, CLOSING, ANSWERED, TLS_WRITE = 1, 2, 4, 8, 16, 32, 64
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
+
+
+def not_connected(data: object) -> int:
+    """The `send` of a side that has no socket yet: its bytes wait in `out`."""
+    raise BlockingIOError
+
+
+class Side:
+    """One socket. `which` is CLIENT or BROKER; `feed` takes what is read here."""
+
+    __slots__ = ("commands", "conn", "fd", "feed", "got", "mask", "muted", "out", "parked", "peer", "pending",
+                 "progress", "recv", "send", "sock", "which")  # fmt: skip
+    conn: Connection
+    peer: Side
+
+    def __init__(self, conn: Connection, which: int, feed: Feed, commands: list[Command]) -> None:
+        self.conn, self.which, self.feed, self.commands = conn, which, feed, commands
+        self.sock: socket.SocketType | None = None
+        self.fd = -1
+        self.recv: Callable[[bytearray], int]
+        self.send: Callable[[bytes | memoryview], int] = not_connected
+        self.mask = IN
+        self.muted = 0
+        self.parked = False
+        self.got = 0
+        self.out: deque[tuple[memoryview, int]] | None = None
+        self.pending = 0
+        self.progress = 0.0
+
+    def attach(self, sock: socket.SocketType) -> None:
+        """Take a connected, non-blocking socket; what waited for it leaves at once. Raises OSError as `send` does."""
+        self.sock = sock
+        self.open(sock)
+        if self.out is not None:
+            self.flush()
+        if self.sock is None:  # flushed, and closed by that
+            return
+        self.fd = sock.fileno()
+        self.conn.reactor.add(self.fd, self.ready, self.mask)
+
+    def open(self, sock: socket.SocketType) -> None:
+        self.recv, self.send = sock.recv_into, sock.send
+
+    # ---- the fast path
+
+    def ready(self, mask: int) -> None:
+        """The socket can be read (or something else happened to it)."""
+        if mask != IN or self.muted:
+            self.odd(mask)
+            return
+        peer, left, now = self.peer, READS, monotonic()
+        while True:
+            try:
+                n = self.recv(BUFFER)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.conn.failed(self, error)
+                return
+            if not n:
+                self.end(now)
+                return
+            self.got += n
+            go = self.feed(VIEW, n, now)
+            if go:
+                try:
+                    done = peer.send(VIEW[:go])
+                except BlockingIOError:
+                    done = 0
+                except OSError as error:
+                    self.conn.failed(peer, error)
+                    return
+                if done < go:
+                    peer.queue(bytes(VIEW[done:go]))
+            if self.commands:
+                self.conn.obey(now)
+                return
+            if n < BULK or self.muted:
+                return
+            left -= 1
+            if not left:
+                self.capped()
+                return
+
+    # ---- off the fast path
+
+    def odd(self, mask: int) -> None:
+        """Everything but plain readability of a side that may be read."""
+        if mask & OUT and self.out is not None:
+            try:
+                self.flush()
+            except OSError as error:
+                self.conn.failed(self, error)
+        if self.sock is None:
+            return
+        if mask & OUT and self.out is None:
+            self.want(self.mask & ~OUT)
+        if not self.muted:
+            if mask & ~OUT:
+                self.ready(IN)
+        elif mask & ERR:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            self.conn.failed(self, OSError(code, "reset"))
+        elif mask & HUP:
+            self.park()
+        elif mask & IN:
+            self.want(self.mask & ~IN)
+
+    def end(self, now: float) -> None:
+        """The other end will send no more."""
+        self.muted |= ENDED
+        self.conn.ended(self, now)
+        if self.sock is not None:
+            self.want(self.mask & ~IN)
+
+    def capped(self) -> None:
+        """There may be more to read, but others have waited long enough; epoll will say so again."""
+
+    def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
+        """Send after all that waits already. `token` goes to `session.sent` once the kernel has it all."""
+        done = 0
+        if self.out is None:
+            try:
+                done = self.send(memoryview(data)) if data else 0
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                self.conn.failed(self, error)
+                return
+            if done == len(data):
+                if token:
+                    self.conn.sent(token, monotonic())
+                return
+        self.queue(memoryview(data)[done:], token)
+
+    def queue(self, data: bytes | memoryview, token: int = 0) -> None:
+        """Keep what the socket does not take. `data` must not be a view of the shared buffer."""
+        if self.out is None:
+            self.out = deque()
+            self.progress = monotonic()
+            self.peer.muted |= PEER_BLOCKED
+            self.want(self.mask | OUT)
+        self.out.append((memoryview(data), token))
+        self.pending += len(data)
+        if self.which == CLIENT and self.pending > ANSWERS:
+            self.muted |= ANSWERED
+
+    def flush(self) -> None:
+        """Send what waits, as far as it goes. What is sent again is the same bytes (TLS needs it)."""
+        out = self.out
+        assert out is not None
+        try:
+            while out:
+                data, token = out[0]
+                if data:
+                    done = self.send(data)
+                    self.pending -= done
+                    self.progress = monotonic()
+                    if done < len(data):
+                        out[0] = data[done:], token
+                        return
+                out.popleft()
+                if token:
+                    self.conn.sent(token, self.progress)
+        except BlockingIOError:
+            return
+        self.out = None
+        self.want(self.mask & ~OUT)
+        self.unmute(ANSWERED)
+        self.peer.unmute(PEER_BLOCKED)
+        self.conn.drained(self)
+
+    def mute(self, reason: int) -> None:
+        self.muted |= reason
+
+    def unmute(self, reason: int) -> None:
+        self.muted &= ~reason
+        if not self.muted and self.sock is not None:
+            self.want(self.mask | IN)
+
+    def want(self, mask: int) -> None:
+        """Have epoll look for these events from now on."""
+        if mask == self.mask:
+            return
+        self.mask = mask
+        if self.fd < 0:
+            return
+        if self.parked:
+            self.parked = False
+            self.conn.reactor.epoll.register(self.fd, mask)
+        else:
+            self.conn.reactor.modify(self.fd, mask)
+
+    def park(self) -> None:
+        """Both directions are shut but what came before is not read yet: epoll would report HUP without end."""
+        self.mask &= ~IN
+        self.parked = True
+        self.conn.reactor.epoll.unregister(self.fd)
+
+    def shut(self) -> None:
+        """Tell the other end that no more will come; it may still send."""
+        if self.sock is not None:
+            with suppress(OSError):  # gone already: its ERR or HUP is on the way
+                self.sock.shutdown(socket.SHUT_WR)
+
+    def farewell(self) -> None:
+        """The end of a connection, said by us: what still comes is thrown away until its end comes."""
+        self.shut()
+
+    def drop(self, reset: bool = False) -> None:
+        """Close the socket, with RST if so wished, and forget what waits for it."""
+        self.out = None
+        self.pending = 0
+        sock, self.sock = self.sock, None
+        self.send = not_connected
+        self.recv = no_more
+        if sock is None:
+            return
+        self.conn.reactor.table.pop(self.fd, None)
+        self.fd = -1
+        if reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        sock.close()
+
+    def crashed(self, error: Exception) -> None:
+        """The reactor caught this in `ready`."""
+        self.conn.crashed(error)
+
+
+def no_more(buffer: bytearray) -> int:
+    """The `recv` of a side that was dropped."""
+    raise BlockingIOError
+
+
+NAMES = {CLIENT: "client", BROKER: "broker"}

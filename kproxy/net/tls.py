@@ -1,0 +1,172 @@
+"""TLS handshakes in both directions, as trio tasks on non-blocking sockets; afterwards the socket is the reactor's.
+
+Certificates are read again when their files change: a look at the files' times at each handshake is cheap beside it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import cast
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.errors import WeDidWrong
+from kproxy.tls_config import ListenerTls, UpstreamTls
+
+HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
+VERIFY = {"optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN")
+
+
+class NotTls(OSError):
+    """The first bytes are no TLS."""
+
+
+class ClientSocket(ssl.SSLSocket):
+    """A client's connection; `sni` is the server name it asked for."""
+
+    sni: str | None = None
+
+
+class Reloading:
+    """A context made from files; made again when one of them changes. A set that cannot be read leaves the old one."""
+
+    def __init__(self, files: Iterable[object], make: Callable[[], ssl.SSLContext], log: FilteringBoundLogger) -> None:
+        self.files = [Path(str(file)) for file in files if file is not None]
+        self.make, self.log = make, log
+        self.stamp = self.look()
+        try:
+            self.context = make()
+        except (OSError, ValueError) as error:
+            raise WeDidWrong(f"TLS files {', '.join(map(str, self.files))} cannot be used: {error}") from error
+
+    def look(self) -> list[tuple[int, int, int]]:
+        stats = [file.stat() for file in self.files if file.exists()]
+        return [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
+
+    def get(self) -> ssl.SSLContext:
+        stamp = self.look()
+        if stamp != self.stamp:
+            self.stamp = stamp
+            try:
+                self.context = self.make()
+                self.log.info("TLS files read again", files=[str(file) for file in self.files])
+            except (OSError, ValueError) as error:
+                self.log.error("TLS files changed and cannot be used, the old ones stay", error=str(error))
+        return self.context
+
+
+class ClientTls:
+    """The server's end, on a listener."""
+
+    def __init__(self, config: ListenerTls, timeout: float, log: FilteringBoundLogger) -> None:
+        self.config, self.timeout = config, timeout
+        self.files = Reloading((config.cert, config.key, config.client_ca), self.make, log)
+
+    def make(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        prepare(context, self.config)
+        context.sslsocket_class = ClientSocket
+        context.sni_callback = note_name
+        if self.config.verify_clients != "none":
+            context.load_verify_locations(self.config.client_ca)
+            context.verify_mode = VERIFY[self.config.verify_clients]
+        return context
+
+    async def handshake(self, sock: socket.socket) -> ClientSocket:
+        """Raises OSError (`NotTls` for clients that speak something else); `sock` is closed then."""
+        with trio.move_on_after(self.timeout) as scope:
+            try:
+                await trio.lowlevel.wait_readable(sock)
+                first = sock.recv(4, socket.MSG_PEEK)
+                if first and first[0] != HANDSHAKE:
+                    raise NotTls(f"client speaks {'HTTP' if first in HTTP else 'plain text'} to a TLS listener")
+            except BaseException:
+                release(sock)
+                raise
+            context = self.files.get()
+            wrapped = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            await shake(wrapped)
+            return cast("ClientSocket", wrapped)
+        assert scope.cancelled_caught
+        raise TimeoutError(f"no handshake in {self.timeout:g} s")
+
+
+class BrokerTls:
+    """The client's end, towards brokers."""
+
+    def __init__(self, config: UpstreamTls, timeout: float, log: FilteringBoundLogger) -> None:
+        self.config, self.timeout = config, timeout
+        self.files = Reloading((config.ca, config.cert, config.key), self.make, log)
+
+    def make(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.config.ca)
+        prepare(context, self.config)
+        if not self.config.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    async def handshake(self, sock: socket.SocketType, host: str) -> ssl.SSLSocket:
+        """Raises OSError (a certificate that does not verify is one); `sock` is closed then."""
+        with trio.move_on_after(self.timeout) as scope:
+            name = self.config.server_name or host
+            plain = socket.socket(fileno=sock.detach())  # the ssl module wants this class
+            plain.setblocking(False)
+            wrapped = self.files.get().wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
+            await shake(wrapped)
+            return wrapped
+        assert scope.cancelled_caught
+        raise TimeoutError(f"no handshake in {self.timeout:g} s")
+
+
+def prepare(context: ssl.SSLContext, config: ListenerTls | UpstreamTls) -> None:
+    """What both ends have in common. Without renegotiation a write never has to wait for a read."""
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if config.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
+    if config.cert is not None:
+        password = config.key_password
+        context.load_cert_chain(config.cert, config.key, None if password is None else password.get_secret_value)
+
+
+async def shake(sock: ssl.SSLSocket) -> None:
+    """The handshake. Afterwards trio knows the descriptor no more; if it fails, the socket is closed."""
+    try:
+        while True:
+            try:
+                sock.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                await trio.lowlevel.wait_readable(sock)
+            except ssl.SSLWantWriteError:
+                await trio.lowlevel.wait_writable(sock)
+    except BaseException:
+        release(sock)
+        raise
+    trio.lowlevel.notify_closing(sock)
+
+
+def release(sock: socket.socket) -> None:
+    trio.lowlevel.notify_closing(sock)
+    sock.close()
+
+
+def note_name(sock: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+    """Called by OpenSSL in the middle of the handshake. RFC 6066 §3: names are without a trailing dot."""
+    assert isinstance(sock, ClientSocket)
+    sock.sni = name
+
+
+def reason(error: Exception) -> str:
+    """The part of an error of ours or OpenSSL's that helps: `certificate verify failed: self-signed certificate`."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__

@@ -1,0 +1,125 @@
+"""A cluster as something to connect to: its bootstrap servers, its nodes, and how to reach them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from errno import EINPROGRESS
+from time import monotonic
+from typing import Protocol
+
+from kproxy.config import ClusterConfig
+
+from .counts import Counts
+from .dial import Race, connect
+from .driven import HostPort, show
+from .reactor import Reactor
+from .resolve import Resolver
+from .side import Side
+from .throttle import Throttle
+from .tls import BrokerTls
+from .tls_side import TlsSide
+from .topology import Topology
+
+AVOIDED = 30.0
+"""Seconds that a bootstrap server which was not reachable is tried after the others."""
+
+
+class Caller(Protocol):
+    """Who wants to be connected, to `node` or, if that is None, to any broker."""
+
+    node: int | None
+    race: Race | None
+
+    def connected(self, sock: socket.SocketType, server: HostPort) -> None: ...
+    def unreachable(self, reason: str) -> None: ...
+
+
+class Upstream:
+    """One per cluster. `topology` is what connections have learnt of its nodes."""
+
+    def __init__(
+        self, name: str, config: ClusterConfig, reactor: Reactor, counts: Counts,
+        connect_timeout: float, handshake_timeout: float,
+    ) -> None:  # fmt: skip
+        self.name, self.config, self.reactor, self.counts = name, config, reactor, counts
+        self.connect_timeout = connect_timeout
+        self.log = Throttle(reactor.log.bind(cluster=name))
+        self.resolver = Resolver()
+        self.topology = Topology()
+        self.tls = (
+            BrokerTls(config.tls, handshake_timeout, reactor.log.bind(cluster=name)) if config.tls is not None else None
+        )
+        self.side: type[Side] = Side if self.tls is None else TlsSide
+        self.overrides: Mapping[HostPort, HostPort] = {tuple(a): tuple(b) for a, b in config.dial.items()}  # type: ignore[misc]
+        bootstrap = [(address.host, address.port) for address in config.bootstrap]
+        self.bootstrap: list[HostPort] = [self.overrides.get(server, server) for server in bootstrap]
+        self.first = 0
+        self.failed: dict[HostPort, float] = {}
+
+    def servers(self, node: int | None) -> list[HostPort]:
+        """Where to go for this node, best first; None: for any.
+
+        A node that is not known yet (its port was restored, its name came by SNI) is replaced by a bootstrap server: a
+        wrong broker answers NOT_LEADER_OR_FOLLOWER, and clients then ask Metadata, which makes it known.
+        """
+        known = None if node is None else self.topology.nodes.get(node)
+        if known is not None:
+            return [self.overrides.get(known, known)]
+        return self.bootstrap_servers() if len(self.bootstrap) > 1 else self.bootstrap
+
+    def bootstrap_servers(self) -> list[HostPort]:
+        """Each in its turn is the first; those that failed of late come last."""
+        count = len(self.bootstrap)
+        self.first = (self.first + 1) % count
+        turned = self.bootstrap[self.first :] + self.bootstrap[: self.first]
+        if not self.failed:
+            return turned
+        limit = monotonic() - AVOIDED
+        return sorted(turned, key=lambda server: self.failed.get(server, 0.0) > limit)
+
+    def dial(self, caller: Caller) -> None:
+        """Calls `caller.connected` or `.unreachable`, now or later; `caller.race` can be cancelled."""
+
+        def won(sock: socket.SocketType, server: HostPort) -> None:
+            if race.tried or self.failed:
+                self.note(race, server)
+            caller.connected(sock, server)
+
+        def lost(tried: dict[str, str]) -> None:
+            self.note(race, None)
+            self.counts.unreachable[self.name] += 1
+            self.log.warning("no broker could be reached", key=caller.node, node=caller.node, tried=tried)
+            caller.unreachable("; ".join(f"{server}: {reason}" for server, reason in tried.items()))
+
+        servers = self.servers(caller.node)
+        begun, through = (None, False) if self.tls is not None or self.failed else self.begin(servers[0])
+        if begun is not None and through:
+            caller.connected(begun, servers[0])
+            return
+        race = Race(self.reactor, self.resolver, self.tls, self.connect_timeout, servers, won, lost)
+        caller.race = race
+        race.start(begun)
+
+    def begin(self, server: HostPort) -> tuple[socket.SocketType | None, bool]:
+        """A short cut past the race: a socket, and whether it is connected already, as it mostly is on one host."""
+        endpoints = self.resolver.known(server)
+        if not endpoints:
+            return None, False
+        try:
+            sock, code = connect(endpoints[0])
+        except OSError:  # the race will say why
+            return None, False
+        if code not in (0, EINPROGRESS):
+            sock.close()
+            return None, False
+        return sock, code == 0
+
+    def note(self, race: Race, winner: HostPort | None) -> None:
+        """Remember which servers are to be avoided for a while."""
+        now = monotonic()
+        for server in race.servers:
+            if show(server) in race.tried:
+                self.failed[server] = now
+        if winner is not None:
+            self.failed.pop(winner, None)

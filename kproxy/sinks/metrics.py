@@ -1,0 +1,158 @@
+"""Prometheus metrics, made from plain counters when somebody scrapes; the hot path knows nothing of it.
+
+Labels are bounded by the protocol's table and by the configuration: api, version, plan, listener, cause, event.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from kproxy.core.counters import Counters
+from kproxy.core.histogram import BROKER_BOUNDS, Histogram
+from kproxy.core.memory import HeldMemory
+from kproxy.core.step import Step
+from kproxy.wire import schema
+
+
+class Connections(Protocol):
+    """Counts of the connections' beginnings and ends, by listener, cause, cause and cluster."""
+
+    opened: dict[str, int]
+    closed: dict[str, int]
+    refused: dict[str, int]
+    unreachable: dict[str, int]
+
+
+class Live(Protocol):
+    """What the driver knows of the connections that are open now."""
+
+    def open_by_listener(self) -> Mapping[str, int]: ...
+
+    def bytes_read(self) -> tuple[int, int]:
+        """From clients and from brokers, open and ended connections together."""
+
+
+Steps = Callable[[], Iterable[Step]]
+
+
+class TrafficCollector:
+    """Everything that kproxy counts. `steps` gives those of all plans in use."""
+
+    def __init__(
+        self, counters: Counters, connections: Connections, steps: Steps, live: Live, held: Mapping[str, HeldMemory]
+    ) -> None:
+        self.counters, self.ends, self.steps, self.live, self.held = counters, connections, steps, live, held
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self.connections()
+        yield from self.frames()
+        counters = self.counters
+        yield counted("kproxy_events", "Things worth counting, by event.", "event", counters.events)
+        yield counted("kproxy_rewritten", "Values changed on their way, by what.", "what", counters.rewritten)
+        yield counted("kproxy_address_leaks", "Brokers' addresses kept from clients, by how.", "how", self.leaks())
+        yield counted("kproxy_stopped", "Frames not let through, by API.", "api", counters.stopped)
+        held = GaugeMetricFamily("kproxy_held_bytes", "Memory of frames held back now.", labels=["direction"])
+        for direction, memory in self.held.items():
+            held.add_metric([direction], memory.used)
+        yield held
+
+    def leaks(self) -> dict[str, int]:
+        """What would have shown a client a broker's own address: stopped, left out, or blanked."""
+        events = self.counters.events
+        return {
+            "stopped": sum(self.counters.stopped.values()),
+            "hidden": events.get("nodes_hidden", 0),
+            "blanked": events.get("endpoints_blanked", 0),
+        }
+
+    def connections(self) -> Iterator[Metric]:
+        ends = self.ends
+        yield counted("kproxy_connections_opened", "Client connections accepted.", "listener", ends.opened)
+        yield counted("kproxy_connections_closed", "Client connections ended, by cause.", "cause", ends.closed)
+        yield counted("kproxy_connections_refused", "Client connections refused, by cause.", "cause", ends.refused)
+        yield counted("kproxy_unreachable", "Times that no broker could be reached.", "cluster", ends.unreachable)
+        active = GaugeMetricFamily("kproxy_connections_open", "Client connections open now.", labels=["listener"])
+        for listener, number in self.live.open_by_listener().items():
+            active.add_metric([listener], number)
+        yield active
+        read = CounterMetricFamily("kproxy_read_bytes", "Bytes read, by side.", labels=["side"])
+        for side, number in zip(("client", "broker"), self.live.bytes_read(), strict=True):
+            read.add_metric([side], number)
+        yield read
+
+    def frames(self) -> Iterator[Metric]:
+        requests: dict[tuple[str, str, str], int] = defaultdict(int)
+        responses: dict[tuple[str, str, str], int] = defaultdict(int)
+        latency: dict[str, Histogram] = defaultdict(lambda: Histogram(BROKER_BOUNDS))
+        for step in list(self.steps()):
+            if step.requests or step.responses:
+                labels = (step.api, version_label(step), step.depth)
+                requests[labels] += step.requests
+                responses[labels] += step.responses
+                latency[step.api].merge(step.latency)
+        for name, numbers in (("requests", requests), ("responses", responses)):
+            family = CounterMetricFamily(
+                f"kproxy_{name}", f"Kafka {name} by API, version and plan.", labels=["api", "version", "plan"]
+            )
+            for labels, number in numbers.items():
+                family.add_metric(labels, number)
+            yield family
+        broker = HistogramMetricFamily(
+            "kproxy_broker_seconds", "From a request's header read to its response's.", labels=["api"]
+        )
+        for api, times in latency.items():
+            broker.add_metric([api], cumulative(times), times.total)
+        yield broker
+        for name, text, times in (
+            (
+                "kproxy_proxy_seconds",
+                "How long kproxy is at work on one read, one turn in 16.",
+                self.counters.proxy_time,
+            ),
+            ("kproxy_held_seconds", "How long frames were held, for their rest or an answer.", self.counters.held_time),
+        ):
+            histogram = HistogramMetricFamily(name, text)
+            histogram.add_metric([], cumulative(times), times.total)
+            yield histogram
+
+
+def version_label(step: Step) -> str:
+    """A client may send any version of any API: only those of the table have a label of their own."""
+    known = step.key in schema.paths() and step.version in schema.load(step.key).versions
+    return str(step.version) if known else "unknown"
+
+
+def counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for word, number in dict(numbers).items():
+        family.add_metric([word], number)
+    return family
+
+
+def cumulative(times: Histogram) -> list[tuple[str, float]]:
+    """Prometheus' form of a histogram: each bucket holds all that are smaller, too."""
+    total, found = 0, []
+    for bound, number in zip((*times.bounds, None), times.buckets, strict=True):
+        total += number
+        found.append(("+Inf" if bound is None else repr(bound), float(total)))
+    return found
+
+
+def registry(collector: TrafficCollector) -> CollectorRegistry:
+    """A registry with kproxy's metrics and those of the process."""
+    made = CollectorRegistry(auto_describe=False)
+    made.register(collector)
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    return made
+
+
+def exposition(made: CollectorRegistry) -> bytes:
+    """The text that Prometheus reads."""
+    return generate_latest(made)

@@ -1,0 +1,53 @@
+"""Certificates for tests, as PEM files: an authority, its servers and its clients. Needs trustme."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+
+class Authority:
+    """An authority of its own in the folder `folder`; `file` is its certificate, which others are to trust."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self.folder, self.name = folder, name
+        self._ca = trustme.CA(organization_name=name)
+        self.file = folder / f"{name}.pem"
+        self._ca.cert_pem.write_to_path(str(self.file))
+
+    def issue(self, *names: str, common_name: str | None = None, file: str = "") -> Path:
+        """A key and its certificate chain for these host names and IPs, in one file that is replaced if it is there."""
+        leaf = self._ca.issue_cert(*names, common_name=common_name)
+        chain = b"".join(pem.bytes() for pem in leaf.cert_chain_pems)
+        path = self.folder / (file or f"{self.name}-{names[0].replace('*', 'any')}.pem")
+        new = path.with_suffix(".new")
+        new.write_bytes(pkcs8(leaf.private_key_pem.bytes()) + chain)
+        return new.replace(path)
+
+
+def pkcs8(key: bytes) -> bytes:
+    """A private key in the one form that Java reads, too (KIP-651)."""
+    return serialization.load_pem_private_key(key, None).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def client_context(authority: Path, certificate: Path | None = None) -> ssl.SSLContext:
+    """For a client that trusts that authority and shows that certificate."""
+    context = ssl.create_default_context(cafile=str(authority))
+    if certificate is not None:
+        context.load_cert_chain(str(certificate))
+    return context
+
+
+def server_context(certificate: Path, client_authority: Path | None = None) -> ssl.SSLContext:
+    """For a server with that certificate, which asks clients for one of that authority, if given."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(certificate))
+    if client_authority is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(str(client_authority))
+    return context

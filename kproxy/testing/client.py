@@ -1,0 +1,115 @@
+"""A Kafka client of the simplest kind: one socket, frames out, frames in, and all the wrong things a client can do."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import ssl
+import struct
+from types import TracebackType
+from typing import Any, Self
+
+from kproxy.wire import Message, apis, decode_response, encode
+
+_APIS = {api.key: api for api in apis()}
+METADATA = {"topics": [], "allow_auto_topic_creation": False}
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
+
+
+class EndOfStream(ConnectionError):
+    """The other end has sent FIN; `.args[0]` is what came of the frame before that."""
+
+
+class RawClient:
+    """A connection to `host:port`, with TLS if a context is given; a context manager that closes it.
+
+    `source` is the address to come from. Every wait is limited by `timeout` seconds; then it raises TimeoutError.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+        source: str = "",
+        timeout: float = 20,
+    ) -> None:
+        host, _, port = address.rpartition(":")
+        near = (source, 0) if source else None
+        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout, near)
+        if tls is not None:
+            try:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=server_name or host.strip("[]"))
+            except BaseException:
+                self.socket.close()
+                raise
+        self._ids = itertools.count(1)
+
+    def request(self, key: int, version: int, body: dict[str, Any], correlation: int | None = None) -> bytes:
+        """A request as it goes out, size included."""
+        header = {
+            "request_api_key": key,
+            "request_api_version": version,
+            "correlation_id": next(self._ids) if correlation is None else correlation,
+            "client_id": "raw",
+        }
+        frame = encode(Message(_APIS[key], version, header, body))
+        return len(frame).to_bytes(4, "big") + frame
+
+    def send(self, data: bytes) -> None:
+        """Send all of it."""
+        self.socket.sendall(data)
+
+    def frame(self) -> bytes:
+        """The next frame, without its size. Raises EndOfStream when the connection ends before it is whole."""
+        return self.exactly(int.from_bytes(self.exactly(4), "big"))
+
+    def exactly(self, size: int) -> bytes:
+        """So many bytes. Raises EndOfStream with those that came when there are fewer."""
+        data = bytearray()
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise EndOfStream(bytes(data))
+            data += more
+        return bytes(data)
+
+    def call(self, key: int, version: int, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of the answer to this request."""
+        self.send(self.request(key, version, body))
+        return decode_response(self.frame(), key, version).body
+
+    def brokers(self) -> dict[int, str]:
+        """The brokers by Metadata: {node id: "host:port"}."""
+        return {
+            broker["node_id"]: f"{broker['host']}:{broker['port']}" for broker in self.call(3, 4, METADATA)["brokers"]
+        }
+
+    def rest(self) -> bytes:
+        """All that comes until the other end's FIN."""
+        data = bytearray()
+        while more := self.socket.recv(65536):
+            data += more
+        return bytes(data)
+
+    def shut(self) -> None:
+        """Send FIN, and go on reading."""
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """Close with RST."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.socket.close()
+
+    def close(self) -> None:
+        """Close it."""
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,128 @@
+"""librdkafka's mock cluster: brokers inside this process, up in milliseconds, without Java.
+
+Strategy: the mock lives in the librdkafka that the confluent-kafka package carries; its functions are called through
+ctypes, since the Python package itself offers only the number of brokers. Every client on this machine can connect to
+it. It knows the data path, groups and transactions, but no admin API but Metadata, and it differs from a broker in
+places: it answers acks=0, its Metadata v13 has a byte too many, its answer to ApiVersions 3 and up is an error that
+only librdkafka understands.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import importlib.util
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kproxy.errors import WeDidWrong
+
+_PRODUCER = 0  # RD_KAFKA_PRODUCER
+_REBALANCE_DELAY_MS = 100  # instead of three seconds, which each group test would wait
+
+
+class MissingMock(WeDidWrong):
+    """confluent-kafka, which carries librdkafka, is not installed."""
+
+
+class MockCluster:
+    """`brokers` mock brokers with ids 1 … n, on free ports of the loopback address; a context manager."""
+
+    def __init__(self, brokers: int = 3) -> None:
+        self._library = _library()
+        error = ctypes.create_string_buffer(512)
+        settings = self._library.rd_kafka_conf_new()
+        self._library.rd_kafka_conf_set(settings, b"log_level", b"0", None, 0)  # it would warn that it has no servers
+        self._client = self._library.rd_kafka_new(_PRODUCER, settings, error, len(error))
+        if not self._client:
+            raise WeDidWrong(f"librdkafka gave no client: {error.value.decode()}")
+        self._mock = self._library.rd_kafka_mock_cluster_new(self._client, brokers)
+        if not self._mock:
+            raise WeDidWrong("librdkafka gave no mock cluster")
+        self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._mock, _REBALANCE_DELAY_MS)
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port,…` of all brokers."""
+        text: bytes = self._library.rd_kafka_mock_cluster_bootstraps(self._mock)
+        return text.decode()
+
+    def create_topic(self, name: str, partitions: int = 3, replicas: int = 1) -> None:
+        """Make a topic; it must not exist."""
+        self._check(self._library.rd_kafka_mock_topic_create(self._mock, name.encode(), partitions, replicas))
+
+    def set_leader(self, topic: str, partition: int, node: int) -> None:
+        """Let that broker lead the partition from now on; -1: nobody."""
+        self._check(self._library.rd_kafka_mock_partition_set_leader(self._mock, topic.encode(), partition, node))
+
+    def limit_api(self, key: int, first: int, last: int) -> None:
+        """Offer these versions of an API only; -1, -1: do not offer it."""
+        self._check(self._library.rd_kafka_mock_set_apiversion(self._mock, key, first, last))
+
+    def set_down(self, node: int) -> None:
+        """Cut that broker's connections and refuse new ones."""
+        self._check(self._library.rd_kafka_mock_broker_set_down(self._mock, node))
+
+    def set_up(self, node: int) -> None:
+        """Undo set_down."""
+        self._check(self._library.rd_kafka_mock_broker_set_up(self._mock, node))
+
+    def close(self) -> None:
+        """End the brokers."""
+        if self._mock:
+            self._library.rd_kafka_mock_cluster_destroy(self._mock)
+            self._library.rd_kafka_destroy(self._client)
+            self._mock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self, code: int) -> None:
+        if code:
+            name: bytes = self._library.rd_kafka_err2str(code)
+            raise WeDidWrong(f"the mock cluster refused: {name.decode()}")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    spec = importlib.util.find_spec("confluent_kafka")
+    if spec is None or spec.origin is None:
+        raise MissingMock("confluent-kafka is not installed: pip install 'kproxy[demo]'")
+    beside = Path(spec.origin).parents[1] / "confluent_kafka.libs"  # where the published wheels carry it
+    carried = sorted(beside.glob("librdkafka*.so*"))
+    path = str(carried[0]) if carried else ctypes.util.find_library("rdkafka")
+    if path is None:
+        raise MissingMock("no librdkafka found: pip install 'kproxy[demo]' brings one")
+    importlib.import_module("confluent_kafka")  # loads what librdkafka itself needs
+    library = ctypes.CDLL(path)
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_P, _I, _S = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+
+_FUNCTIONS = {
+    "rd_kafka_conf_new": (_P, []),
+    "rd_kafka_conf_set": (_I, [_P, _S, _S, _P, ctypes.c_size_t]),
+    "rd_kafka_new": (_P, [_I, _P, _P, ctypes.c_size_t]),
+    "rd_kafka_destroy": (None, [_P]),
+    "rd_kafka_err2str": (_S, [_I]),
+    "rd_kafka_mock_cluster_new": (_P, [_P, _I]),
+    "rd_kafka_mock_cluster_destroy": (None, [_P]),
+    "rd_kafka_mock_cluster_bootstraps": (_S, [_P]),
+    "rd_kafka_mock_group_initial_rebalance_delay_ms": (None, [_P, ctypes.c_int32]),
+    "rd_kafka_mock_topic_create": (_I, [_P, _S, _I, _I]),
+    "rd_kafka_mock_partition_set_leader": (_I, [_P, _S, ctypes.c_int32, ctypes.c_int32]),
+    "rd_kafka_mock_set_apiversion": (_I, [_P, ctypes.c_int16, ctypes.c_int16, ctypes.c_int16]),
+    "rd_kafka_mock_broker_set_down": (_I, [_P, ctypes.c_int32]),
+    "rd_kafka_mock_broker_set_up": (_I, [_P, ctypes.c_int32]),
+}

@@ -1,0 +1,240 @@
+"""A real Apache Kafka of one or more brokers, on free ports of this machine.
+
+Strategy: every process is broker and controller at once (KRaft, combined mode). The log directory of the first is
+formatted by Kafka's own StorageTool, which starts a JVM; the others get a copy of it with their own ids, which is all
+that differs. Each broker has the listeners DIRECT (also used between brokers), CONTROLLER, and the ones asked for: a
+proxy is put in front of a listener of its own, so that whoever connects to that one past the proxy can be told apart.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kproxy.errors import WeDidWrong
+from kproxy.testing.ask import brokers
+from kproxy.testing.jars import KAFKA_VERSION, java, kafka_libs
+from kproxy.testing.ports import free_ports
+from kproxy.testing.process import Child
+
+HOST = "127.0.0.1"
+
+#: Small heap and the quick compiler: a broker then starts in two seconds and does what tests ask for.
+JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_LOG = "-Dorg.slf4j.simpleLogger."
+_LOGGING = (
+    f"{_LOG}defaultLogLevel=warn",
+    f"{_LOG}showDateTime=true",
+    f"{_LOG}log.org.apache.kafka.clients.NetworkClient=error",  # brokers that are not there yet, again and again
+)
+_START_TIMEOUT = 60.0  # seconds; two are usual, a busy machine with two cores may need many more
+
+#: What makes a small cluster quick: little to create, nothing to wait for.
+FAST = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.assignment.interval.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "4194304",  # the default takes half of our heap
+    "log.segment.delete.delay.ms": "500",
+    "leader.imbalance.check.interval.seconds": "3600",  # leaders move when a test says so
+}
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A listener that every broker gets, on a port of its own.
+
+    `protocol` is Kafka's security protocol, `properties` are its settings without `listener.name.…` in front,
+    `advertise` is the host it is advertised under, `advertise_port` the port if not its own: that of a plain relay in
+    front of it (one broker only, since all brokers would get it).
+    """
+
+    name: str
+    protocol: str = "PLAINTEXT"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    advertise: str = HOST
+    advertise_port: int | None = None
+
+
+@dataclass
+class Broker:
+    """One Kafka process: its node id, its port by listener, its folder and, once started, its process."""
+
+    node: int
+    ports: dict[str, int]
+    folder: Path
+    child: Child | None = None
+
+    def start(self, libs: Path, jvm: Sequence[str]) -> None:
+        """Start the process; ready is something else."""
+        command = [java(), *jvm, *_LOGGING, "-cp", f"{libs}/*", "kafka.Kafka", str(self.folder / "server.properties")]
+        self.child = Child(command, self.folder / "log")
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it in order (leaders move first), or at once."""
+        if self.child is None:
+            return
+        if kill:
+            self.child.kill()
+        self.child.stop(30)
+        self.child = None
+
+
+class Kafka:
+    """A cluster of `brokers` processes; a context manager that starts it and removes everything again.
+
+    `listeners` come in addition to DIRECT; `properties` are broker settings; `scram` maps users to passwords for
+    SCRAM-SHA-256 and SCRAM-SHA-512; `jvm` are Java's options for the brokers. Raises MissingTool without Java or Maven.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        listeners: Sequence[Listener] = (),
+        properties: Mapping[str, str] | None = None,
+        scram: Mapping[str, str] | None = None,
+        first_node: int = 1,
+        version: str = KAFKA_VERSION,
+        jvm: Sequence[str] = JVM,
+    ) -> None:
+        self._jvm = jvm
+        self.libs = kafka_libs(version)
+        self.listeners = (Listener("DIRECT"), *listeners)
+        self._properties, self._scram = dict(properties or {}), dict(scram or {})
+        self._folder = Path(tempfile.mkdtemp(prefix="kproxy-kafka-"))
+        self.cluster_id = _new_id()
+        names = [listener.name for listener in self.listeners] + ["CONTROLLER"]
+        ports = free_ports(brokers * len(names))
+        self.brokers = {
+            node: Broker(node, {name: ports.pop() for name in names}, self._folder / f"broker-{node}")
+            for node in range(first_node, first_node + brokers)
+        }
+
+    def bootstrap(self, listener: str = "DIRECT") -> str:
+        """`host:port,…` of all brokers on that listener."""
+        return ",".join(f"{HOST}:{broker.ports[listener]}" for broker in self.brokers.values())
+
+    def ports(self, listener: str) -> set[int]:
+        """The ports of that listener, of all brokers."""
+        return {broker.ports[listener] for broker in self.brokers.values()}
+
+    def start(self) -> None:
+        """Format, start all brokers at once, and wait until each knows all of them."""
+        for broker in self.brokers.values():
+            broker.folder.mkdir(parents=True)
+            (broker.folder / "server.properties").write_text(self._server_properties(broker))
+        self._format()
+        for broker in self.brokers.values():
+            broker.start(self.libs, self._jvm)
+        for broker in self.brokers.values():
+            self._wait(broker)
+
+    def stop_broker(self, node: int, *, kill: bool = False) -> None:
+        """Stop one broker, in order or by SIGKILL."""
+        self.brokers[node].stop(kill=kill)
+
+    def start_broker(self, node: int) -> None:
+        """Start a stopped broker again, on the ports and the data it had, and wait until it serves."""
+        self.brokers[node].start(self.libs, self._jvm)
+        self._wait(self.brokers[node])
+
+    def stop(self) -> None:
+        """Kill what runs and remove the data."""
+        for broker in self.brokers.values():
+            broker.stop(kill=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def logs(self, lines: int = 15) -> str:
+        """The last lines of each broker's log."""
+        tails = [(broker.node, broker.child.tail(lines)) for broker in self.brokers.values() if broker.child]
+        return "\n".join(f"broker {node}:\n{tail}" for node, tail in tails)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _server_properties(self, broker: Broker) -> str:
+        voters = ",".join(f"{b.node}@{HOST}:{b.ports['CONTROLLER']}" for b in self.brokers.values())
+        replicas = str(min(3, len(self.brokers)))
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": str(broker.node),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "DIRECT",
+            "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in broker.ports.items()),
+            "advertised.listeners": ",".join(
+                f"{x.name}://{x.advertise}:{x.advertise_port or broker.ports[x.name]}" for x in self.listeners
+            ),
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,"
+            + ",".join(f"{x.name}:{x.protocol}" for x in self.listeners),
+            "log.dirs": str(broker.folder / "data"),
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": "1",
+            **FAST,
+        }
+        for listener in self.listeners:
+            prefix = f"listener.name.{listener.name.lower()}."
+            settings |= {prefix + key: value for key, value in listener.properties.items()}
+        settings |= self._properties
+        return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+    def _format(self) -> None:
+        first, *others = self.brokers.values()
+        command = [java(), *JVM, "-cp", f"{self.libs}/*", "kafka.tools.StorageTool", "format"]
+        command += ["-t", self.cluster_id, "-c", str(first.folder / "server.properties")]
+        for user, password in self._scram.items():
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                command += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise WeDidWrong(f"the log directory could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}")
+        for broker in others:
+            shutil.copytree(first.folder / "data", broker.folder / "data")
+            (broker.folder / "data" / "meta.properties").write_text(
+                f"version=1\ncluster.id={self.cluster_id}\nnode.id={broker.node}\ndirectory.id={_new_id()}\n"
+            )
+
+    def _wait(self, broker: Broker) -> None:
+        expected = sum(other.child is not None for other in self.brokers.values())
+        address = f"{HOST}:{broker.ports['DIRECT']}"
+        assert broker.child is not None
+        broker.child.wait_until(lambda: _brokers_known(address) >= expected, _START_TIMEOUT, f"broker {broker.node}")
+
+
+def _new_id() -> str:
+    """A UUID as Kafka writes it; not with a dash first, which its tools would take for an option."""
+    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return _new_id() if text.startswith("-") else text
+
+
+def _brokers_known(address: str) -> int:
+    try:
+        return len(brokers(address))
+    except OSError:
+        return 0

@@ -1,0 +1,89 @@
+"""A session that passes every byte and only counts frames: for tests of `net`, and to measure what it costs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any
+
+from kproxy.core.commands import Close, Command, Dial
+
+LENGTH = Struct(">i").unpack_from
+
+
+class FrameCount:
+    """Counts the frames of one direction. `left` bytes of the last one, or of its length, are still to come."""
+
+    __slots__ = ("frames", "left", "part")
+
+    def __init__(self) -> None:
+        self.frames = self.left = 0
+        self.part = b""
+
+    def take(self, view: memoryview, n: int) -> None:
+        pos = 0
+        if self.part:
+            pos = min(4 - len(self.part), n)
+            self.part += bytes(view[:pos])
+            if len(self.part) < 4:
+                return
+            self.left = LENGTH(self.part)[0]
+            self.part = b""
+            self.frames += 1
+        pos += self.left
+        while pos + 4 <= n:
+            pos += 4 + LENGTH(view, pos)[0]
+            self.frames += 1
+        self.left = max(pos - n, 0)
+        if pos < n:
+            self.part = bytes(view[pos:n])
+
+    @property
+    def at_boundary(self) -> bool:
+        return not self.left and not self.part
+
+
+class PassingSession:
+    """Dials at the first bytes and takes every request to be answered by one response."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.owner: Any = None
+        self.waiting_since: float | None = None
+        self.requests, self.responses = FrameCount(), FrameCount()
+        self.dialled = self.draining = False
+
+    @property
+    def idle(self) -> bool:
+        same = self.requests.frames == self.responses.frames
+        return same and self.requests.at_boundary and self.responses.at_boundary
+
+    def from_client(self, view: memoryview, n: int, now: float) -> int:
+        if not self.dialled:
+            self.dialled = True
+            self.commands.append(Dial())
+        self.requests.take(view, n)
+        return n
+
+    def from_broker(self, view: memoryview, n: int, now: float) -> int:
+        self.responses.take(view, n)
+        return n
+
+    def eof(self, side: int, now: float) -> None:
+        """The driver knows what to do."""
+
+    def nodes_ready(self, nodes: Mapping[int, tuple[str, int] | None], now: float) -> None:
+        """Never asked for."""
+
+    def sent(self, token: int, now: float) -> None:
+        """Never asked for."""
+
+    def granted(self, now: float) -> None:
+        """Never asked for."""
+
+    def drain(self, now: float) -> None:
+        if self.idle:
+            self.commands.append(Close("drained", "drained"))
+
+    def end(self, now: float) -> None:
+        """Nothing is held."""

@@ -1,0 +1,91 @@
+"""pytest fixtures: a real Kafka, librdkafka's mock cluster, and kproxy in front of either.
+
+To use them, put `pytest_plugins = ["kproxy.testing.plugin"]` into the topmost conftest.py. When a test fails, the last
+lines of the brokers and proxies that it used are shown with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from typing import Any, Protocol, runtime_checkable
+
+import pytest
+
+from kproxy.testing.cluster import MockCluster
+from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.proxy import Proxy
+
+#: The listener that a proxy is put in front of. Whoever connects to it past the proxy can be told apart there.
+PROXIED = Listener("PROXIED")
+
+
+@runtime_checkable
+class HasLogs(Protocol):
+    """Something whose log helps to understand a failed test."""
+
+    def logs(self) -> str:
+        """Its last lines."""
+
+
+class Proxies:
+    """Starts proxies; each lives until the end of the test."""
+
+    def __init__(self) -> None:
+        self._stack, self._started = ExitStack(), list[Proxy]()
+
+    def __call__(self, upstream: str = "", **settings: Any) -> Proxy:
+        """A running proxy in front of `upstream`; settings as of Proxy."""
+        proxy = self._stack.enter_context(Proxy(upstream, **settings))
+        self._started.append(proxy)
+        return proxy
+
+    def logs(self) -> str:
+        """The last lines of each."""
+        return "\n".join(proxy.logs() for proxy in self._started)
+
+    def close(self) -> None:
+        """Stop them all."""
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A real Kafka of one broker with the listeners DIRECT and PROXIED."""
+    with Kafka(1, listeners=[PROXIED]) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka3() -> Iterator[Kafka]:
+    """A real Kafka of three brokers with the listeners DIRECT and PROXIED."""
+    with Kafka(3, listeners=[PROXIED]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def mock_cluster() -> Iterator[MockCluster]:
+    """librdkafka's mock cluster of three brokers."""
+    with MockCluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kproxy() -> Iterator[Proxies]:
+    """A function that starts `kproxy run`: `kproxy(cluster.bootstrap, rules=[…])` gives a running Proxy."""
+    proxies = Proxies()
+    yield proxies
+    proxies.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the logs of what a failed test used."""
+    report = yield
+    if report.failed:
+        used = getattr(item, "funcargs", {})
+        logs = {value.logs(): name for name, value in used.items() if isinstance(value, HasLogs)}
+        for text, name in logs.items():
+            if not any(text in other for other in logs if other != text):  # one fixture may hold another
+                report.sections.append((f"log of {name}", text))
+    return report

@@ -1,0 +1,110 @@
+"""A child process that keeps its output in a file, and never outlives the one that started it."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kproxy.errors import WeDidWrong
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PRCTL = ctypes.CDLL(None).prctl  # looked up here: between fork and exec nothing may take a lock
+
+
+class Child:
+    """A running child process. `log` holds its standard output and error, that of earlier starts included.
+
+    Killed when this process exits, even by SIGKILL when it was started from the main thread (the kernel's parent
+    death signal follows the thread that started it).
+    """
+
+    def __init__(
+        self, command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> None:
+        self.command, self.log = list(command), log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                cwd=cwd,
+                preexec_fn=_die_with_parent if _in_main_thread() else None,  # noqa: PLW1509 -- one system call, no locks
+            )
+        atexit.register(self.kill)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; below zero for a signal; None while it runs."""
+        return self._process.poll()
+
+    def tail(self, lines: int = 40) -> str:
+        """The last lines that it wrote; nothing once the file was removed."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def wait_until(self, ready: Callable[[], bool], timeout: float, what: str) -> None:
+        """Return once `ready()` holds; WeDidWrong with its last lines if it ends before, or after `timeout` seconds."""
+        limit = time.monotonic() + timeout
+        while not ready():
+            if self.returncode is not None:
+                raise WeDidWrong(f"{what} ended with exit code {self.returncode}:\n{self.tail()}")
+            if time.monotonic() > limit:
+                raise WeDidWrong(f"{what} was not ready within {timeout:g} s:\n{self.tail()}")
+            time.sleep(0.02)
+
+    def stop(self, timeout: float = 20) -> int:
+        """SIGTERM, then SIGKILL after `timeout` seconds; its exit code."""
+        if self.returncode is None:
+            self.signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code; it is killed when it has not ended by itself after `timeout` seconds."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        atexit.unregister(self.kill)
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _die_with_parent() -> None:
+    _PRCTL(_PR_SET_PDEATHSIG, 9)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

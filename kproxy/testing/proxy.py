@@ -1,0 +1,148 @@
+"""kproxy itself as a process of its own, on free ports, with its metrics at hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from kproxy.testing.ports import free_port_with_room, free_ports
+from kproxy.testing.process import Child
+
+HOST = "127.0.0.1"
+ROOM = 16  # ports after the proxy's own that its nodes usually get
+_START_TIMEOUT = 30.0  # seconds; half of one is usual
+
+
+class Proxy:
+    """`kproxy run` in front of `upstream`; a context manager that returns once it is ready.
+
+    `rules` is a list of rules as in a rule file's `rules:`. `config` is a whole config document instead of `upstream`;
+    its first listener is the one to bootstrap from, and an admin address is added. `arguments` go to the command line
+    as they are. `brokers_answer` false: it is enough that it listens, its brokers may be out of reach.
+    """
+
+    def __init__(
+        self,
+        upstream: str = "",
+        *,
+        rules: Sequence[Mapping[str, Any]] = (),
+        config: Mapping[str, Any] | None = None,
+        arguments: Sequence[str] = (),
+        brokers_answer: bool = True,
+    ) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="kproxy-run-"))
+        self._ready = self.is_ready if brokers_answer else self.is_listening
+        port, admin = free_port_with_room(ROOM), free_ports(1)[0]
+        self.bootstrap, self.admin = f"{HOST}:{port}", f"{HOST}:{admin}"
+        if config is not None:
+            self.bootstrap = config["listeners"][0]["bind"]
+            options = ["--config", self._write("config.yaml", {"admin": {"bind": self.admin}, **config})]
+        else:
+            options = ["--upstream", upstream, "--listen", self.bootstrap, "--admin", self.admin]
+        if rules:
+            options += ["--rules", self._write("rules.yaml", {"rules": list(rules)})]
+        self._command = [sys.executable, "-m", "kproxy", "run", *options, *arguments]
+        self.child: Child | None = None
+        self._last_words = ""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self.child is not None
+        return self.child.pid
+
+    @property
+    def port(self) -> int:
+        """The port of its first listener."""
+        return int(self.bootstrap.rsplit(":", 1)[1])
+
+    def launch(self) -> int:
+        """Start it without waiting; its process id."""
+        self.child = Child(self._command, self._folder / "log", cwd=self._folder)
+        return self.child.pid
+
+    def start(self) -> None:
+        """Start it, unless it was launched already, and wait until it says that it is ready."""
+        if self.child is None:
+            self.launch()
+        assert self.child is not None
+        self.child.wait_until(self._ready, _START_TIMEOUT, "kproxy")
+
+    def is_ready(self) -> bool:
+        """Whether /readyz says so."""
+        try:
+            return self.get("/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def is_listening(self) -> bool:
+        """Whether it has said in its log that all ports are open."""
+        return bool(self.said("ready"))
+
+    def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        """The log lines of that event with these fields, as dicts, oldest first."""
+        found = []
+        for line in self.child.log.read_text(errors="replace").splitlines() if self.child is not None else ():
+            entry = json.loads(line) if line.startswith("{") and line.endswith("}") else {}
+            if entry.get("event") == event and fields.items() <= entry.items():
+                found.append(entry)
+        return found
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of an admin page. Raises OSError when nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def samples(self, name: str) -> list[tuple[dict[str, str], float]]:
+        """The samples of that name in its metrics: labels and value."""
+        families = text_string_to_metric_families(self.get("/metrics")[1])
+        return [
+            (sample.labels, sample.value) for family in families for sample in family.samples if sample.name == name
+        ]
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of all samples of that name whose labels include these; 0 when there is none."""
+        return sum(value for found, value in self.samples(name) if labels.items() <= found.items())
+
+    def logs(self, lines: int = 40) -> str:
+        """The last lines that it wrote."""
+        return self._last_words or (self.child.tail(lines) if self.child is not None else "")
+
+    def stop(self, timeout: float = 20) -> int | None:
+        """SIGTERM, wait, remove its folder; its exit code."""
+        code = self.child.stop(timeout) if self.child is not None else None
+        self._last_words = self.logs()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return code
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> str:
+        path = self._folder / name
+        path.write_text(json.dumps(document, indent=1))  # JSON is YAML
+        return str(path)

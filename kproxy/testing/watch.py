@@ -1,0 +1,56 @@
+"""Who connects to some ports of this machine, seen in the kernel's socket table.
+
+Strategy: a thread looks many times a second. A connection counts as a stranger's when its near end belongs to none of
+the processes that may have one, and it was there before and after their sockets were listed, so that one which such a
+process closes in between is not taken for another's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from kproxy.testing.ports import connections_to, sockets_of
+
+_INTERVAL = 0.02  # seconds; clients keep a broker connection for minutes, so even a busy machine sees each
+
+
+class ConnectionWatch:
+    """Collects connections to `ports` that belong to no process in `allowed`; a context manager.
+
+    `strangers` are the ports somebody else connected to; `seen` counts looks that found an allowed connection, which
+    tells a quiet place from a watch that looks at the wrong one.
+    """
+
+    def __init__(self, ports: Iterable[int], allowed: Iterable[int]) -> None:
+        self.ports, self.allowed = frozenset(ports), set(allowed)
+        self.strangers: set[int] = set()
+        self.seen = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def look(self) -> None:
+        """Look once."""
+        before = connections_to(set(self.ports))
+        if not before:
+            return
+        owned = set().union(*map(sockets_of, self.allowed))
+        after = connections_to(set(self.ports))
+        self.seen += bool(owned & before.keys())
+        self.strangers |= {port for inode, port in after.items() if inode in before and inode not in owned}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_INTERVAL):
+            self.look()

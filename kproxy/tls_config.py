@@ -1,0 +1,146 @@
+"""TLS settings for both sides, and how files and secrets are written.
+
+File names in a config document are relative to the folder that the document is in. A secret is given as
+`${VARIABLE}`, as `file:NAME` (its content, without the last line end), or plainly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo
+
+from kproxy.rules.explain import Model, Wrong
+
+MAX_SECRET = 64 * 1024
+"""Bytes in a secret's file; anything larger is another file by mistake."""
+
+
+def folder_of(info: ValidationInfo) -> Path:
+    """The folder that relative names start from."""
+    context = info.context
+    return Path(context["folder"]) if isinstance(context, dict) and "folder" in context else Path()
+
+
+def _resolve(value: Any, info: ValidationInfo) -> Any:
+    """Text → path; an empty text stays what it is and is refused."""
+    if isinstance(value, str) and value:
+        return str(folder_of(info) / value)
+    if value == "":
+        raise ValueError("a file name is wanted, found nothing")
+    return value
+
+
+def _existing(value: Any, info: ValidationInfo) -> Any:
+    path = _resolve(value, info)
+    if isinstance(path, str):
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise ValueError(f'the file "{path}" cannot be read: {(error.strerror or str(error)).lower()}') from None
+    return path
+
+
+def _secret(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, SecretStr):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("a secret is text, ${VARIABLE} or file:NAME; numbers must be quoted")
+    if value.startswith("file:"):
+        value = _read_secret(folder_of(info) / value.removeprefix("file:"))
+    if not value:
+        raise ValueError("the secret is empty")
+    return SecretStr(value)
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SECRET + 1)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(f'the secret\'s file "{path}" cannot be read: {reason}') from None
+    if len(data) > MAX_SECRET:
+        raise ValueError(f'the secret\'s file "{path}" has more than {MAX_SECRET} bytes')
+    try:
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise ValueError(f'the secret\'s file "{path}" is not UTF-8 text') from None
+
+
+FileName = Annotated[str, BeforeValidator(_resolve, json_schema_input_type=str)]
+"""A path as text, absolute or relative to the process; it need not exist."""
+ExistingFile = Annotated[str, BeforeValidator(_existing, json_schema_input_type=str)]
+"""The same for a file that must be there now."""
+Secret = Annotated[SecretStr, BeforeValidator(_secret, json_schema_input_type=str)]
+"""Never shown: not in errors, logs or `repr`."""
+TlsVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(str)]
+"""`1.2` without quotes is a number in YAML, and is clear all the same."""
+
+
+def _key_without_cert(raw: dict[Any, Any]) -> Iterable[Wrong]:
+    for name in ("key", "key_password"):
+        if raw.get(name) is not None and raw.get("cert") is None:
+            yield (name,), f'"{name}" is given without "cert"'
+
+
+class ListenerTls(Model):
+    """TLS towards clients. PEM files, read anew at the next handshake after they changed."""
+
+    cert: ExistingFile = Field(description="certificate chain of this listener, PEM")
+    key: ExistingFile | None = Field(
+        default=None, description="its private key, PEM; by default in the same file as cert"
+    )
+    key_password: Secret | None = Field(default=None, description="password of the private key")
+    client_ca: ExistingFile | None = Field(
+        default=None, description="authorities whose client certificates are accepted, PEM"
+    )
+    client_auth: Literal["none", "optional", "required"] | None = Field(
+        default=None,
+        description="whether clients show a certificate; by default required if client_ca is given, else none",
+    )
+    min_version: TlsVersion = Field(default="1.2", description="lowest TLS version; Kafka has had 1.2 since 0.9")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Asking for certificates needs authorities to check them with."""
+        auth = raw.get("client_auth")
+        if auth in ("optional", "required") and raw.get("client_ca") is None:
+            yield ("client_auth",), f'client_auth {auth} needs "client_ca" to check certificates with'
+        if auth == "none" and raw.get("client_ca") is not None:
+            yield ("client_ca",), '"client_ca" is never used with client_auth none'
+
+    @property
+    def verify_clients(self) -> Literal["none", "optional", "required"]:
+        """`client_auth` with its default."""
+        return self.client_auth or ("required" if self.client_ca else "none")
+
+
+class UpstreamTls(Model):
+    """TLS towards brokers. With nothing set: the system's authorities, and host names are checked."""
+
+    ca: ExistingFile | None = Field(
+        default=None, description="authorities of the brokers, PEM; by default the system's"
+    )
+    cert: ExistingFile | None = Field(
+        default=None, description="kproxy's own certificate for brokers that ask for one, PEM"
+    )
+    key: ExistingFile | None = Field(
+        default=None, description="its private key, PEM; by default in the same file as cert"
+    )
+    key_password: Secret | None = Field(default=None, description="password of the private key")
+    server_name: str | None = Field(
+        default=None, min_length=1, description="name to ask for and to check instead of each broker's own host name"
+    )
+    verify: bool = Field(default=True, description="false: believe any certificate; for tests only")
+    min_version: TlsVersion = Field(default="1.2", description="lowest TLS version")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """A key belongs to a certificate, and authorities are for verifying."""
+        yield from _key_without_cert(raw)
+        if raw.get("verify") is False and raw.get("ca") is not None:
+            yield ("ca",), '"ca" is never used with verify false'

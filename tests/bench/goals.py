@@ -1,0 +1,92 @@
+"""What kproxy is to reach, and whether it did in this run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from frames_phase import CONNECT, FIFTY, MANY, METADATA_CASE, ONE
+from kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_PRODUCE, PRODUCE
+from rows import Rows
+from start_phase import MEMORY, START
+
+Verdict = tuple[str, bool]
+"""What was measured, as text, and whether it is enough."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`needs` is a case and the targets that must have been measured; `judge` is asked only then."""
+
+    case: str
+    reach: str
+    needs: tuple[str, ...]
+    judge: Callable[[Rows], Verdict]
+
+
+def cpu_goal(name: str, case: str, most: float, key: str = "us", unit: str = "µs") -> Goal:
+    """At most so many times HAProxy's CPU."""
+
+    def judge(rows: Rows) -> Verdict:
+        ratio = rows.ratio(case, "kproxy", "haproxy", key)
+        ours, theirs = rows.median(case, "kproxy", key), rows.median(case, "haproxy", key)
+        digits = 2 if unit == "s" else 1
+        return f"{ratio:.2f} × ({ours:.{digits}f} and {theirs:.{digits}f} {unit})", ratio <= most
+
+    return Goal(f"{name}: proxy CPU", f"≤ {most:g} × HAProxy", (case, "kproxy", "haproxy"), judge)
+
+
+def speed_goal(name: str, case: str, least: float) -> Goal:
+    """At least so many times HAProxy's MB/s."""
+
+    def judge(rows: Rows) -> Verdict:
+        ratio = rows.ratio(case, "kproxy", "haproxy", "mbs")
+        ours, theirs = (rows.ratio(case, target, "direct", "mbs") for target in ("kproxy", "haproxy"))
+        return f"{ratio:.2f} × ({ours:.2f} and {theirs:.2f} of direct)", ratio >= least
+
+    return Goal(f"{name}: MB/s", f"≥ {least:g} × HAProxy", (case, "kproxy", "haproxy", "direct"), judge)
+
+
+def rewrite_goal(name: str, case: str) -> Goal:
+    """Rename and advertise on, against off."""
+
+    def judge(rows: Rows) -> Verdict:
+        speed, cpu = (rows.ratio(case, "rename", "off", key) for key in ("mbs", "cpu_gb"))
+        return f"{speed:.2f} × (CPU per GB {cpu:.2f} ×)", speed >= 0.95
+
+    return Goal(f"rename and advertise on, {name}: MB/s", "≥ 0.95 × off", (case, "rename", "off"), judge)
+
+
+def limit_goal(name: str, case: str, target: str, key: str, most: float, unit: str, scale: float = 1) -> Goal:
+    """At most so much, whatever HAProxy does."""
+
+    def judge(rows: Rows) -> Verdict:
+        found = rows.median(case, target, key) * scale
+        other = f" (HAProxy {rows.median(case, 'haproxy', key) * scale:.2f})" if rows.has(case, "haproxy") else ""
+        return f"{found:.2f} {unit}{other}", found <= most
+
+    return Goal(name, f"≤ {most:g} {unit}", (case, target), judge)
+
+
+GOALS = (
+    speed_goal("produce 1 kB records, acks=1", PRODUCE, 0.95),
+    cpu_goal("produce, per GB", PRODUCE, 1.5, "cpu_gb", "s"),
+    speed_goal("consume", CONSUME, 1.0),
+    cpu_goal("consume, per GB", CONSUME, 1.1, "cpu_gb", "s"),
+    cpu_goal(ONE, ONE, 1.4),
+    cpu_goal(FIFTY, FIFTY, 1.6),
+    cpu_goal(MANY, MANY, 1.3),
+    cpu_goal(f"{MANY}, Produce 12", f"{MANY}, Produce 12", 1.3),
+    cpu_goal("16 kB, 16 in flight", "16 kB, 16 in flight", 1.2),
+    cpu_goal("100 kB, 8 in flight", "100 kB, 8 in flight", 0.65),
+    cpu_goal("1 MB, 4 in flight", "1 MB, 4 in flight", 0.65),
+    cpu_goal(CONNECT, CONNECT, 1.8),
+    limit_goal("memory, idle process", MEMORY, "kproxy", "mb", 60, "MB"),
+    limit_goal("memory, each of 1,000 idle connections", MEMORY, "kproxy", "kb_each", 8, "kB"),
+    limit_goal("start to first answer", START, "kproxy", "seconds", 0.6, "s"),
+    rewrite_goal("produce with Kafka's own client", PRODUCE),
+    rewrite_goal("consume with Kafka's own client", CONSUME),
+    rewrite_goal("produce with confluent-kafka (Produce 10, by name)", LIBRDKAFKA_PRODUCE),
+    rewrite_goal("consume with confluent-kafka", LIBRDKAFKA_CONSUME),
+    limit_goal(f"{METADATA_CASE}, rewritten: CPU for an answer", METADATA_CASE, "rename", "us", 1, "ms", 1e-3),
+)

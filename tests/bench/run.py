@@ -1,0 +1,145 @@
+"""Direct, HAProxy and kproxy side by side on one broker, in one run; prints ratios.
+
+    run.py [PHASE …] [--quick | --smoke] [--write]      phases: kafka start frames; all of them when none is named
+
+All takes a quarter of an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run. --write
+puts the report in RESULTS.md: do that on a machine that has nothing else to do. Needs Debian's haproxy and gcc, and for
+`kafka` Java and Maven.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import resource
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import frames_phase
+import kafka_phase
+import report
+import start_phase
+from machine import description
+from rows import Rows
+from targets import HERE, tool
+
+from kproxy.errors import WeDidWrong
+from kproxy.testing.jars import KAFKA_VERSION
+
+RESULTS = HERE / "RESULTS.md"
+PHASES = ("kafka", "start", "frames")  # the last leaves thousands of closed connections for a minute
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything."""
+
+    rounds: int
+    seconds: float
+    records: int
+
+
+FULL, QUICK, SMOKE = Size(5, 1.0, 600_000), Size(1, 0.4, 300_000), Size(1, 0.05, 20_000)
+
+METHOD = """\
+Targets take turns within each case, in another order each round. A ratio is the median over the rounds of one target's
+figure by the other's of the same round; absolute figures are medians. Proxy CPU is what the scheduler counts for all
+threads of the proxy (`/proc/PID/task/*/schedstat`), from before the client starts until after it has ended. Proxies,
+clients and broker share the cores.
+
+- Kafka {kafka}, one broker, its data in memory where there is a tmpfs. `ProducerPerformance` (records of 1,000 bytes,
+  acks=1, linger.ms=5, batch.size=65536, MiB/s after a sixth of the records) and `ConsumerPerformance` (MiB/s while it
+  fetches), {records:,} records a run, rounds: {rounds}; acks=all once. For each relay that rewrites no addresses, the
+  broker has a listener advertised at the relay's port. In each run the client's sockets were looked up: all of its
+  connections went to the proxy's own ports, and all records came.
+- confluent-kafka: the same amounts, records by name (Produce 10); MiB/s include the start of the client.
+- Frames: a C program sends one frame over and over, and a stand-in answers, {seconds:g} s a run, rounds: {rounds}.
+- Start: until the stand-in behind the proxy has answered an ApiVersions request, from before the proxy's process is
+  started; rounds: {rounds}.
+- Memory: resident, of a process that has been asked once, and with connections that asked once and are silent since.
+"""
+
+
+def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
+    """Run these phases."""
+    rows = Rows()
+    for phase in phases:
+        with tempfile.TemporaryDirectory(prefix="kproxy-bench-") as name:
+            folder = Path(name)
+            if phase == "frames":
+                cases = [case for case in frames_phase.CASES if only in case.name]
+                frames_phase.measure(folder, rows, cases, rounds=size.rounds, seconds=size.seconds, extra=extra)
+            elif phase == "start":
+                start_phase.measure(folder, rows, rounds=size.rounds, extra=extra)
+            else:
+                kafka_phase.measure(folder, rows, rounds=size.rounds, records=size.records)
+    return rows
+
+
+def written(rows: Rows, size: Size, extra: list[str]) -> str:
+    """The whole report."""
+    today = dt.datetime.now(dt.UTC).date()
+    head = [
+        "# Direct, HAProxy and kproxy side by side",
+        "",
+        f"{today}, {description()}, Python {sys.version.split()[0]}.",
+    ]
+    if others := rows.others():
+        worst = f"{others[len(others) * 9 // 10]:.2f} and more in the busiest tenth"
+        head += [f"Processes of others had {median(others):.2f} cores in the median run, {worst}.", ""]
+    method = METHOD.format(kafka=KAFKA_VERSION, records=size.records, rounds=size.rounds, seconds=size.seconds)
+    foot = [
+        "## Method",
+        "",
+        "`make bench` makes these tables; `tests/bench/run.py --write` puts them here.",
+        "",
+        method,
+    ]
+    return "\n".join([*head, *report.tables(rows, extra), *foot, *report.targets(extra)]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("phases", nargs="*", metavar="PHASE", help=", ".join(PHASES))
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--quick", action="store_const", dest="size", const=QUICK, default=FULL)
+    sizes.add_argument("--smoke", action="store_const", dest="size", const=SMOKE)
+    parser.add_argument("--rounds", type=int, help="of everything")
+    parser.add_argument("--seconds", type=float, help="of one run of frames")
+    parser.add_argument("--records", type=int, help="of one run against Kafka")
+    parser.add_argument("--only", default="", help="frames: cases whose names have this in them")
+    parser.add_argument("--alone", action="store_true", help="measure kproxy's net without its session, too")
+    parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
+    parser.add_argument("--write", action="store_true", help="write the report to RESULTS.md")
+    options = parser.parse_args()
+    if wrong := set(options.phases) - set(PHASES):
+        parser.error(f"unknown phase {min(wrong)!r}, allowed: {', '.join(PHASES)}")
+    if options.size is SMOKE and options.write:
+        parser.error("--smoke measures nothing that is worth keeping")
+    default = ["start", "frames"] if options.size is SMOKE else list(PHASES)
+    given = {key: value for key in ("rounds", "seconds", "records") if (value := getattr(options, key)) is not None}
+    size = Size(**{**vars(options.size), **given})
+    extra = ["alone"] if options.alone else []
+    tool("haproxy", "haproxy")
+    if {"start", "frames"} & set(options.phases or default):
+        tool("gcc", "gcc")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a thousand connections and some
+    try:
+        rows = measure(options.phases or default, size, extra, options.only)
+    except WeDidWrong as error:  # Java or Maven is missing, Kafka does not start
+        sys.exit(str(error))
+    text = written(rows, size, extra)
+    print(text)
+    if options.json:
+        options.json.write_text(json.dumps(rows.cases, indent=1))
+    if options.write:
+        RESULTS.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""New processes: how long until the first answer, how much memory when idle, and for each idle connection."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import frames
+from frames_phase import StandIns
+from machine import Processes, cpu, first_answer, rss
+from rows import Rows
+
+START, MEMORY = "start to first answer", "memory"
+CONNECTIONS = 1000
+SETTLE = 0.5  # seconds, until what was begun at the start is done
+
+
+def measure(folder: Path, rows: Rows, *, rounds: int, extra: Sequence[str]) -> None:
+    """Each target is started `rounds` times, and holds connections in the last of them."""
+    with Processes(folder) as processes:
+        stand_ins = StandIns(processes)
+        names = ["haproxy", "kproxy", "admin", *extra]
+        for turn in range(rounds):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                start = time.monotonic()
+                process, port = stand_ins.start(name, stand_ins.small)
+                first_answer(port, frames.api_versions())
+                rows.add(START, name, {"seconds": time.monotonic() - start, "cpu": cpu(process.pid)})
+                if turn == rounds - 1:
+                    time.sleep(SETTLE)
+                    hold(stand_ins, rows, name, process.pid, port)
+                processes.stop(process)
+        print(f"start and memory: {rounds} rounds", file=sys.stderr)
+
+
+def hold(stand_ins: StandIns, rows: Rows, name: str, pid: int, port: int) -> None:
+    """Resident memory without connections, and with so many that have asked once and are silent since."""
+    idle = rss(pid)
+    words = [stand_ins.load, "idle", port, stand_ins.files["api-versions"], CONNECTIONS]
+    clients = stand_ins.processes.start(
+        f"idle-{name}", *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert clients.stdin is not None
+    assert clients.stdout is not None
+    ready = json.loads(clients.stdout.readline())
+    if ready["bad"]:
+        raise RuntimeError(f"{name}: {ready['bad']} of {CONNECTIONS} connections failed")
+    time.sleep(SETTLE)
+    rows.add(MEMORY, name, {"mb": idle / 1024, "kb_each": (rss(pid) - idle) / ready["n"]})
+    clients.stdin.close()
+    clients.stdout.close()
+    stand_ins.processes.stop(clients)

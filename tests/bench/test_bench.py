@@ -1,0 +1,104 @@
+"""The parts of the bench that need neither HAProxy nor a C compiler work; nothing is measured here."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.testing.cluster import MockCluster
+from kproxy.testing.wait import until
+from kproxy.wire import decode_request, decode_response
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a module of the bench, as run.py does."""
+    monkeypatch.syspath_prepend(str(HERE))
+    return importlib.import_module
+
+
+@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize("size", [200, 16_000, 1_000_000])
+def test_produce_frames_have_the_size_that_their_case_is_named_after(bench: Any, version: int, size: int) -> None:
+    frame = bench("frames").produce(version, size)
+    assert size - 1 <= len(frame) <= size  # the length of a length may be in the way
+    assert decode_request(frame[4:]).body["acks"] == 1
+
+
+def test_every_answer_of_the_stand_in_is_a_response_of_its_version(bench: Any) -> None:
+    data, found = bench("frames").answers(9092, 100), {}
+    while data:
+        key, version, size = (int.from_bytes(data[a:b], "big") for a, b in ((0, 2), (2, 4), (4, 8)))
+        found[key, version] = decode_response(data[12 : 8 + size], key, version).body
+        data = data[8 + size :]
+    assert {(18, 3), (3, 12), (0, 9), (0, 12), (1, 17)} == set(found)
+    assert sum(len(topic["partitions"]) for topic in found[3, 12]["topics"]) == 1000
+
+
+def test_the_confluent_client_produces_and_consumes_what_it_says() -> None:
+    with MockCluster(1) as mock:
+        mock.create_topic("load", 1)
+        for verb in ("produce", "consume"):
+            command = [sys.executable, HERE / "perf_client.py", verb, mock.bootstrap, "load", "300"]
+            done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True)
+            assert json.loads(done.stdout)["records"] == 300
+
+
+def test_the_summary_says_of_each_goal_whether_it_was_reached(bench: Any) -> None:
+    rows = bench("rows").Rows()
+    for ours, theirs in ((30.0, 20.0), (26.0, 20.0), (50.0, 50.0)):  # 1.5, 1.3 and 1.0 times: 1.3 in the median
+        for case in ("200 B, 1 in flight", "200 B, 32 in flight, Produce 12", "16 kB, 16 in flight"):
+            rows.add(case, "kproxy", {"us": ours, "rate": 1.0})
+            rows.add(case, "haproxy", {"us": theirs, "rate": 1.0})
+    for target, speed, cpu in (("direct", 100, 0), ("haproxy", 80, 1.0), ("kproxy", 78, 1.6)):
+        rows.add("produce", target, {"mbs": speed, "cpu_gb": cpu})
+    lines = bench("report").summary(rows)
+    assert lines[2:-1] == [
+        "| produce 1 kB records, acks=1: MB/s | ≥ 0.95 × HAProxy | 0.97 × (0.78 and 0.80 of direct) | yes |",
+        "| produce, per GB: proxy CPU | ≤ 1.5 × HAProxy | 1.60 × (1.60 and 1.00 s) | **no** |",
+        "| 200 B, 1 in flight: proxy CPU | ≤ 1.4 × HAProxy | 1.30 × (30.0 and 20.0 µs) | yes |",
+        "| 200 B, 32 in flight, Produce 12: proxy CPU | ≤ 1.3 × HAProxy | 1.30 × (30.0 and 20.0 µs) | yes |",
+        "| 16 kB, 16 in flight: proxy CPU | ≤ 1.2 × HAProxy | 1.30 × (30.0 and 20.0 µs) | **no** |",
+    ]
+    assert "## Start and memory" not in bench("report").tables(rows, [])
+
+
+def test_speeds_are_read_from_what_kafkas_tools_print(bench: Any) -> None:
+    tool_output = bench("tool_output")
+    percentiles = "2.0 ms avg latency, 9.00 ms max latency, 2 ms 50th, 3 ms 95th, 4 ms 99th, 5 ms 99.9th."
+    made = (
+        "900 records sent, 90.0 records/sec (0.09 MB/sec), 2.0 ms avg latency, 9.0 ms max latency.\n"
+        f"1000 records sent, 90.5 records/sec (10.10 MB/sec), {percentiles}\n"
+        f"800 steady state records sent, 95.5 records/sec (11.35 MB/sec), {percentiles}\n"
+    )
+    assert tool_output.produced(made, 1000) == 11.35
+    with pytest.raises(ValueError, match="expected a summary of 1001 records"):
+        tool_output.produced(made, 1001)
+    read = (
+        "2026-01-01 11:03:05:219, 2026-01-01 11:03:07:471, 57.22, 25.40, 1000, 26642.98, 1265, 987, 57.97, 60790.27\n"
+    )
+    assert tool_output.consumed(read, 1000) == 57.97
+    with pytest.raises(ValueError, match="expected a line about 1001 records"):
+        tool_output.consumed(read, 1001)
+
+
+def test_the_watch_sees_where_a_process_is_connected(bench: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, bench("machine").PortWatch(os.getpid()) as watch:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            until(lambda: port in watch.seen)
+
+
+def test_a_missing_program_is_named_with_its_debian_package(bench: Any) -> None:
+    with pytest.raises(SystemExit, match=r"no-such-program is not installed \(Debian: apt-get install its-package\)"):
+        bench("targets").tool("no-such-program", "its-package")

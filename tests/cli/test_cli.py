@@ -1,0 +1,70 @@
+"""The command line as a whole: what it knows, what it imports, how it fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from click.testing import CliRunner
+
+from kproxy.cli import COMMANDS, main
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """Exit code, and what was printed on both streams."""
+    result = CliRunner().invoke(main, list(arguments))
+
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_help_names_every_command() -> None:
+    """With what it does in one line."""
+    code, text = run("--help")
+
+    assert code == 0
+    for name, (_, words) in COMMANDS.items():
+        assert f"  {name} " in text
+        assert words in " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_there(name: str) -> None:
+    """Each can be imported and explains itself."""
+    code, text = run(name, "--help")
+
+    assert code == 0
+    assert text.startswith(f"Usage: main {name}")
+
+
+def test_an_unknown_command_names_the_nearest() -> None:
+    """Exit code 2 is for usage."""
+    code, text = run("chek", "x")
+
+    assert code == 2
+    assert 'unknown command "chek", did you mean "check"?' in text
+
+
+def test_the_version_is_told() -> None:
+    """As the package has it."""
+    assert run("--version") == (0, f"kproxy {version('kproxy')}\n")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """The group stays quick whatever its commands need."""
+    program = "import sys, kproxy.cli; print(*({'pydantic', 'trio', 'yaml', 'structlog', 'rich'} & set(sys.modules)))"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert printed.strip() == ""
+
+
+def test_the_module_can_be_run() -> None:
+    """`python -m kproxy` is the same program."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kproxy", "kinds", "advertize"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 2
+    assert 'unknown kind "advertize", did you mean "advertise"?' in done.stderr

@@ -1,0 +1,55 @@
+"""`kproxy kinds` and `kproxy schema`: what the models say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from kproxy.cli import main
+from kproxy.rules.kinds import KINDS
+
+
+def run(*arguments: str) -> str:
+    """What it prints."""
+    result = CliRunner().invoke(main, list(arguments))
+
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_all_kinds_are_listed() -> None:
+    """One line each."""
+    lines = run("kinds").splitlines()
+
+    assert [line.split()[0] for line in lines] == list(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_shown_with_fields_and_example(kind: str) -> None:
+    """Every key that can be written, and a rule to copy."""
+    text = run("kinds", kind)
+
+    keys = KINDS[kind].keys()
+    for key in keys:
+        assert f"\n  {key} " in text
+    assert KINDS[kind].example.splitlines()[0] in text
+
+
+def test_the_schema_of_rules_knows_every_kind() -> None:
+    """JSON Schema, one definition a kind."""
+    schema = json.loads(run("schema", "rules"))
+
+    assert schema["properties"]["rules"]["type"] == "array"
+    for model in KINDS.values():
+        assert schema["$defs"][model.__name__]["additionalProperties"] is False
+
+
+def test_the_schema_of_the_config_knows_every_key() -> None:
+    """Addresses and sizes are texts there, as they are written."""
+    schema = json.loads(run("schema", "config"))
+
+    assert set(schema["properties"]) == {"clusters", "listeners", "limits", "admin", "rules", "state", "log"}
+    assert schema["$defs"]["ListenerConfig"]["properties"]["bind"]["type"] == "string"
+    assert schema["required"] == ["clusters", "listeners"]

@@ -1,0 +1,108 @@
+"""`kproxy run`: from flags or a document to a config, before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import kproxy.app
+from kproxy.cli import main
+from kproxy.config import Config
+from kproxy.rules.address import Address
+
+DOCUMENT = """
+clusters: {c: {bootstrap: ["b1:9092"]}}
+listeners: [{name: l, bind: "127.0.0.1:9092", cluster: c}]
+admin: {bind: "127.0.0.1:1", token: t}
+rules: [one.yaml]
+"""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
+    """Configs that would have been run."""
+    configs: list[Config] = []
+
+    def run(config: Config) -> int:
+        configs.append(config)
+        return 0
+
+    monkeypatch.setattr(kproxy.app, "run", run)
+    return configs
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    """Exit code and all that was printed."""
+    result = CliRunner().invoke(main, ["run", *arguments])
+    return result.exit_code, result.output
+
+
+def test_flags_make_one_cluster_and_one_listener(started: list[Config]) -> None:
+    """Both are called main; rules may be given several times."""
+    flags = ["--upstream", "b1:9092, [::1]:9093", "--listen", "0.0.0.0:19092", "--admin", "127.0.0.1:9190"]
+
+    assert call(*flags, "--rules", "a.yaml", "--rules", "rules") == (0, "")
+    config = started[0]
+    assert config.clusters["main"].bootstrap == [Address("b1", 9092), Address("::1", 9093)]
+    assert [(one.name, one.bind, one.cluster) for one in config.listeners] == [
+        ("main", Address("0.0.0.0", 19092), "main")
+    ]
+    assert config.rules == ["a.yaml", "rules"]
+    assert config.admin is not None
+    assert config.admin.bind == Address("127.0.0.1", 9190)
+
+
+def test_it_listens_on_loopback_by_default(started: list[Config]) -> None:
+    """On Kafka's usual port; nobody else reaches a proxy that was not opened on purpose."""
+    assert call("--upstream", "b1:9092")[0] == 0
+    assert started[0].listeners[0].bind == Address("127.0.0.1", 9092)
+    assert started[0].admin is None
+
+
+def test_a_document_can_be_added_to(started: list[Config], tmp_path: Path) -> None:
+    """Rules are added, the admin address is replaced and keeps its token."""
+    (tmp_path / "c.yaml").write_text(DOCUMENT)
+
+    assert call("--config", f"{tmp_path}/c.yaml", "--rules", "two.yaml", "--admin", "0.0.0.0:2") == (0, "")
+    config = started[0]
+    assert config.rules == [f"{tmp_path}/one.yaml", "two.yaml"]
+    assert config.admin is not None
+    assert config.admin.bind == Address("0.0.0.0", 2)
+    assert config.admin.token is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "either --upstream HOST:PORT or --config FILE is needed"),
+        (["--upstream", ""], "either --upstream HOST:PORT or --config FILE is needed"),
+        (["--upstream", "b1"], 'Invalid value for --upstream: "b1" has no port, write host:port'),
+        (["--upstream", "b1:1,"], 'Invalid value for --upstream: "" has no port'),
+        (["--upstream", "b1:0"], 'Invalid value for --upstream: "b1:0" has port 0'),
+        (["--upstream", "b1:1", "--listen", "x"], 'Invalid value for --listen: "x" has no port'),
+        (["--upstream", "b1:1", "--admin", "0.0.0.0:1"], "Invalid value for --admin: 0.0.0.0 can be reached by others"),
+        (["--upstream", "b1:1", "--config", "c"], "--upstream stands in the --config file"),
+        (["--listen", "b1:1", "--config", "c"], "--listen stands in the --config file"),
+    ],
+)
+def test_bad_flags_are_usage_errors(started: list[Config], arguments: list[str], words: str) -> None:
+    """Exit code 2, nothing is started."""
+    code, text = call(*arguments)
+
+    assert code == 2
+    assert words in " ".join(text.split())
+    assert started == []
+
+
+def test_a_bad_document_is_shown_with_all_its_mistakes(started: list[Config], tmp_path: Path) -> None:
+    """Exit code 1, as lines that editors understand."""
+    path = tmp_path / "c.yaml"
+    path.write_text(DOCUMENT.replace("b1:9092", "b1") + "limit: {}\n")
+    code, text = call("--config", str(path))
+
+    assert code == 1
+    assert text.splitlines()[0] == f'{path}:2:28: "b1" has no port, write host:port'
+    assert text.splitlines()[1].startswith(f'{path}:6:1: unknown key "limit", did you mean "limits"?')
+    assert started == []

@@ -1,0 +1,44 @@
+"""`kproxy` as a process: closed standard streams, and output that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KPROXY = f"{sys.executable} -m kproxy"
+
+
+def shell(command: str, folder: Path) -> tuple[int, str]:
+    """Exit code and standard error."""
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["protocol", "kinds", "--version", "protocol --help"])
+def test_a_full_disk_under_the_output_is_one_line(arguments: str, tmp_path: Path) -> None:
+    """It fails with exit code 1 and says why, without a traceback."""
+    assert shell(f"{KPROXY} {arguments} > /dev/full", tmp_path) == (1, "kproxy: no space left on device\n")
+
+
+def test_a_full_disk_under_both_outputs_is_an_exit_code(tmp_path: Path) -> None:
+    """There is nowhere to say it."""
+    assert shell(f"{KPROXY} kinds > /dev/full 2> /dev/full", tmp_path) == (1, "")
+
+
+def test_closed_streams_are_empty(tmp_path: Path) -> None:
+    """Standard input holds nothing, and what goes to a closed output is dropped."""
+    assert shell(f"{KPROXY} decode - <&-", tmp_path) == (1, "kproxy: no frame in the input\n")
+    assert shell(f"{KPROXY} protocol >&-", tmp_path) == (0, "")
+
+
+def test_no_file_takes_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+    """A socket with number 2 would be sent what is printed to standard error."""
+    code = "from kproxy.cli.start import open_closed_streams; import os; open_closed_streams(); "
+    code += "open('out', 'w').write(' '.join(os.readlink(f'/proc/self/fd/{n}') for n in range(3)))"
+    shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path)
+
+    assert (tmp_path / "out").read_text() == " ".join([os.devnull] * 3)

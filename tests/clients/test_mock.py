@@ -1,0 +1,59 @@
+"""librdkafka's mock cluster, which differs from a broker in places, behind kproxy."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, Producer
+from kafka import KafkaConsumer, KafkaProducer
+
+from kproxy.testing import ask
+from kproxy.testing.cluster import MockCluster
+from kproxy.testing.plugin import Proxies
+
+RENAME = {"name": "r", "kind": "rename_topic", "topics": {"orders": "prod.orders"}}
+
+
+def test_an_answer_to_acks_0_is_dropped_and_counted(mock_cluster: MockCluster, kproxy: Proxies) -> None:
+    """The mock answers Produce with acks=0, which no client waits for: kproxy drops that, and the rest goes on."""
+    mock_cluster.create_topic("prod.orders", partitions=1)
+    proxy = kproxy(mock_cluster.bootstrap, rules=[RENAME])
+    with closing(KafkaProducer(bootstrap_servers=proxy.bootstrap, acks=0, api_version=(2, 0))) as producer:
+        for number in range(10):
+            producer.send("orders", f"zero-{number}".encode())
+            producer.flush(20)
+    consumer = Consumer(
+        {"bootstrap.servers": proxy.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
+    )
+    consumer.subscribe(["orders"])
+    received = [message.value() for message in consumer.consume(10, 30)]
+    consumer.close()
+
+    assert received == [f"zero-{number}".encode() for number in range(10)]
+    assert proxy.metric("kproxy_events_total", event="acks0_response_dropped") > 0
+
+
+def test_clients_of_every_age_share_the_mock(mock_cluster: MockCluster, kproxy: Proxies) -> None:
+    """What librdkafka, aiokafka and kafka-python produce is read by kafka-python, each with the versions it speaks."""
+    mock_cluster.create_topic("prod.orders", partitions=1)
+    proxy = kproxy(mock_cluster.bootstrap, rules=[RENAME])
+    address = {"bootstrap_servers": proxy.bootstrap}
+
+    async def from_aiokafka() -> None:
+        async with AIOKafkaProducer(**address) as producer:
+            await producer.send_and_wait("orders", b"aiokafka")
+
+    confluent = Producer({"bootstrap.servers": proxy.bootstrap, "log_level": 0})
+    confluent.produce("orders", b"librdkafka")
+    assert confluent.flush(20) == 0
+    asyncio.run(asyncio.wait_for(from_aiokafka(), 20))
+    with closing(KafkaProducer(**address, api_version=(2, 0))) as producer:
+        producer.send("orders", b"kafka-python").get(20)
+    old = {"api_version": (2, 0), "auto_offset_reset": "earliest", "consumer_timeout_ms": 20_000}
+    with closing(KafkaConsumer("orders", **address, **old, group_id="old")) as consumer:
+        received = [next(consumer).value for _ in range(3)]
+
+    assert received == [b"librdkafka", b"aiokafka", b"kafka-python"]
+    assert set(ask.topics(mock_cluster.bootstrap.partition(",")[0])) == {"prod.orders"}

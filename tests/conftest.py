@@ -1,0 +1,136 @@
+"""What tests on real clients and brokers share: three ways to the same Kafka, and a JVM with Kafka's Java clients."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kproxy.testing import ask
+from kproxy.testing.jars import kafka_libs
+from kproxy.testing.java import JavaProgram
+from kproxy.testing.kafka import Kafka
+from kproxy.testing.proxy import Proxy
+from kproxy.testing.watch import ConnectionWatch
+
+pytest_plugins = ["kproxy.testing.plugin"]
+
+#: Client side: broker side. The names of tests begin with `ren-` where they go through the renaming proxy.
+RENAME = {"name": "other names upstream", "kind": "rename_topic", "topics": {"ren-*": "prod.ren-*"}}
+PREFIX = {"direct": "", "proxy": "", "renamed": "ren-"}
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Route:
+    """A way to the cluster `kafka`: direct, through a proxy without rules, or through one that renames."""
+
+    name: str
+    kafka: Kafka
+    proxy: Proxy | None
+    watch: ConnectionWatch
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client is given."""
+        return self.proxy.bootstrap if self.proxy else self.kafka.bootstrap("DIRECT")
+
+    def topic(self, word: str) -> str:
+        """A topic name, as the client says it, that no other test uses."""
+        return f"{PREFIX[self.name]}{word}-{self.name}-{next(_numbers)}"
+
+    def upstream_name(self, topic: str) -> str:
+        """The broker's name for it."""
+        return f"prod.{topic}" if self.name == "renamed" else topic
+
+    def create(self, word: str, partitions: int = 3, replicas: int = 1) -> str:
+        """Make a topic past the proxy, under the broker's name; the client's name for it."""
+        topic = self.topic(word)
+        new = NewTopic(self.upstream_name(topic), num_partitions=partitions, replication_factor=replicas)
+        for done in self.direct.create_topics([new]).values():
+            done.result(30)
+        self.settled(topic, partitions)
+        return topic
+
+    def settled(self, topic: str, partitions: int) -> None:
+        """Return once every broker knows so many partitions of the topic; 0: once none knows it."""
+        name = self.upstream_name(topic)
+        running = [broker for broker in self.kafka.brokers.values() if broker.child is not None]
+        limit = time.monotonic() + 20
+        for broker in running:
+            while ask.topics(f"127.0.0.1:{broker.ports['DIRECT']}", [name]).get(name, 0) != partitions:
+                assert time.monotonic() < limit, f"broker {broker.node} does not know {partitions} partitions of {name}"
+
+    def names_at_broker(self) -> set[str]:
+        """The names that the brokers themselves list."""
+        return set(ask.topics(self.kafka.bootstrap("DIRECT").partition(",")[0]))
+
+    def logs(self) -> str:
+        """The last lines of the brokers and the proxy."""
+        return self.kafka.logs() + ("\nkproxy:\n" + self.proxy.logs() if self.proxy else "")
+
+    @cached_property
+    def direct(self) -> AdminClient:
+        """An administrator who does not come through the proxy."""
+        return AdminClient({"bootstrap.servers": self.kafka.bootstrap("DIRECT")})
+
+
+@pytest.fixture(scope="session")
+def watch(kafka3: Kafka) -> Iterator[ConnectionWatch]:
+    """Looks who connects to the brokers' own ports, which only the proxies may."""
+    with ConnectionWatch(kafka3.ports("PROXIED"), []) as watch:
+        yield watch
+
+
+@pytest.fixture(scope="session")
+def plain_proxy(kafka3: Kafka, watch: ConnectionWatch) -> Iterator[Proxy]:
+    """A proxy with no rule at all."""
+    yield from watched(Proxy(kafka3.bootstrap("PROXIED")), watch)
+
+
+@pytest.fixture(scope="session")
+def renaming_proxy(kafka3: Kafka, watch: ConnectionWatch) -> Iterator[Proxy]:
+    """A proxy that gives topics other names upstream."""
+    yield from watched(Proxy(kafka3.bootstrap("PROXIED"), rules=[RENAME]), watch)
+
+
+def watched(proxy: Proxy, watch: ConnectionWatch) -> Iterator[Proxy]:
+    """Start a proxy as one that may connect to the brokers, which it does before it is ready."""
+    watch.allowed.add(proxy.launch())
+    with proxy:
+        yield proxy
+        assert_clean(proxy)
+
+
+def assert_clean(proxy: Proxy) -> None:
+    """Whatever went through a proxy: it stopped no frame, logged no error, and ends on SIGTERM with 0."""
+    stopped, log = proxy.samples("kproxy_stopped_total"), proxy.logs(100_000)
+    errors = [line for line in log.splitlines() if '"level": "error"' in line or "Traceback" in line]
+
+    assert ([], []) == (stopped, errors)
+    assert proxy.child is not None
+    assert proxy.child.stop(30) == 0
+
+
+@pytest.fixture(params=["direct", "proxy", "renamed"])
+def route(request: pytest.FixtureRequest, kafka3: Kafka, watch: ConnectionWatch) -> Iterator[Route]:
+    """Each way to the same cluster. After the test nobody but the proxies may have connected to the brokers' ports."""
+    fixture = {"proxy": "plain_proxy", "renamed": "renaming_proxy"}.get(request.param)
+    proxy = request.getfixturevalue(fixture) if fixture else None
+    yield Route(request.param, kafka3, proxy, watch)
+    watch.look()
+    assert watch.strangers == set(), f"a client went past the proxy to ports {sorted(watch.strangers)}"
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[JavaProgram]:
+    """Kafka's Java clients: java("produce", config={…}, topic=…) and so on, see clients/java/Clients.java."""
+    with JavaProgram(Path(__file__).parent / "clients" / "java", "Clients", kafka_libs()) as program:
+        yield program

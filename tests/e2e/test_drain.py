@@ -1,0 +1,116 @@
+"""SIGTERM: nothing new is taken, what was asked is answered, then exit code 0 in a limited time."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kproxy.testing.client import EndOfStream, RawClient
+from kproxy.testing.fake import FakeBroker, silence
+from kproxy.testing.wait import until
+from kproxy.wire import Message, decode_response
+
+FETCH = 1
+BODY = {"replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0, "topics": []}
+
+
+class LongPoll:
+    """Answers a Fetch once `go` is set."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+
+    def __call__(self, broker: FakeBroker, stream: socket.socket, request: Message) -> None:
+        assert self.go.wait(30)
+        broker.respond(stream, request, {"throttle_time_ms": 7, "responses": []})
+
+
+def asked(broker: FakeBroker) -> bool:
+    """Whether a Fetch has reached it."""
+    return any(request.api.key == FETCH for request in broker.requests)
+
+
+def test_requests_in_flight_are_answered(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
+    """A long poll that began before the signal ends in its answer; an idle client gets the end at once; new clients
+    are refused; a request after the signal is not taken; exit code 0."""
+    poll = LongPoll()
+    broker = fake(answers={FETCH: poll})
+    proxy = proxy_with(broker.address)
+    with RawClient(proxy.bootstrap) as client, RawClient(proxy.bootstrap) as idle:
+        places = idle.brokers()
+        client.send(client.request(FETCH, 4, BODY))
+        until(lambda: asked(broker))
+        proxy.child.signal(signal.SIGTERM)
+
+        assert idle.rest() == b""
+        idle.close()
+        for address in (proxy.bootstrap, *places.values()):
+            with pytest.raises(ConnectionRefusedError):
+                RawClient(address)
+        client.send(client.request(3, 4, {"topics": [], "allow_auto_topic_creation": False}))
+        poll.go.set()
+        assert decode_response(client.frame(), FETCH, 4).body["throttle_time_ms"] == 7
+        with pytest.raises(EndOfStream):
+            client.frame()
+    assert proxy.child.wait(10) == 0
+    assert [request.api.key for request in broker.requests].count(3) == 1
+    assert proxy.said("draining", connections=2, timeout=30.0)
+
+
+def test_answers_that_do_not_come_are_not_waited_for(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
+    """After drain_timeout it ends all the same, with exit code 0 and the reason for each connection."""
+    broker = fake(answers={FETCH: silence})
+    proxy = proxy_with(broker.address, limits={"drain_timeout": 0.2})
+    with RawClient(proxy.bootstrap) as client:
+        client.send(client.request(FETCH, 4, BODY))
+        until(lambda: asked(broker))
+        proxy.child.signal(signal.SIGTERM)
+
+        assert client.rest() == b""
+    assert proxy.child.wait(10) == 0
+    (line,) = proxy.said("connection closed")
+    assert (line["cause"], line["reason"]) == ("drain_timeout", "answers did not come within 0.2 s")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_the_drain(
+    fake: Callable[..., Any], proxy_with: Callable[..., Any], number: signal.Signals
+) -> None:
+    """Whoever asks twice does not wait for answers; the reason says so."""
+    broker = fake(answers={FETCH: silence})
+    proxy = proxy_with(broker.address)
+    with RawClient(proxy.bootstrap) as client:
+        client.send(client.request(FETCH, 4, BODY))
+        until(lambda: asked(broker))
+        proxy.child.signal(number)
+        until(lambda: proxy.said("draining"))
+        proxy.child.signal(number)
+
+        assert client.rest() == b""
+    assert proxy.child.wait(10) == 0
+    (line,) = proxy.said("connection closed")
+    assert line["cause"] == "shutdown"
+    assert line["reason"] == "kproxy was told to stop at once"
+
+
+def test_a_client_that_does_not_read_is_not_waited_for(
+    fake: Callable[..., Any], proxy_with: Callable[..., Any]
+) -> None:
+    """An answer that its client does not take holds the drain up for drain_timeout at most."""
+
+    def large(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
+        size = 40_000_000
+        stream.sendall(size.to_bytes(4, "big") + int(request.header["correlation_id"]).to_bytes(4, "big"))
+        stream.sendall(bytes(size - 4))
+
+    proxy = proxy_with(fake(answers={FETCH: large}).address, limits={"drain_timeout": 0.3})
+    with RawClient(proxy.bootstrap) as client:
+        client.send(client.request(FETCH, 4, BODY))
+        until(lambda: proxy.metric("kproxy_read_bytes_total", side="broker") > 100_000)
+        proxy.child.signal(signal.SIGTERM)
+        assert proxy.child.wait(10) == 0

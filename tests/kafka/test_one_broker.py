@@ -1,0 +1,48 @@
+"""A cluster of one broker: ports that stay, and what happens when the broker goes away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kproxy.testing import ask
+from kproxy.testing.kafka import HOST, Kafka
+from kproxy.testing.plugin import Proxies
+from kproxy.testing.ports import free_port
+
+
+def test_a_node_keeps_its_port_over_restarts(kafka: Kafka, kproxy: Proxies, tmp_path: Path) -> None:
+    """With a state file, a second kproxy gives the node the port that the first one gave it."""
+    config = {
+        "clusters": {"main": {"bootstrap": [kafka.bootstrap("PROXIED")]}},
+        "listeners": [{"name": "main", "bind": f"{HOST}:{free_port()}", "cluster": "main"}],
+        "state": str(tmp_path / "state.json"),
+    }
+
+    first = kproxy(config=config)
+    before = ask.brokers(first.bootstrap)
+    assert first.stop() == 0
+    second = kproxy(config=config)
+    (node, address), *others = ask.brokers(second.bootstrap).items()
+
+    assert (node, others) == (1, [])
+    assert {node: address} == before
+    assert ask.brokers(address) == before
+    assert int(address.rsplit(":", 1)[1]) not in kafka.ports("PROXIED")
+
+
+def test_a_broker_that_is_away_comes_back_for_the_same_proxy(kafka: Kafka, kproxy: Proxies) -> None:
+    """While the broker is down a client is cut off, not left hanging; when it is back, clients are served again."""
+    proxy = kproxy(kafka.bootstrap("PROXIED"))
+    before = ask.brokers(proxy.bootstrap)
+    kafka.stop_broker(1)
+    try:
+        answered = True
+        try:
+            ask.brokers(proxy.bootstrap)
+        except OSError:
+            answered = False
+    finally:
+        kafka.start_broker(1)
+
+    assert not answered
+    assert ask.brokers(proxy.bootstrap) == before

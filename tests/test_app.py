@@ -1,0 +1,56 @@
+"""What connections of one process share, without any socket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproxy.app import Proxy
+from kproxy.config import Config
+from kproxy.logs import make_log
+from kproxy.rules.facts import Facts
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.rule_set import RuleSet
+
+
+def proxy(*rules: dict[str, Any]) -> Proxy:
+    """A proxy with one listener "main" before the cluster "main"; rules are named r0, r1 and so on."""
+    config = Config.model_validate({
+        "clusters": {"main": {"bootstrap": ["127.0.0.1:9"]}},
+        "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}],
+    })  # fmt: skip
+    made = [KINDS[rule["kind"]].model_validate({"name": f"r{n}", **rule}) for n, rule in enumerate(rules)]
+    return Proxy(config, RuleSet(made), make_log())
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"match": {"client_address": ["10.0.0.0/8"]}},
+        {"not": {"listener": ["other"]}},
+        {"nodes": {1: "b1.example.com:9093"}},
+    ],
+    ids=["match", "not", "nodes"],
+)
+def test_a_connection_under_an_advertise_rule_gets_a_session(extra: dict[str, Any]) -> None:
+    """Whatever the rule selects on or gives; connections under the same rules share one plan."""
+    shared = proxy({"kind": "advertise", **extra})
+    plans = {id(shared.session("main", Facts("main", "main", f"10.0.0.{n}"), None).plan) for n in range(3)}
+
+    assert len(plans) == 1
+
+
+def test_plans_do_not_become_more_than_the_rules_can_tell_apart() -> None:
+    """More combinations of rules than the rule set keeps ready, in turns, need one plan each and no more."""
+    addresses = [f"10.0.{n // 256}.{n % 256}" for n in range(300)]
+    rules = [
+        {"kind": "rename_topic", "topics": {"a": f"a{n}"}, "match": {"client_address": [address]}}
+        for n, address in enumerate(addresses)
+    ]
+    shared = proxy(*rules)
+    for _ in range(2):
+        for address in addresses:
+            shared.session("main", Facts("main", "main", address), None)
+
+    assert len(shared.plans) == 300

@@ -1,0 +1,248 @@
+"""The config document: what it may hold, and every mistake in it at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kproxy.config import Advertise, Config, ListenerConfig
+from kproxy.config_file import config_from
+from kproxy.rules.address import Address
+from kproxy.rules.source import Source
+from kproxy.rules.written import Place
+
+RIGHT = """
+clusters:
+  main:
+    bootstrap: [b1:9092, "[::1]:9092"]
+    tls: {}
+    dial: {"b1.internal:9092": "10.0.0.5:19092"}
+listeners:
+  - {name: outside, bind: "0.0.0.0:9092", cluster: main}
+  - {name: plain, bind: "127.0.0.1:0", cluster: main, advertise: false}
+  - {name: named, bind: "127.0.0.1:0", cluster: main, advertise: {host: h, ports: 9193-9292}}
+limits: {max_frame_bytes: 1MiB, idle_timeout: 5m, unknown_apis: pass}
+admin: {bind: "127.0.0.1:9190"}
+rules: [rules/, "/abs/x.yaml"]
+state: state.json
+log: {format: json, level: debug}
+"""
+BASE = "clusters: {main: {bootstrap: [b1:9092]}}\nlisteners: [{name: main, bind: 'h:1', cluster: main}]\n"
+
+
+def read(text: str, folder: Path = Path(), **environment: str) -> Config:
+    """A document without mistakes."""
+    config = config_from(Source("f", text), folder, environment)
+
+    assert config is not None
+    return config
+
+
+def mistakes(text: str, folder: Path = Path(), **environment: str) -> list[str]:
+    """Lines without the file's name."""
+    source = Source("f", text)
+
+    assert config_from(source, folder, environment) is None
+    return [line.removeprefix("f:") for line in source.lines()]
+
+
+def test_the_whole_document_is_read() -> None:
+    """Every part of it; relative names start from the document's folder."""
+    config = read(RIGHT, Path("/etc/kproxy"))
+    cluster = config.clusters["main"]
+
+    assert cluster.bootstrap == [Address("b1", 9092), Address("::1", 9092)]
+    assert cluster.dial == {Address("b1.internal", 9092): Address("10.0.0.5", 19092)}
+    assert cluster.tls is not None
+    assert cluster.tls.verify
+    assert config.listeners[0].advertise == Advertise()
+    assert config.listeners[1].advertise is False
+    assert config.listeners[2].advertise == Advertise.model_validate({"host": "h", "ports": "9193-9292"})
+    assert config.limits.max_frame_bytes == 1 << 20
+    assert config.limits.idle_timeout == 300.0
+    assert config.limits.unknown_apis == "pass"
+    assert config.rules == ["/etc/kproxy/rules", "/abs/x.yaml"]
+    assert config.state == "/etc/kproxy/state.json"
+    assert config.log.format == "json"
+    assert config.places()["outside"] == Place("main", tls=False)
+
+
+def test_only_clusters_and_listeners_are_needed() -> None:
+    """Everything else has a default."""
+    config = read(BASE)
+
+    assert config.admin is None
+    assert config.rules == []
+    assert config.limits.max_in_flight == 1000
+
+
+def test_every_mistake_comes_at_once() -> None:
+    """In file order, fields and what is between them together."""
+    text = """\
+clusters:
+  main: {bootstrap: [b1, "b2:0"], dail: {}}
+  on: {bootstrap: ["b:1"]}
+listeners:
+  - {name: a, bind: "h:1", cluster: mian, advertise: {port: 1-2}}
+  - {name: a, bind: "h:1", cluster: main, advertise: {sni: "b{node}.x:1"}}
+limits: {max_in_flight: 0, idle_timeout: soon}
+admin: {bind: "0.0.0.0:9190"}
+rule: []
+"""
+
+    assert mistakes(text) == [
+        '2:22: "b1" has no port, write host:port',
+        '2:26: "b2:0" has port 0, a port from 1 to 65535 is wanted',
+        '2:35: unknown key "dail", did you mean "dial"? allowed: bootstrap, tls, dial',
+        '3:3: on without quotes is the boolean true in YAML, write the key in quotes: "on"',
+        '5:37: unknown cluster "mian", did you mean "main"? allowed: main, on',
+        '5:55: unknown key "port", did you mean "ports"? allowed: host, ports, nodes, sni',
+        '6:12: the name "a" is taken by listener 1',
+        '6:21: the bind "h:1" is taken by listener 1',
+        "6:60: sni needs TLS towards clients, and this listener has none",
+        "7:25: must be at least 1, found 0",
+        '7:42: a duration is wanted, such as 10s (units: ms, s, m, min, h, d), found text "soon"',
+        "8:15: 0.0.0.0 can be reached by others; set a token, or bind to 127.0.0.1",
+        '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, limits, admin, rules, state, log',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("", "1:1: a config document is a mapping with clusters and listeners, found nothing"),
+        ("[]", "1:1: a config document is a mapping with clusters and listeners, found a list"),
+        ("clusters: {}\nlisteners: []", "1:11: at least 1 needed, found 0"),
+        ("listeners: []", '1:1: "clusters" is missing'),
+        (BASE + "rules: rules/", '3:8: a list is wanted, found text "rules/"'),
+        (BASE + "rules: [12]", '3:9: text is wanted; 12 without quotes is the number 12 in YAML, write "12"'),
+        (BASE + "state: ''", "3:8: a file name is wanted, found nothing"),
+        (BASE + "limits: {hold_up_to: 2MiB, held_bytes: 1MiB}", "3:22: hold_up_to 2097152 exceeds held_bytes 1048576"),
+        (BASE + "limits: {max_frame_bytes: 10}", "3:27: must be at least 16384, found 10"),
+        (BASE + "limits: {max_frame_bytes: 2GiB}", "3:27: must be less than 2147483648, found 2GiB"),
+        (BASE + "limits: {connect_timeout: 0}", "3:27: must be more than 0, found 0"),
+        (
+            BASE.replace("name: main", "name: 'a b'"),
+            '2:20: "a b" is no name here: a-z A-Z 0-9 . _ -, at most 100 characters',
+        ),
+        (BASE.replace("cluster: main}", "cluster: main, advertise: true}"), "2:65: a mapping is wanted, found true"),
+        (
+            BASE.replace("cluster: main}", "cluster: main, advertise: {nodes: {1: 'a:1', 2: 'b:1'}}}"),
+            "2:73: nodes that share port 1 need TLS towards clients to be told apart, and this listener has none",
+        ),
+        ("a: [", "2:1: a value is missing here, or the ] or } of what is open"),
+    ],
+)
+def test_a_bad_document_is_refused_at_the_place(text: str, mistake: str) -> None:
+    """With what was found and what is wanted."""
+    assert mistake in mistakes(text)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "localhost", "[::1]"])
+def test_admin_on_loopback_needs_no_token(host: str) -> None:
+    """Only this machine can reach it."""
+    config = read(BASE + f"admin: {{bind: '{host}:9190'}}")
+
+    assert config.admin is not None
+    assert config.admin.token is None
+
+
+def test_secrets_come_from_the_environment_or_from_a_file(tmp_path: Path) -> None:
+    """And are shown nowhere."""
+    (tmp_path / "token").write_text("hunter2\n")
+    for text in ("file:token", "${TOKEN}", "hunter2"):
+        config = read(BASE + f"admin: {{bind: '0.0.0.0:9190', token: '{text}'}}", tmp_path, TOKEN="hunter2")
+
+        assert config.admin is not None
+        assert config.admin.token is not None
+        assert config.admin.token.get_secret_value() == "hunter2"
+        assert "hunter2" not in repr(config) + config.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        ("file:none", '3:38: the secret\'s file "{folder}/none" cannot be read: no such file or directory'),
+        ("file:empty", "3:38: the secret is empty"),
+        ("file:big", '3:38: the secret\'s file "{folder}/big" has more than 65536 bytes'),
+        ("file:binary", '3:38: the secret\'s file "{folder}/binary" is not UTF-8 text'),
+        ("${NONE}", "3:38: the environment variable NONE is not set"),
+        ("", "3:38: the secret is empty"),
+    ],
+)
+def test_a_secret_that_is_not_there_is_named(tmp_path: Path, token: str, words: str) -> None:
+    """Once, with the place and the file or variable, and never with what it holds."""
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "big").write_bytes(b"x" * 70_000)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+
+    found = mistakes(BASE + f"admin: {{bind: '0.0.0.0:9190', token: '{token}'}}", tmp_path)
+    assert found == [words.format(folder=tmp_path)]
+
+
+def test_tls_files_must_be_there(tmp_path: Path) -> None:
+    """Found when the document is read, not at the first handshake."""
+    (tmp_path / "cert.pem").write_text("x")
+    right = BASE.replace("cluster: main}", "cluster: main, tls: {cert: cert.pem, client_ca: cert.pem}}")
+    listener = read(right, tmp_path).listeners[0]
+
+    assert listener.tls is not None
+    assert listener.tls.cert == f"{tmp_path}/cert.pem"
+    assert listener.tls.verify_clients == "required"
+    assert mistakes(right.replace("client_ca: cert.pem", "client_ca: ca.pem"), tmp_path) == [
+        f'2:87: the file "{tmp_path}/ca.pem" cannot be read: no such file or directory'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tls", "words"),
+    [
+        ("{key: c.pem}", '"cert" is missing'),
+        ("{cert: c.pem, client_auth: required}", 'client_auth required needs "client_ca" to check certificates with'),
+        ("{cert: c.pem, client_ca: c.pem, client_auth: none}", '"client_ca" is never used with client_auth none'),
+        ("{cert: c.pem, min_version: 1.1}", 'one of 1.2, 1.3 is wanted, found text "1.1", did you mean "1.3"?'),
+    ],
+)
+def test_tls_towards_clients_must_make_sense(tmp_path: Path, tls: str, words: str) -> None:
+    """A setting that could never work, or never be used, is refused."""
+    (tmp_path / "c.pem").write_text("x")
+
+    found = mistakes(BASE.replace("cluster: main}", f"cluster: main, tls: {tls}}}"), tmp_path)
+    assert [line.split(": ", 1)[1] for line in found] == [words]
+
+
+@pytest.mark.parametrize(
+    ("tls", "words"),
+    [
+        ("{key: c.pem}", '"key" is given without "cert"'),
+        ("{ca: c.pem, verify: false}", '"ca" is never used with verify false'),
+        ("{verify: 'no'}", 'true or false is wanted, found text "no"'),
+        ("{server_name: ''}", "the text is empty"),
+    ],
+)
+def test_tls_towards_brokers_must_make_sense(tmp_path: Path, tls: str, words: str) -> None:
+    """The same on the other side."""
+    (tmp_path / "c.pem").write_text("x")
+
+    found = mistakes(BASE.replace("[b1:9092]}", f"[b1:9092], tls: {tls}}}"), tmp_path)
+    assert [line.split(": ", 1)[1] for line in found] == [words]
+
+
+def test_yaml_1_1_words_are_booleans_where_booleans_are_wanted() -> None:
+    """`verify: no` and `advertise: off` mean what they say."""
+    text = BASE.replace("[b1:9092]}", "[b1:9092], tls: {verify: no}}").replace(
+        "cluster: main}", "cluster: main, advertise: off}"
+    )
+    config = read(text)
+
+    assert config.clusters["main"].tls is not None
+    assert config.clusters["main"].tls.verify is False
+    assert config.listeners[0].advertise is False
+
+
+def test_models_can_be_made_in_python() -> None:
+    """Tests and tools need no YAML."""
+    listener = ListenerConfig(name="a", bind=Address("h", 1), cluster="main", advertise=Advertise(host="x"))
+
+    assert listener.advertise == Advertise(host="x")

@@ -1,0 +1,124 @@
+"""What the README shows is what happens: its commands are run and its transcripts compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kproxy.testing.cluster import MockCluster
+from kproxy.testing.jars import KAFKA_VERSION
+from kproxy.wire import Message, apis, encode
+
+README = Path(__file__).parent.parent / "README.md"
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+WITH_MISTAKES = """\
+rules:
+  - name: a
+    kind: rename_topc
+    topics: {orders: prod.orders}
+  - name: b
+    kind: rename_topic
+    topics: {orders: prod.orders, b: prod.orders}
+"""
+
+
+def kproxy(words: str, folder: Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kproxy", *shlex.split(words)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, **more)
+
+
+def blocks(language: str, containing: str) -> str:
+    """The one block of this language that holds these words."""
+    (found,) = [text for name, text in BLOCKS if name == language and containing in text]
+    return found
+
+
+def test_the_transcript_of_check_is_what_check_says(tmp_path: Path) -> None:
+    """Two mistakes of one file, at the places and in the words of the README."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "names.yaml").write_text(WITH_MISTAKES)
+    command, *expected = blocks("", "$ kproxy check").splitlines()
+
+    ran = kproxy(command.removeprefix("$ kproxy "), tmp_path)
+
+    assert [line for line in (ran.stdout + ran.stderr).splitlines() if line.startswith("rules/")] == expected
+    assert ran.returncode == 1
+
+
+def test_the_rule_file_is_right(tmp_path: Path) -> None:
+    """The rule document of the README is accepted as it stands."""
+    (tmp_path / "names.yaml").write_text(blocks("yaml", "kind: rename_topic"))
+
+    ran = kproxy("check names.yaml", tmp_path)
+
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_transcripts_of_protocol_and_decode(tmp_path: Path) -> None:
+    """`kproxy protocol` prints what the README shows; the frame in it can be decoded."""
+    first, *rest = blocks("", "$ kproxy protocol").splitlines()
+    shown, decode = "\n".join(rest[:-1]), rest[-1]
+
+    printed = kproxy(first.removeprefix("$ kproxy "), tmp_path)
+    frame = re.fullmatch(r"\$ echo (.*) \| kproxy decode -", decode)
+    assert frame is not None
+    decoded = kproxy("decode -", tmp_path, input=frame[1])
+
+    assert printed.stdout.strip() == shown.strip()
+    assert '"ApiVersions"' in decoded.stdout and decoded.returncode == 0
+
+
+def test_the_python_lines_run() -> None:
+    """The snippet works on a Metadata request, as its comments say."""
+    metadata = next(api for api in apis() if api.name == "Metadata")
+    header = {"request_api_key": 3, "request_api_version": 12, "correlation_id": 1, "client_id": "x"}
+    body = {"topics": [{"topic_id": UUID(int=0), "name": "orders"}]}
+    names: dict[str, Any] = {"frame": encode(Message(metadata, 12, header, body))}
+
+    exec(compile(blocks("python", "decode_request"), "README", "exec"), names)  # the test is to run it
+
+    assert (names["message"].api.name, names["message"].version) == ("Metadata", 12)
+
+
+@pytest.mark.parametrize("with_rules", [False, True])
+def test_the_run_commands_start_and_end(tmp_path: Path, with_rules: bool) -> None:
+    """Both `kproxy run` lines start in front of a cluster (at free ports), and SIGTERM ends them."""
+    listed = [text for name, text in BLOCKS if not name and "kproxy run" in text]
+    found = [text for text in listed if ("--rules" in text) == with_rules]
+    (line,) = [line for line in "".join(found).splitlines() if line.startswith("kproxy run")]
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "names.yaml").write_text(blocks("yaml", "kind: rename_topic"))
+    with MockCluster(1) as cluster:
+        line = re.sub(r"--upstream \S+", f"--upstream {cluster.bootstrap}", line)
+        line = re.sub(r"--listen \S+", "", line) + " --listen 127.0.0.1:0"
+        line = re.sub(r"--admin \S+", "--admin 127.0.0.1:0", line)
+        words = [sys.executable, "-m", "kproxy", *shlex.split(line)[1:]]
+        with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+            assert process.stderr is not None
+            for said in process.stderr:
+                if '"ready"' in said:
+                    break
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+
+    assert process.returncode == 0
+
+
+def test_the_two_commands_are_those_of_the_makefile() -> None:
+    """`make demo` and `make test` exist, and continuous integration runs the second."""
+    root = README.parent
+    makefile = (root / "Makefile").read_text()
+
+    assert blocks("", "make demo").split()[:2] == ["make", "demo"]
+    assert re.search(r"^demo:", makefile, re.MULTILINE) and re.search(r"^test:", makefile, re.MULTILINE)
+    assert "make test" in (root / ".ci" / "run").read_text()
+    assert f"kproxy.testing.jars {KAFKA_VERSION} " in makefile

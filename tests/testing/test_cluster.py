@@ -1,0 +1,45 @@
+"""librdkafka's mock cluster does what its methods say."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.errors import WeDidWrong
+from kproxy.testing import ask
+from kproxy.testing.cluster import MockCluster
+
+
+def test_topics_leaders_and_brokers_are_as_ordered() -> None:
+    """Three brokers know of each other; a created topic has its partitions, and the leader it was given."""
+    with MockCluster(3) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.set_leader("orders", 1, 3)
+        addresses = cluster.bootstrap.split(",")
+        first = ask.ask(addresses[0], ask.METADATA, 4, {"topics": None, "allow_auto_topic_creation": False})
+
+        assert sorted(ask.brokers(addresses[0]).values()) == sorted(addresses)
+        assert ask.topics(addresses[1]) == {"orders": 2}
+        leaders = {p["partition_index"]: p["leader_id"] for p in first["topics"][0]["partitions"]}
+        assert leaders[1] == 3
+        with pytest.raises(WeDidWrong, match="already exists"):
+            cluster.create_topic("orders")
+
+
+def test_a_broker_goes_down_and_up() -> None:
+    """A broker that is down refuses connections until it is up again."""
+    with MockCluster(1) as cluster:
+        cluster.set_down(1)
+        with pytest.raises(OSError, match=r"refused|reset|ends after"):
+            ask.brokers(cluster.bootstrap)
+        cluster.set_up(1)
+
+        assert list(ask.brokers(cluster.bootstrap)) == [1]
+
+
+def test_an_api_is_offered_in_the_versions_said() -> None:
+    """The versions of an API can be narrowed."""
+    with MockCluster(1) as cluster:
+        cluster.limit_api(ask.METADATA, 1, 5)
+        offered = ask.ask(cluster.bootstrap, 18, 0, {})["api_keys"]
+
+        assert [(a["min_version"], a["max_version"]) for a in offered if a["api_key"] == ask.METADATA] == [(1, 5)]
