@@ -107,7 +107,8 @@ class Field:
 class Api:
     """One API of the table: its key, its names, its versions, and the fields of both directions.
 
-    `releases` maps a Kafka release to the version range brokers have from it on (None: removed).
+    `releases` maps a Kafka release to the version range brokers have from it on (None: removed), `previews` to those of
+    them that brokers of that release do not list by default, since they were not final yet (None: no more).
     """
 
     key: int
@@ -118,6 +119,7 @@ class Api:
     unstable: Versions
     listeners: tuple[str, ...]
     releases: Mapping[str, Versions | None]
+    previews: Mapping[str, Versions | None]
     headers: Mapping[str, Mapping[int, int]]
     request: tuple[Field, ...]
     response: tuple[Field, ...]
@@ -190,6 +192,10 @@ def parse_headers(entry: Any) -> Mapping[int, int]:
     return {version: int(number) for text, number in (entry or {}).items() for version in bounded(Versions.parse(text))}
 
 
+def parse_releases(entry: Any) -> Mapping[str, Versions | None]:
+    return {release: None if text == "none" else Versions.parse(text) for release, text in (entry or {}).items()}
+
+
 def bounded(versions: Versions, limit: int = 99) -> Iterator[int]:
     return (version for low, high in versions.ranges for version in range(low, min(high, limit) + 1))
 
@@ -206,9 +212,8 @@ def load(key: int) -> Api:
         flexible=Versions.parse(data["flexible"]),
         unstable=Versions.parse(data.get("unstable", "none")),
         listeners=tuple(data["listeners"]),
-        releases={
-            release: None if text == "none" else Versions.parse(text) for release, text in data["releases"].items()
-        },
+        releases=parse_releases(data["releases"]),
+        previews=parse_releases(data.get("previews")),
         headers={
             "request": parse_headers(data.get("request_header")),
             "response": parse_headers(data.get("response_header")),

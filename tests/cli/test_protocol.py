@@ -39,7 +39,8 @@ def test_no_version_prints_facts_and_the_newest() -> None:
 
     assert result.exit_code == 0
     assert "versions     0-3" in result.output
-    assert "in brokers   0-3 from Kafka 2.8; removed from Kafka 4.0" in result.output
+    assert "in brokers   0-1 from Kafka 0.10.0; 0-2 from Kafka 2.2;" in result.output
+    assert "; 0-3 from Kafka 2.4; removed from Kafka 4.0\n" in result.output
     assert result.output.endswith(f"{grammar(7, 3, 'response')}\n")
 
 
