@@ -1,9 +1,9 @@
-"""One rename rule: a partial one-to-one map between client-side and broker-side topic names.
+"""One rename rule: a partial one-to-one map between client-side and broker-side names of one namespace.
 
 Strategy: `forward` and `backward` are each other's inverse wherever both give a name. None means that there is
-no name on the other side: a client name that a rename gives to another one (unreachable), or a broker topic whose
-client-side spelling a rename has taken (hidden). Names that are no legal topic names, and Kafka's internal topics,
-pass as they are. That no two client names meet on one broker name is checked when rules load
+no name on the other side: a client name that a rename gives to another one (unreachable), or a broker-side name whose
+client-side spelling a rename has taken (hidden). Names that are not legal, and Kafka's internal topics, pass as they
+are. That no two client names meet on one broker name is checked when rules load
 (`name_checks.py`); this file relies on it.
 
 The longest literal prefix wins, then the longest suffix; an exact name beats both.
@@ -11,21 +11,10 @@ The longest literal prefix wins, then the longest suffix; an exact name beats bo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-INTERNAL = frozenset({b"__consumer_offsets", b"__transaction_state", b"__share_group_state", b"__cluster_metadata"})
-"""Topics that brokers own (`Topic.java`, and KRaft's log); clients know them by exactly these names."""
-
-_CHARACTERS = re.compile(rb"[a-zA-Z0-9._-]+")
-
-
-def can_map(name: bytes) -> bool:
-    """Whether rules may touch this name: legal characters, not `.` or `..`, not internal. Any length, because a
-    result that is too long must still lead back to the name that the client asked for."""
-    return name not in INTERNAL and name not in (b".", b"..") and _CHARACTERS.fullmatch(name) is not None
-
+from kproxy.rules.namespace import TOPIC, Namespace
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
@@ -58,7 +47,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of `topics:`; both patterns have a star or neither has."""
+    """One line of a rename; both patterns have a star or neither has."""
 
     client: Pattern
     broker: Pattern
@@ -83,7 +72,8 @@ class Entry:
 class Layer:
     """The entries of one rule, indexed both ways."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], space: Namespace = TOPIC) -> None:
+        self.space = space
         self.entries = tuple(entries)
         self.globs = tuple(entry for entry in self.entries if entry.is_glob)
         self._exact = {entry.client.prefix: entry for entry in self.entries if not entry.is_glob}
@@ -92,8 +82,8 @@ class Layer:
         self._by_broker = _ByPrefix((entry.broker, entry) for entry in self.globs)
 
     @classmethod
-    def of(cls, topics: Mapping[str, str]) -> Layer:
-        return cls(Entry.parse(key, value) for key, value in topics.items())
+    def of(cls, names: Mapping[str, str], space: Namespace = TOPIC) -> Layer:
+        return cls((Entry.parse(key, value) for key, value in names.items()), space)
 
     def winner(self, client: bytes) -> Entry | None:
         """The entry that decides about a client-side name."""
@@ -105,23 +95,23 @@ class Layer:
             return exact.client.prefix
         for entry in self._by_broker.matching(broker):
             client = entry.to_client(broker)
-            if can_map(client) and self.winner(client) is entry:
+            if self.space.is_legal(client) and self.winner(client) is entry:
                 return client
         return None
 
     def forward(self, client: bytes) -> bytes | None:
         """Broker-side name; None when a client may not reach anything by this name."""
-        if not can_map(client):
+        if not self.space.is_legal(client):
             return client
         entry = self.winner(client)
         if entry is None:
             return client if self.source(client) is None else None
         broker = entry.to_broker(client)
-        return broker if can_map(broker) else None
+        return broker if self.space.is_legal(broker) else None
 
     def backward(self, broker: bytes) -> bytes | None:
-        """Client-side name; None when the topic is hidden from clients."""
-        if not can_map(broker):
+        """Client-side name; None when it is hidden from clients."""
+        if not self.space.is_legal(broker):
             return broker
         client = self.source(broker)
         if client is not None:

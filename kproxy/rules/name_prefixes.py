@@ -3,12 +3,12 @@
 A prefix may be mapped only if *all* names that begin with it, and only those, begin with the result on the other
 side. Strategy: collect the entries that touch the prefix. With none the prefix stays; with one trailing-star glob
 that covers it (others may only say the same thing about a part of it) it moves along; all else straddles. A doubt is
-answered with None, which refuses the ACL; a wrong yes would grant access to other topics.
+answered with None, which refuses the ACL; a wrong yes would grant access to what is not the client's.
 """
 
 from __future__ import annotations
 
-from kproxy.rules.name_layer import INTERNAL, Entry, Layer, Pattern
+from kproxy.rules.name_layer import Entry, Layer, Pattern
 
 
 def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:
@@ -24,7 +24,7 @@ def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:
         return None
     if any(_touches(entry.broker, moved) and not _agrees(cover, entry) for entry in layer.entries):
         return None
-    return None if _holds_internal(prefix) or _holds_internal(moved) else moved
+    return None if _holds_internal(layer, prefix) or _holds_internal(layer, moved) else moved
 
 
 def prefix_backward(layer: Layer, prefix: bytes) -> bytes | None:
@@ -64,5 +64,5 @@ def _agrees(cover: Entry, entry: Entry) -> bool:
     return long.broker.prefix == short.broker.prefix + long.client.prefix[len(short.client.prefix) :]
 
 
-def _holds_internal(prefix: bytes) -> bool:
-    return any(name.startswith(prefix) for name in INTERNAL)
+def _holds_internal(layer: Layer, prefix: bytes) -> bool:
+    return any(name.startswith(prefix) for name in layer.space.internal)

@@ -15,7 +15,7 @@ from kproxy.rules.explain import Model
 from kproxy.rules.facts import Facts
 from kproxy.rules.match import ConnectionMatch
 
-Scope = Literal["connection"]
+Scope = Literal["connection", "frame", "entity"]
 Direction = Literal["request", "response"]
 Need = Literal["topic names", "broker addresses"]
 
@@ -36,7 +36,8 @@ class Rule(Model):
     """A named entry under `rules:`."""
 
     scope: ClassVar[Scope] = "connection"
-    """When it binds: `connection` means when one opens; open ones keep what they have."""
+    """`connection`: it binds when one opens, and open ones keep what they have. `frame`, `entity`: what it acts on, at
+    the next frame."""
     directions: ClassVar[tuple[Direction, ...]] = ("request", "response")
     needs: ClassVar[tuple[Need, ...]] = ()
     """What must be visible in frames for it; the plan follows from that."""

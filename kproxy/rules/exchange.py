@@ -1,0 +1,124 @@
+"""What live rules may look at: one request with its response, its connection, and its cluster. Names are the client's.
+
+Messages are decoded on first access. `core` makes these objects, only for requests that some rule is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+from uuid import UUID
+
+from kproxy.rules.entity import Entity
+from kproxy.rules.facts import Facts
+from kproxy.wire.message import Message
+from kproxy.wire.schema import Api
+
+
+class ClusterView(Protocol):
+    """What the cluster's answers have shown."""
+
+    def topic_of(self, topic_id: UUID) -> str | None:
+        """The client-side name of the topic with this id; None when no Metadata answer has shown it."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Ids of the brokers, ascending."""
+        ...
+
+
+class ConnectionView:
+    """One client connection. `memory` is for effects: it lives as long as the connection does."""
+
+    __slots__ = ("cluster", "facts", "memory", "number", "principal", "software")
+
+    def __init__(self, facts: Facts, number: int, cluster: ClusterView) -> None:
+        self.facts, self.number, self.cluster = facts, number, cluster
+        self.memory: dict[Any, Any] = {}
+        self.principal: str | None = None
+        self.software: str | None = None
+
+
+class Exchange:
+    """One request, and its response once it is there.
+
+    Attributes: connection; api, version; correlation_id; client_id (None: null); request_size, response_size (lengths
+    of the frames without their size field; 0 as long as there is no response); came (when the request's header was
+    read, monotonic seconds); acks (of a Produce request, else None); entities (what the request is about; a Fetch in a
+    session: all that the session is about).
+    """
+
+    __slots__ = (
+        "_entities",
+        "_find",
+        "_request",
+        "_response",
+        "acks",
+        "api",
+        "came",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "fired",
+        "read_request",
+        "read_response",
+        "request_edited",
+        "request_size",
+        "response_edited",
+        "response_size",
+        "throttled",
+        "version",
+    )  # fmt: skip
+
+    def __init__(
+        self, connection: ConnectionView, api: Api, version: int, correlation_id: int, client_id: str | None,
+        request_size: int, came: float,
+    ) -> None:  # fmt: skip
+        self.connection, self.api, self.version = connection, api, version
+        self.correlation_id, self.client_id = correlation_id, client_id
+        self.request_size, self.response_size, self.came = request_size, 0, came
+        self.acks: int | None = None
+        self.read_request: Callable[[], Message] | None = None
+        self.read_response: Callable[[], Message] | None = None
+        self.request_edited = self.response_edited = False
+        self.throttled = 0.0
+        self.fired: list[Any] = []  # core's: rules that act on the response, with their entities
+        self._request: Message | None = None
+        self._response: Message | None = None
+        self._find: Callable[[], tuple[Entity, ...]] | None = None
+        self._entities: tuple[Entity, ...] | None = None
+
+    @property
+    def principal(self) -> str | None:
+        """Whom the broker has authenticated, None before that."""
+        return self.connection.principal
+
+    @property
+    def client_software(self) -> str | None:
+        """`name/version` of the client's library, None when it has not said."""
+        return self.connection.software
+
+    @property
+    def request(self) -> Message:
+        """The request, decoded; change its body only together with an `Edit`. Raises DecodeError."""
+        if self._request is None:
+            assert self.read_request is not None, "a rule that acts on headers reads no body"
+            self._request = self.read_request()
+        return self._request
+
+    @property
+    def response(self) -> Message:
+        """The response, decoded; change its body only together with an `Edit`. Raises DecodeError."""
+        if self._response is None:
+            assert self.read_response is not None, "there is no response yet"
+            self._response = self.read_response()
+        return self._response
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """What the request is about, in its order. Raises DecodeError."""
+        if self._entities is None:
+            assert self._find is not None, "a rule that acts on headers has no entities"
+            self._entities = self._find()
+        return self._entities

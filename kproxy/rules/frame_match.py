@@ -1,0 +1,163 @@
+"""Selectors of live rules: what is known of a connection, and of a frame and what it is about.
+
+All lines must hold; a list is "any of". A selector whose field the request lacks does not match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PrivateAttr
+
+from kproxy.rules.entity import Entity
+from kproxy.rules.explain import unknown
+from kproxy.rules.match import ConnectionMatch, Test, Texts, text_test
+from kproxy.rules.ranges import Ranges
+from kproxy.rules.selected import Acks, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers
+from kproxy.wire import layout, schema
+
+if TYPE_CHECKING:
+    from kproxy.rules.exchange import Exchange
+
+OF_FRAME = ("client_id", "principal", "client_software", "acks", "size")
+OF_ENTITY = ("topic", "topic_id", "partition", "group", "transactional_id", "member")
+
+
+class FrameMatch(ConnectionMatch):
+    """Selects frames, by their connection and by what they hold. Names are those that clients see."""
+
+    node: Ranges | None = Field(
+        default=None, description="id of the broker that the connection is for; a bootstrap connection has none"
+    )
+    api: ApiNames | None = Field(default=None, description="API by name (Produce), glob (*Group*) or number")
+    version: Ranges | None = Field(default=None, description="version of the API, such as 3, 0-11 or >=4")
+    client_id: Texts | None = Field(default=None, description="the client id in the request's header")
+    principal: Texts | None = Field(
+        default=None, description="whom the broker has authenticated, or the subject of the client's certificate"
+    )
+    client_software: Texts | None = Field(
+        default=None, description="name/version of the client library, such as apache-kafka-java/3.9.1"
+    )
+    acks: Acks | None = Field(default=None, description="acks of a Produce request: 0, 1 or all")
+    size: Sizes | None = Field(default=None, description="length of the request frame, such as >1MB or 1kB-64kB")
+    topic: Texts | None = Field(default=None, description="topic, also where the request names it by id")
+    topic_id: TopicIds | None = Field(default=None, description="topic id, as Kafka's tools print it")
+    partition: Ranges | None = Field(default=None, description="partition number")
+    group: Texts | None = Field(default=None, description="consumer, share or streams group")
+    transactional_id: Texts | None = Field(default=None, description="transactional id")
+    member: Texts | None = Field(default=None, description="member id within a group")
+    error: ErrorNames | None = Field(
+        default=None, description="error in the broker's response, by name or number; any for one that is not 0"
+    )
+
+    _frame: list[Callable[[Exchange], bool]] = PrivateAttr(default_factory=list)
+    _entity: list[Callable[[Entity], bool]] = PrivateAttr(default_factory=list)
+    _keys: frozenset[int] | None = PrivateAttr(default=None)
+    _errors: frozenset[int] | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Compile the tests once."""
+        super().model_post_init(context)
+        self._keys = None if self.api is None else api_keys(self.api)
+        self._errors = None if self.error is None else error_numbers(self.error)
+        for name in ("client_id", "principal", "client_software"):
+            if (texts := getattr(self, name)) is not None:
+                self._frame.append(_text_of(name, [text_test(text) for text in texts]))
+        if (acks := self.acks) is not None:
+            self._frame.append(lambda exchange: exchange.acks in acks)
+        if (sizes := self.size) is not None:
+            self._frame.append(lambda exchange: any(exchange.request_size in one for one in sizes))
+        for name in ("topic", "group", "transactional_id", "member"):
+            if (texts := getattr(self, name)) is not None:
+                self._entity.append(_text_of(name, [text_test(text) for text in texts]))
+        if (ids := self.topic_id) is not None:
+            self._entity.append(lambda entity: entity.topic_id in ids)
+        if (partitions := self.partition) is not None:
+            self._entity.append(
+                lambda entity: entity.partition is not None and any(entity.partition in one for one in partitions)
+            )
+
+    # ---- before any frame
+
+    def about(self, key: int, version: int) -> bool:
+        """Whether a request of this API and version can match at all."""
+        if self._keys is not None and key not in self._keys:
+            return False
+        if self.version is not None and not any(version in one for one in self.version):
+            return False
+        if self.acks is not None and key != 0:
+            return False
+        return not self.of_entities or carries(key, version, self.of_entities)
+
+    @property
+    def of_entities(self) -> frozenset[str]:
+        """The selectors in use that look at what a request is about."""
+        return frozenset(name for name in OF_ENTITY if getattr(self, name) is not None)
+
+    @property
+    def sees_body(self) -> bool:
+        """Whether a request has to be read beyond its header."""
+        return bool(self._entity) or self.acks is not None
+
+    @property
+    def sees_error(self) -> bool:
+        """Whether the broker's response has to be read."""
+        return self._errors is not None
+
+    @property
+    def of_connection(self) -> bool:
+        """Whether nothing but the connection is selected."""
+        return not (self.api or self.version or self._frame or self._entity or self._errors)
+
+    # ---- with a frame
+
+    def holds_frame(self, exchange: Exchange) -> bool:
+        """Whether the selectors about the frame as a whole hold."""
+        return all(test(exchange) for test in self._frame)
+
+    def holds_entity(self, entity: Entity) -> bool:
+        """Whether the selectors about this entity hold."""
+        return all(test(entity) for test in self._entity)
+
+    def holds_error(self, code: int) -> bool:
+        """Whether the response's error for an entity is selected."""
+        return self._errors is None or code in self._errors
+
+    @classmethod
+    def unknown_key(cls, name: object) -> str:
+        """The nearest selector."""
+        return unknown("selector", name, cls.keys())
+
+
+def _text_of(name: str, tests: list[Test]) -> Callable[[Any], bool]:
+    def test(thing: Any) -> bool:
+        value = getattr(thing, name)
+        return value is not None and any(one(value) for one in tests)
+
+    return test
+
+
+FIELD_KINDS = {
+    "topic": {"topic_name", "topic_id"},
+    "topic_id": {"topic_id", "topic_name"},
+    "group": {"group_id", "coordinator_key"},
+    "transactional_id": {"transactional_id", "coordinator_key"},
+    "member": {"member_id"},
+}
+PARTITIONS = ("partition", "partition_index", "partition_indexes", "index", "partitions", "partition_id")
+
+
+def carries(key: int, version: int, selectors: Iterable[str]) -> bool:
+    """Whether requests of this API have a field for each of these selectors."""
+    if version not in schema.load(key).versions:
+        return False
+    slots = list(layout.body(key, version, "request").everywhere())
+    kinds = {slot.kind for slot in slots}
+    for name in selectors:
+        if name == "partition":
+            if not any(slot.name in PARTITIONS and slot.type == "int32" for slot in slots):
+                return False
+        elif not FIELD_KINDS[name] & kinds:
+            return False
+    return True

@@ -1,0 +1,72 @@
+"""What every kind has whose rules take effect at the next frame: quota, access and fault rules.
+
+Such a kind is one file with a frozen model (`LiveRule`) and, where it keeps something in mind, an `Effect`. The engine
+in `core` decides whether a rule fires; then it calls the effect, and turns its decisions into bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Decision
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.frame_match import FrameMatch
+from kproxy.rules.kinds.base import Direction, Rule, Scope
+from kproxy.rules.shape import Shape
+from kproxy.rules.when import When
+
+Family = Literal["fault", "access", "quota", "code"]
+Decisions = Sequence[Decision]
+
+
+class Effect:
+    """A rule at work. Override what the kind does; `now` is monotonic seconds."""
+
+    def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
+        """A client has connected."""
+        return ()
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """The rule fired for this request, for these entities of it."""
+        return ()
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """The response to a request for which the rule fired."""
+        return ()
+
+    def shape(self, connection: ConnectionView) -> Shape | None:
+        """How the bytes of this connection flow while the rule is in force; None: as they come."""
+        return None
+
+
+class LiveRule(Rule):
+    """A named entry under `rules:` that takes effect at the next frame."""
+
+    scope: ClassVar[Scope] = "entity"
+    family: ClassVar[Family] = "fault"
+    connects: ClassVar[bool] = False
+    """Whether it acts when a client connects (`Effect.on_connect`); its selectors are those of the connection then."""
+
+    match: FrameMatch | None = Field(default=None, description="frames that it is for; all of them if left out")
+    not_: FrameMatch | None = Field(default=None, alias="not", description="frames that it is not for")
+    when: When | None = Field(default=None, description="which of these it acts on; all of them if left out")
+    mode: Literal["enforce", "observe"] = Field(
+        default="enforce", description="observe: it is counted where it would act, and nothing is done"
+    )
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """Whether it acts on frames of this direction, API and version, and how deep it must see them for that."""
+        raise NotImplementedError
+
+    def start(self) -> Effect:
+        """The rule's effect, with all the state that it has."""
+        raise NotImplementedError
+
+    def about(self, key: int, version: int) -> bool:
+        """Whether the selectors can hold for a request of this API and version."""
+        return self.match is None or self.match.about(key, version)

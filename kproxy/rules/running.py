@@ -1,0 +1,61 @@
+"""A live rule at work: its model, its trigger, its effect and its counters. It outlives the rule set it is in: a rule
+that a new set has unchanged goes on counting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.trigger import Trigger
+
+
+class Running:
+    """Counters (promise 7): matched, the selectors held; fired, the trigger too; applied, what it changed has been
+    handed to the kernel. `on_count` is called after any of them grew."""
+
+    __slots__ = ("applied", "effect", "enabled", "fired", "held", "matched", "on_count", "origin", "rule", "seed",
+                 "trigger")  # fmt: skip
+
+    def __init__(self, rule: LiveRule, origin: str, seed: int, began: float) -> None:
+        self.rule, self.origin = rule, origin
+        own = rule.when.seed if rule.when is not None else None
+        self.seed = seed if own is None else own
+        self.matched = self.fired = self.applied = 0
+        self.enabled = True
+        self.trigger = Trigger(rule.when, f"{self.seed}:{rule.name}", began)
+        self.effect = rule.start()
+        self.held: list[Callable[[], None]] = []  # releases what waits because of `when: {hold: true}`
+        self.on_count: Callable[[], None] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.rule.name
+
+    @property
+    def observes(self) -> bool:
+        """Whether it only counts."""
+        return self.rule.mode == "observe"
+
+    def count(self, *, fired: bool) -> None:
+        """One request matched, and perhaps fired."""
+        self.matched += 1
+        self.fired += fired
+        if self.on_count is not None:
+            self.on_count()
+
+    def was_applied(self) -> None:
+        """What it changed has gone out."""
+        self.applied += 1
+        if self.on_count is not None:
+            self.on_count()
+
+    def release(self) -> int:
+        """Let go what is held. Returns how many requests that were."""
+        held, self.held = self.held, []
+        for let_go in held:
+            let_go()
+        return len(held)
+
+    def reset(self) -> None:
+        """All counters from 0 on."""
+        self.matched = self.fired = self.applied = 0

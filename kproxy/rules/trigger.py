@@ -1,0 +1,112 @@
+"""Whether a rule acts on a request that it is about: the same seed and the same traffic give the same answers.
+
+Counts are kept per rule, or per connection or client id (`count_per`); chances come from a generator that is seeded by
+the seed, the rule's name and what is counted for, so that no other rule and no other connection moves them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from random import Random
+
+from kproxy.rules.when import When
+
+MOST_COUNTS = 10_000
+"""Connections or client ids with a count of their own; beyond that the one that was quiet for the longest
+starts anew."""
+
+
+class Count:
+    """How often, and with which chances, for one key."""
+
+    __slots__ = ("fired", "random", "seen", "since")
+
+    def __init__(self, seed: str, let_go: int) -> None:
+        self.seen = -let_go  # numbers are from 1 on for the first that is not let go
+        self.fired = 0
+        self.random = Random(seed)  # not for secrets; a str is hashed by SHA-512, the same on every machine
+        self.since: float | None = None
+
+
+class Trigger:
+    """`began` is when the rule began to be in force."""
+
+    def __init__(self, when: When | None, seed: str, began: float) -> None:
+        self.when, self.seed, self.began = when, seed, began
+        self.counts: OrderedDict[object, Count] = OrderedDict()
+
+    def fires(self, now: float, connection: object = None, client_id: str | None = None) -> bool:
+        """Counts one matching request and says whether the rule acts on it."""
+        when = self.when
+        if when is None:
+            return True
+        count = self.count(when, connection, client_id)
+        if not self.begun(when, count, now) or not in_turn(when, count.seen):
+            return False
+        since = count.since if count.since is not None else now
+        if when.by_chance:
+            grown = 1.0 if not when.ramp else min(1.0, (now - since) / when.ramp)
+            if count.random.random() >= (when.probability or 1.0) * grown:
+                return False
+        if when.for_ is not None and now >= since + when.for_:
+            return False
+        if when.limit is not None and count.fired >= when.limit:
+            return False
+        count.fired += 1
+        return True
+
+    def open(self, now: float) -> bool:
+        """Whether a rule without requests, such as one about the line itself, is in force now: `after` and `for`."""
+        when = self.when
+        if when is None:
+            return True
+        since = self.began + (when.after if isinstance(when.after, float) else 0.0)
+        return now >= since and (when.for_ is None or now < since + when.for_)
+
+    def over(self, now: float) -> bool:
+        """Whether `for` has passed, so that the rule never acts again."""
+        when = self.when
+        return (
+            when is not None
+            and when.for_ is not None
+            and not isinstance(when.after, int)
+            and (now >= self.began + (when.after or 0.0) + when.for_)
+        )
+
+    def count(self, when: When, connection: object, client_id: str | None) -> Count:
+        key = None if when.count_per == "rule" else connection if when.count_per == "connection" else client_id or ""
+        count = self.counts.get(key)
+        if count is None:
+            if len(self.counts) >= MOST_COUNTS:
+                self.counts.popitem(last=False)
+            # every connection draws the same chances: which one comes first is not in the user's hands
+            seed = f"{self.seed}:{key}" if when.count_per == "client" else self.seed
+            count = self.counts[key] = Count(seed, when.after if isinstance(when.after, int) else 0)
+        elif key is not None:
+            self.counts.move_to_end(key)
+        return count
+
+    def begun(self, when: When, count: Count, now: float) -> bool:
+        """Past `after`. Counts the request if it is; `count.since` is when that was."""
+        if isinstance(when.after, float):
+            start = self.began + when.after
+            if now < start:
+                return False
+            count.since = start
+        elif when.after is None:
+            count.since = self.began
+        count.seen += 1
+        if count.seen <= 0:
+            return False
+        if count.since is None:
+            count.since = now
+        return True
+
+
+def in_turn(when: When, number: int) -> bool:
+    """nth, first, every."""
+    if when.nth is not None and number not in when.nth:
+        return False
+    if when.first is not None and number > when.first:
+        return False
+    return when.every is None or number % when.every == 0
