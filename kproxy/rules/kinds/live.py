@@ -6,7 +6,7 @@ in `core` decides whether a rule fires; then it calls the effect, and turns its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -62,6 +62,10 @@ class LiveRule(Rule):
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """Whether it acts on frames of this direction, API and version, and how deep it must see them for that."""
         raise NotImplementedError
+
+    def warnings(self) -> Iterable[str]:
+        """What this rule will not do though one might think so: shown when it loads, and by `kproxy check`."""
+        return ()
 
     def start(self) -> Effect:
         """The rule's effect, with all the state that it has."""
