@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -195,9 +196,10 @@ class Listener:
         server, sni, certificate = self.server, None, None
         if isinstance(sock, ClientSocket):
             sni, certificate = sock.sni, subject_name(sock.getpeercert())
-        facts = Facts(self.name, self.upstream.name, client[0], sni, certificate)
+        facts = Facts(self.name, self.upstream.name, client[0], sni, certificate, node)
         if sni is not None and node is None:
             node = self.node_by_name(sni, facts)
+            facts = replace(facts, node=node)
         elif node is not None:
             for ports in self.ranges.values():
                 ports.use(node)

@@ -11,13 +11,15 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Facts:
     """`client_address` is an IP without port, `sni` the name that a TLS client asked for, `certificate` the subject
-    of its certificate (`subject_name`); None where there is none."""
+    of its certificate (`subject_name`), `node` the broker that it connects to (a bootstrap connection: none); None
+    where there is none."""
 
     listener: str
     cluster: str
     client_address: str
     sni: str | None = None
     certificate: str | None = None
+    node: int | None = None
 
 
 _SHORT = {

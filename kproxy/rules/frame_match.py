@@ -59,6 +59,8 @@ class FrameMatch(ConnectionMatch):
     def model_post_init(self, context: Any, /) -> None:
         """Compile the tests once."""
         super().model_post_init(context)
+        if (nodes := self.node) is not None:
+            self._tests.append(("node", [lambda node: any(node in one for one in nodes)]))
         self._keys = None if self.api is None else api_keys(self.api)
         self._errors = None if self.error is None else error_numbers(self.error)
         for name in ("client_id", "principal", "client_software"):
@@ -104,6 +106,11 @@ class FrameMatch(ConnectionMatch):
     def sees_error(self) -> bool:
         """Whether the broker's response has to be read."""
         return self._errors is not None
+
+    @property
+    def of_any_connection(self) -> bool:
+        """Whether nothing of the connection is selected."""
+        return not self._tests
 
     @property
     def of_connection(self) -> bool:

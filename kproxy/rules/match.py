@@ -112,13 +112,14 @@ class ConnectionMatch(Model):
     sni: Texts | None = Field(default=None, description="host name that the client asked for in its TLS handshake")
     certificate: Texts | None = Field(default=None, description="subject of the client's certificate, CN=etl,O=Example")
 
-    _tests: list[tuple[str, list[Test]]] = PrivateAttr(default_factory=list)
+    _tests: list[tuple[str, list[Callable[[Any], bool]]]] = PrivateAttr(default_factory=list)
 
     def model_post_init(self, context: Any, /) -> None:
         """Compile the tests once."""
-        for name in type(self).model_fields:
+        for name in ConnectionMatch.model_fields:
             patterns = getattr(self, name)
             if patterns is not None:
+                tests: list[Test]
                 tests = [address_test(patterns)] if name == "client_address" else [text_test(one) for one in patterns]
                 self._tests.append((name, tests))
 

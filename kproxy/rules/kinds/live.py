@@ -15,6 +15,7 @@ from kproxy.rules.decision import Decision
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.facts import Facts
 from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds.base import Direction, Rule, Scope
 from kproxy.rules.shape import Shape
@@ -58,6 +59,18 @@ class LiveRule(Rule):
     mode: Literal["enforce", "observe"] = Field(
         default="enforce", description="observe: it is counted where it would act, and nothing is done"
     )
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether this rule can be about frames of such a connection."""
+        wanted = self.match is None or self.match.holds(facts)
+        not_ = self.not_
+        return wanted and (not_ is None or not not_.of_connection or not not_.holds(facts))
+
+    @property
+    def is_unconditional(self) -> bool:
+        """Whether it can be about frames of every connection."""
+        wanted = self.match is None or self.match.of_any_connection
+        return wanted and (self.not_ is None or not self.not_.of_connection)
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """Whether it acts on frames of this direction, API and version, and how deep it must see them for that."""
