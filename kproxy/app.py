@@ -66,7 +66,7 @@ class Proxy:
         plan = self.plans.get(key)
         if plan is None:
             hide = self.config.limits.unknown_apis == "hide"
-            plan = self.plans[key] = Plan(Bound(bound.names, advertise, hide))
+            plan = self.plans[key] = Plan(Bound(bound.names, advertise, hide, bound.versions))
         return Session(plan, self.shared[facts.cluster])
 
     def advertise(self, listener: Listener, facts: Facts) -> Advertise | Literal[False]:

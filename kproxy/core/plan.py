@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.rules.names import NameMap
+from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire import schema
 from kproxy.wire.head import produce_acks
 from kproxy.wire.judge import judge
@@ -35,6 +36,7 @@ class Bound:
     names: NameMap | None = None
     advertise: bool = True
     hide_unknown_apis: bool = True
+    versions: VersionLimits | None = None
 
 
 class Plan(dict[int, Step]):
@@ -43,7 +45,7 @@ class Plan(dict[int, Step]):
     def __init__(self, bound: Bound) -> None:
         super().__init__()
         self.bound = bound
-        self.versions = VersionsAnswers(self.newest)
+        self.versions = VersionsAnswers(self.allowed)
 
     def __missing__(self, code: int) -> Step:
         key, version = code >> 16, code & 0xFFFF
@@ -56,8 +58,27 @@ class Plan(dict[int, Step]):
     def hides_unknown(self) -> bool:
         return self.bound.advertise and self.bound.hide_unknown_apis
 
+    def allowed(self, key: int) -> tuple[int, int] | None:
+        """First and last version of this API that a client may use, by the rules and by what kproxy reads."""
+        newest = self.newest(key)
+        span = None if self.bound.versions is None else self.bound.versions.span(key)
+        if newest is None:
+            return span
+        first, last = span or (0, newest)
+        return first, min(last, newest)
+
+    @property
+    def newest_api_versions(self) -> int | None:
+        """What a client is told whose version of ApiVersions is not there; None: the newest that kproxy reads."""
+        span = self.allowed(API_VERSIONS)
+        return None if span is None else span[1]
+
+    def refusal(self, key: int, version: int) -> str:
+        """Why the rules do not let this version pass; empty when they do."""
+        return "" if self.bound.versions is None else self.bound.versions.refusal(key, version)
+
     def newest(self, key: int) -> int | None:
-        """The newest version of this API that a client may use; None: any; HIDDEN: none."""
+        """The newest version of this API that kproxy can let pass; None: any; HIDDEN: none."""
         if key not in schema.paths():
             return HIDDEN if self.hides_unknown else None
         if self.bound.names is not None and key in CANNOT:
@@ -81,8 +102,11 @@ class Plan(dict[int, Step]):
     def unknown(self, key: int, version: int) -> Step:
         step = Step(key, version, "unknown")
         if self.hides_unknown:
-            step.request = STOP
             step.stop = f"api key {key} is not known, and an answer of it could name a broker's address"
+        else:
+            step.stop = self.refusal(key, version)
+        if step.stop:
+            step.request = STOP
         return step
 
     def make(self, key: int, version: int) -> Step:
@@ -90,8 +114,11 @@ class Plan(dict[int, Step]):
         api = schema.load(key)
         step = Step(key, version, api.name)
         if key == API_VERSIONS:
-            step.request = None if version in api.versions else WHOLE
+            step.request = None if version in api.versions and not self.refusal(key, version) else WHOLE
             step.response = WHOLE
+            return step
+        if refusal := self.refusal(key, version):
+            step.request, step.stop = STOP, refusal
             return step
         newest = self.newest(key)
         if newest is not None and not (version in api.versions and version <= newest):

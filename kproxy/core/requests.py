@@ -99,7 +99,7 @@ class RequestLane(Lane):
             self.halt = Keep(4 + size, hold=True)
             return False
         if step.key == API_VERSIONS:  # only a version that is not known comes here
-            self.answer(correlation, unsupported(correlation), now)
+            self.answer(correlation, unsupported(correlation, self.plan.newest_api_versions), now)
             self.halt = Changed([], end)
             return False
         if step.rewrite_request is not None:

@@ -1,4 +1,4 @@
-"""What the client is told of the broker's versions: ApiVersions answers, capped to what the bound rules understand."""
+"""What the client is told of the broker's versions: ApiVersions answers, cut to what is understood and allowed."""
 
 from __future__ import annotations
 
@@ -9,56 +9,55 @@ from kproxy.errors import DecodeError
 from kproxy.wire import decode_response, encode, schema
 
 from .counters import Counters
+from .features import take_back
 
 API_VERSIONS = 18
 PRODUCE = 0
 HIDDEN = -1
 UNSUPPORTED_VERSION = 35
-TRANSACTION_VERSION = "transaction.version"
-PRODUCE_FOR_TRANSACTIONS_V2 = 12
 
 CORRELATION = 4  # bytes of the response header, which is version 0 for every version of ApiVersions (KIP-511)
 MOST_ANSWERS = 64
 """Different answers kept: brokers of a cluster in the middle of an upgrade give a few, a hostile one any number."""
 
-Newest = Callable[[int], int | None]
-"""API key → the newest version a client may use; None: whatever the broker has; HIDDEN: none at all."""
+Allowed = Callable[[int], tuple[int, int] | None]
+"""API key → first and last version a client may use; None: whatever the broker has; first above last: none at all."""
 
 
-def cap(body: dict[str, Any], newest: Newest) -> bool:
-    """Cut the answer down in place; returns whether anything changed.
+def cap(body: dict[str, Any], allowed: Allowed) -> bool:
+    """Cut the answer down in place to what is allowed of what the broker has; returns whether anything changed.
 
-    Minimum versions stay as the broker gives them: brokers from 4.0 on advertise Produce 0 on purpose (KAFKA-18659).
+    Minimum versions stay as the broker gives them unless a rule asks for more: brokers from 4.0 on advertise Produce 0
+    on purpose (KAFKA-18659). Features that need what was cut are taken back.
     """
     listed = body["api_keys"] or []  # no broker sends null, but its bytes would be good
     kept = []
     for entry in listed:
-        top = newest(entry["api_key"])
-        if top is None or entry["max_version"] <= top:
+        span = allowed(entry["api_key"])
+        if span is None or (span[0] <= entry["min_version"] and entry["max_version"] <= span[1]):
             kept.append(entry)
             continue
-        if top >= entry["min_version"]:
-            kept.append(entry | {"max_version": top})
-        if entry["api_key"] == PRODUCE and top < PRODUCE_FOR_TRANSACTIONS_V2 <= entry["max_version"]:
-            take_back_transactions_v2(body)
+        low, high = max(entry["min_version"], span[0]), min(entry["max_version"], span[1])
+        if low <= high:
+            kept.append(entry | {"min_version": low, "max_version": high})
+    if kept == listed:
+        return False
     body["api_keys"] = kept
-    return kept != listed
+    take_back(body, _newest(listed), _newest(kept))
+    return True
 
 
-def take_back_transactions_v2(body: dict[str, Any]) -> None:
-    """With transaction.version 2 clients use Produce 12 without looking whether there is one (KIP-890)."""
-    for feature in body.get("finalized_features") or ():
-        if feature["name"] == TRANSACTION_VERSION and feature["max_version_level"] > 1:
-            feature["max_version_level"] = 1
-            feature["min_version_level"] = min(feature["min_version_level"], 1)
+def _newest(entries: list[dict[str, Any]]) -> dict[int, int]:
+    return {entry["api_key"]: entry["max_version"] for entry in entries}
 
 
-def unsupported(correlation: int) -> bytes:
-    """The answer to an ApiVersions version that kproxy does not know, as a broker gives it (KIP-511).
+def unsupported(correlation: int, newest: int | None = None) -> bytes:
+    """The answer to an ApiVersions version that there is not, as a broker gives it (KIP-511).
 
-    Error 35 in the v0 layout, with the one entry from which the client takes the version for its next try.
+    Error 35 in the v0 layout, with the one entry from which the client takes the version for its next try: 0 to
+    `newest`, by default the newest that kproxy reads.
     """
-    newest = schema.load(API_VERSIONS).versions.last
+    newest = schema.load(API_VERSIONS).versions.last if newest is None else newest
     body = UNSUPPORTED_VERSION.to_bytes(2, "big") + (1).to_bytes(4, "big")
     body += API_VERSIONS.to_bytes(2, "big") + (0).to_bytes(2, "big") + newest.to_bytes(2, "big")
     frame = correlation.to_bytes(4, "big", signed=True) + body
@@ -68,12 +67,12 @@ def unsupported(correlation: int) -> bytes:
 class VersionsAnswers:
     """Cuts ApiVersions answers down. A broker says the same to every connection, so what became of one is kept."""
 
-    def __init__(self, newest: Newest) -> None:
-        self.newest = newest
+    def __init__(self, allowed: Allowed) -> None:
+        self.allowed = allowed
         self.known: dict[tuple[int, bytes], bytes | None] = {}
 
     def cap(self, version: int, frame: bytes, counters: Counters) -> list[bytes] | None:
-        """The frame with what `newest` leaves of the answer, as size and frame; None when it passes as it is.
+        """The frame with what is `allowed` of the answer, as size and frame; None when it passes as it is.
 
         An answer that cannot be read passes, counted: librdkafka's mock gives one that is neither v0 nor v3.
         """
@@ -97,4 +96,4 @@ class VersionsAnswers:
             message = decode_response(frame, API_VERSIONS, version)
         except DecodeError:
             return b""
-        return encode(message)[CORRELATION:] if cap(message.body, self.newest) else None
+        return encode(message)[CORRELATION:] if cap(message.body, self.allowed) else None

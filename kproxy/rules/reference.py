@@ -11,6 +11,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from kproxy.rules.address import Address, PortRange
+from kproxy.rules.ranges import Range
 from kproxy.rules.units import parse_duration, parse_size
 
 
@@ -59,6 +60,7 @@ _WORDS: dict[Any, str] = {
     float: "number",
     Address: "host:port",
     PortRange: "range of ports",
+    Range: "number or range",
     SecretStr: "secret",
 }
 

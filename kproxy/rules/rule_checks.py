@@ -9,6 +9,7 @@ from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.rename_topic import RenameTopic
 from kproxy.rules.name_layer import Layer
+from kproxy.rules.version_checks import check_versions
 from kproxy.rules.written import Place, Written
 
 SAMPLE = b"0kproxy0"
@@ -20,6 +21,7 @@ def check_rules(written: Sequence[Written], listeners: Mapping[str, Place] | Non
     _check_names(written)
     advertise = [(one, one.rule) for one in written if isinstance(one.rule, AdvertiseRule)]
     _check_advertise(advertise)
+    check_versions(written)
     for group in _bound_together([(one, one.rule) for one in written if isinstance(one.rule, RenameTopic)]):
         _check_lost_names(group)
     if listeners is not None:

@@ -10,9 +10,11 @@ from functools import lru_cache
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.kinds.rename_topic import RenameTopic
 from kproxy.rules.name_layer import Layer
 from kproxy.rules.names import NameMap
+from kproxy.rules.version_limits import VersionLimits
 
 CACHED_BINDINGS = 256
 """Combinations of matching rules that are kept ready; each holds the name caches of its NameMap."""
@@ -22,13 +24,14 @@ CACHED_BINDINGS = 256
 class Bound:
     """What one connection keeps until it closes: the names of the rules that match it, and what they come to.
 
-    `names` and `advertise` are None when no rule says anything about them. Connections that match the same rules
-    share one object.
+    `names`, `advertise` and `versions` are None when no rule says anything about them. Connections that match the same
+    rules share one object.
     """
 
     rules: tuple[str, ...] = ()
     names: NameMap | None = None
     advertise: Advertise | None = None
+    versions: VersionLimits | None = None
 
 
 class RuleSet:
@@ -56,8 +59,10 @@ class RuleSet:
     def _bind(self, indexes: tuple[int, ...]) -> Bound:
         rules = [self.rules[index] for index in indexes]
         layers = [Layer.of(rule.topics) for rule in rules if isinstance(rule, RenameTopic)]
+        limits = tuple(rule.limit for rule in rules if isinstance(rule, LimitVersions))
         return Bound(
             rules=tuple(rule.name for rule in rules),
             names=NameMap(layers) if layers else None,
             advertise=next((rule for rule in rules if isinstance(rule, AdvertiseRule)), None),
+            versions=VersionLimits(limits) if limits else None,
         )

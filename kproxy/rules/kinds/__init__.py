@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.kinds.rename_topic import RenameTopic
 
 KINDS: dict[str, type[Rule]] = {
     "rename_topic": RenameTopic,
     "advertise": AdvertiseRule,
+    "limit_versions": LimitVersions,
 }
 """By the word that stands under `kind:`, in the order in which they are listed to users."""

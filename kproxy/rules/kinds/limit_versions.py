@@ -1,0 +1,135 @@
+"""limit_versions: which APIs, and which versions of them, clients may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from kproxy.rules.explain import KEY, Wrong
+from kproxy.rules.kinds.base import Need, Rule
+from kproxy.rules.ranges import LARGEST, OneRange, Range, parse_range
+from kproxy.rules.release_names import parse_release
+from kproxy.rules.selected import ApiNames, api_keys, keys_of
+from kproxy.rules.version_limits import NOTHING, Limit, Span, spelled
+from kproxy.wire import schema
+from kproxy.wire.releases import supported
+
+API_VERSIONS = 18
+PRODUCE = 0
+
+
+class LimitVersions(Rule):
+    """Lets clients see and use only some APIs and versions, as if the brokers were older.
+
+    ApiVersions answers are cut to what the broker and all rules that match the connection leave; a frame that ignores
+    them closes the connection, as a broker would.
+    """
+
+    needs: ClassVar[tuple[Need, ...]] = ("api versions",)
+    example: ClassVar[str] = """\
+- name: the team's oldest brokers
+  kind: limit_versions
+  kafka: "2.8"
+  apis: {Fetch: 4-11, Metadata: "<=9"}
+  hide: [DeleteTopics, "*Acls"]
+"""
+
+    kind: Literal["limit_versions"] = Field(description="what the rule does")
+    apis: dict[str | int, OneRange] | None = Field(
+        default=None,
+        min_length=1,
+        description="API: versions that clients may use, such as 0-11, 9 (this one only), <=9 or >=4",
+    )
+    hide: ApiNames | None = Field(
+        default=None, description="APIs that clients must not see, by name (ShareFetch), glob (Share*) or number"
+    )
+    kafka: Annotated[str, AfterValidator(parse_release)] | None = Field(
+        default=None, description="what brokers of this Kafka release have, such as 2.8, and nothing else"
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Names and ranges of APIs, and that each API that is not hidden has a version left."""
+        apis, hide = raw.get("apis"), _hidden(raw.get("hide"))
+        release = _release(raw.get("kafka"))
+        if all(raw.get(field) is None for field in ("apis", "hide", "kafka")):
+            yield (), "nothing is limited, at least one of apis, hide and kafka is needed"
+        if API_VERSIONS in hide:
+            yield (
+                ("hide",),
+                "ApiVersions cannot be hidden, clients learn from it what there is; write apis: {ApiVersions: 0-3}",
+            )
+        if isinstance(apis, dict):
+            yield from _check_apis(apis, hide, release)
+
+    @property
+    def limit(self) -> Limit:
+        """What it leaves, by API key."""
+        spans: dict[int, Span] = {}
+        if self.kafka is not None:
+            spans |= supported(self.kafka)
+            if PRODUCE in spans:  # brokers list Produce from 0 although they have removed it (KAFKA-18659)
+                spans[PRODUCE] = 0, spans[PRODUCE][1]
+        for name, span in (self.apis or {}).items():
+            (key,) = keys_of(name)
+            first, last = spans.get(key, (0, span[1]) if self.kafka is None else NOTHING)
+            spans[key] = max(first, span[0]), min(last, span[1])
+        spans |= dict.fromkeys(api_keys(self.hide or []), NOTHING)
+        return Limit(self.name, spans, others=self.kafka is None)
+
+
+def _hidden(value: Any) -> frozenset[int]:
+    """What `hide` comes to, as far as it can be read; its mistakes are reported by its own type."""
+    try:
+        return api_keys(value if isinstance(value, list) else [] if value is None else [value])
+    except (ValueError, AttributeError, TypeError):
+        return frozenset()
+
+
+def _release(value: Any) -> str | None:
+    try:
+        return parse_release(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _check_apis(apis: dict[Any, Any], hide: frozenset[int], release: str | None) -> Iterator[Wrong]:
+    first: dict[int, Any] = {}
+    for name, written in apis.items():
+        try:
+            keys = keys_of(name)
+        except ValueError as error:
+            yield ("apis", name, KEY), str(error)
+            continue
+        if len(keys) > 1:
+            yield ("apis", name, KEY), f'one API is wanted, "{name}" stands for {len(keys)}'
+            continue
+        (key,) = keys
+        if key in first:
+            yield ("apis", name, KEY), f'"{name}" and "{first[key]}" are the same API'
+        elif key in hide:
+            yield ("apis", name, KEY), f'"{name}" is hidden by this same rule'
+        first[key] = name
+        try:
+            span = parse_range(written)
+        except ValueError:
+            continue  # reported by the field's own type
+        for message in _check_span(schema.load(key), span, release):
+            yield ("apis", name), message
+
+
+def _check_span(api: schema.Api, span: Range, release: str | None) -> Iterator[str]:
+    has = api.versions.first, api.versions.last
+    if span[0] > has[1] or has[1] < span[1] < LARGEST or span[1] < has[0]:
+        yield f"{api.name} has versions {spelled(has)}, found {span}"
+    elif api.key == API_VERSIONS and span[0] > 0:
+        yield "ApiVersions needs version 0, clients fall back to it when theirs is not there (KIP-511)"
+    elif release is not None:
+        have = supported(release).get(api.key, NOTHING)
+        if max(have[0], span[0]) > min(have[1], span[1]):
+            yield (
+                f"nothing is left of {api.name}: brokers of Kafka {release} have {spelled(have)}, found {span}; "
+                "if that is meant, hide it"
+            )
