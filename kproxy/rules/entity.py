@@ -1,16 +1,45 @@
-"""The smallest things that a request asks about."""
+"""Entities: the smallest things that a request asks about, which rules select on and which fail one by one.
+
+What an entity carries comes from the roles of `wire/shapes.yaml`: its own fields and those of the levels around it,
+down from the top of the request. A level whose inner array is null ("all") or empty is itself an entity, and so is a
+request without any level.
+
+Two roles depend on others. A coordinator key is a group, a transactional id or a share partition, by the request's key
+type (KIP-98, KIP-932). The name of a config or ACL resource is also a topic, group or transactional id if its type says
+so and the name is meant literally, so that a rule on the topic `orders` sees who alters its configs.
+"""
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
+from binascii import Error
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
+
+from kproxy.wire import Message
+from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.shapes import Level, Shape, shape
+
+USER_RESOURCE = 7
+"""The resource type of a SCRAM user, as ACLs have it (KIP-373)."""
+
+LITERAL = 3
+"""The pattern type of an ACL on one name; 4 is a prefix, 1 and 2 are filters over both (KIP-290)."""
+
+CONFIG_TYPES = {2: "topic", 32: "group"}
+ACL_TYPES = {2: "topic", 3: "group", 5: "transactional_id"}
+KEY_TYPES = {0: "group", 1: "transactional_id"}
+SHARE_KEY = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """One partition of a topic, a group, a transactional id, a config resource; None for what does not concern it.
+    """What a request asks about, in the client's names; None for what its API and version do not say.
 
-    `where` are the indexes into the request's nested arrays; () for a request that is about one thing.
+    `resource`: type and name of a config resource or ACL. `where`: indexes into the request's nested arrays, () for a
+    request that is one entity, and for a partition of a fetch session that this request does not list.
     """
 
     topic: str | None = None
@@ -21,3 +50,108 @@ class Entity:
     resource: tuple[int, str] | None = None
     member: str | None = None
     where: tuple[int, ...] = ()
+
+
+Roles = Mapping[str, Any]
+Make = Callable[[Roles, tuple[int, ...]], Entity]
+
+
+def entities(message: Message) -> tuple[Entity, ...]:
+    """The entities of a decoded request, in its order. One without arrays, or with none of them filled, is one."""
+    if message.direction != "request":
+        raise ValueError(f"entities are those of a request, found a response of {message.api.name}")
+    form = shape(message.api.key, message.version)
+    make = maker(form)
+    return tuple(make(roles, where) for roles, where in places(form, message.body))
+
+
+def places(form: Shape, body: Mapping[str, Any]) -> Iterator[tuple[Roles, tuple[int, ...]]]:
+    """Role → value as the request has it, and where, of each entity."""
+    top = {role: body[field] for role, field in form.top}
+    if not form.request or not form.request[0].elements(body):
+        yield top, ()
+    else:
+        yield from inner(form.request, body, top, ())
+
+
+def inner(
+    levels: tuple[Level, ...], parent: Mapping[str, Any], around: Roles, path: tuple[int, ...]
+) -> Iterator[tuple[Roles, tuple[int, ...]]]:
+    level, deeper = levels[0], levels[1:]
+    for index, element in enumerate(level.elements(parent)):
+        roles, where = {**around, **level.roles(element)}, (*path, index)
+        if deeper and deeper[0].elements(element):
+            yield from inner(deeper, element, roles, where)
+        else:
+            yield roles, where
+
+
+def maker(form: Shape) -> Make:
+    """How entities of this shape are made from their roles."""
+    roles = {role for keys in (form.top, *(level.keys for level in form.request)) for role, _ in keys}
+    return make_special if roles & SPECIAL else make_plain
+
+
+def make(roles: Roles, where: tuple[int, ...]) -> Entity:
+    """An entity with these roles."""
+    return make_plain(roles, where) if SPECIAL.isdisjoint(roles) else make_special(roles, where)
+
+
+def make_plain(roles: Roles, where: tuple[int, ...]) -> Entity:
+    found = roles.get
+    return Entity(
+        found("topic"),
+        None if (topic_id := found("topic_id")) == ZERO_UUID else topic_id,
+        found("partition"),
+        found("group"),
+        found("transactional_id"),
+        None,
+        found("member"),
+        where,
+    )
+
+
+def make_special(roles: Roles, where: tuple[int, ...]) -> Entity:
+    said = dict(roles)
+    if "coordinator_key" in said:
+        said |= coordinator(said["coordinator_key"], said.get("key_type", 0))
+    elif said.get("user") is not None:
+        said["resource"] = USER_RESOURCE, said["user"]
+    elif said.get("resource_name") is not None:
+        said |= resource(said)
+    return Entity(**{name: said[name] for name in SAID if name in said and said[name] is not None}, where=where)
+
+
+SPECIAL = frozenset(("coordinator_key", "user", "resource_name"))
+SAID = ("topic", "topic_id", "partition", "group", "transactional_id", "resource", "member")
+
+
+def coordinator(key: str | None, key_type: int) -> dict[str, Any]:
+    """What a coordinator key stands for. That of a share partition is `group:topic id:partition`, the id in base64."""
+    if key_type in KEY_TYPES:
+        return {KEY_TYPES[key_type]: key}
+    group, *rest = (key or "").rsplit(":", 2)
+    if key_type != SHARE_KEY or len(rest) != 2:
+        return {}
+    try:
+        return {"group": group, "topic_id": UUID(bytes=urlsafe_b64decode(rest[0] + "==")), "partition": int(rest[1])}
+    except (Error, ValueError):
+        return {"group": group}
+
+
+def resource(said: Roles) -> dict[str, Any]:
+    """A config or ACL resource, and the topic, group or transactional id that it names literally."""
+    name = said["resource_name"]
+    if "acl_type" in said:
+        number, known = said["acl_type"], ACL_TYPES
+        literal = said.get("pattern_type", LITERAL) == LITERAL
+    else:
+        number, known, literal = said.get("config_type", CLIENT_METRICS), CONFIG_TYPES, True
+    found: dict[str, Any] = {"resource": (number, name)}
+    if literal and number in known:
+        found[known[number]] = name
+    return found
+
+
+CLIENT_METRICS = 16
+"""The only type of config resources that ListConfigResources v0 lists."""

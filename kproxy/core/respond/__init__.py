@@ -1,0 +1,28 @@
+"""Answers in a broker's place: what it would send with an error, for all of a request or for some of its entities.
+
+*fail*: the whole request · *without*: the request with fewer entities, for the broker · *merge*: the broker's response
+to that, with the others' errors put in · *overwrite*: errors after the broker's work · *leave out*: what an answer to
+"all" must not show. Everything is a function of its arguments; what is handed in is left as it is, except by
+`leave_out`.
+"""
+
+from .answer import fail, fail_each
+from .carry import can_carry, why_not
+from .failure import Failure
+from .listing import leave_out
+from .merge import merge
+from .overwrite import overwrite, overwrite_top
+from .part import without
+
+__all__ = [
+    "Failure",
+    "can_carry",
+    "fail",
+    "fail_each",
+    "leave_out",
+    "merge",
+    "overwrite",
+    "overwrite_top",
+    "why_not",
+    "without",
+]

@@ -1,0 +1,51 @@
+"""Whether a version of an API has a place for an error, for checks when rules load."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kproxy.wire import schema
+from kproxy.wire.shapes import shape
+
+Where = Literal["top", "entity"]
+"""At the top of the response, or at each entity. An API that asks about one thing has the code of that at the top."""
+
+
+def can_carry(key: int, version: int, level: Where) -> bool:
+    """Whether the response of this API and version can say an error there. KeyError for one that the table lacks."""
+    return why_not(key, version, level) is None
+
+
+def why_not(key: int, version: int, level: Where) -> str | None:
+    """The reason why a response cannot say an error there; None if it can."""
+    form = shape(key, version)
+    name = f"{form.api.name} v{version}"
+    if level == "entity" and form.request:
+        if form.carries:
+            return None
+        return f"a response of {name} has no error code for each {form.request[-1].keys[0][0]}{elsewhere(key)}"
+    if form.code is not None:
+        return None
+    return f"a response of {name} has no error code at its top{elsewhere(key)}"
+
+
+def elsewhere(key: int) -> str:
+    """`, versions 3-5 have one at the top`, or nothing."""
+    api = schema.load(key)
+    tops = [version for version in api.versions if shape(key, version).code is not None]
+    each = [version for version in api.versions if shape(key, version).carries]
+    words = [
+        f"{said} have one {where}" for said, where in ((spans(tops), "at the top"), (spans(each), "for each")) if said
+    ]
+    return f"; versions {', '.join(words)}" if words else ""
+
+
+def spans(versions: list[int]) -> str:
+    """`0-2,5` from ascending numbers."""
+    ranges: list[tuple[int, int]] = []
+    for version in versions:
+        if ranges and version == ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], version
+        else:
+            ranges.append((version, version))
+    return str(schema.Versions(tuple(ranges)))

@@ -1,0 +1,16 @@
+"""An error as a response carries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error code, and the text that stands beside it where the version has a field for one.
+
+    None becomes null there; clients have texts of their own.
+    """
+
+    code: int
+    message: str | None = None

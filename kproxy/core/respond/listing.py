@@ -1,0 +1,72 @@
+"""What an answer to "all" shows: the topics, groups and other things that its client was not told of before.
+
+A request that names what it wants is answered for each of these names, hidden ones with an error; only where it asks
+for all there is, may an answer leave something out. Which value of a request's array means that, and which arrays
+list, is in `wire/shapes.yaml` (`all`, `lists`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kproxy.rules.entity import Entity, make
+from kproxy.wire import Message
+from kproxy.wire.shapes import Level, Shape, shape
+
+from .tree import handles_of
+
+Visible = Callable[[Entity], bool]
+
+
+def leave_out(request: Message, response: Message, visible: Visible) -> bool:
+    """Remove from `response`, in place, what was not asked for by name and is not visible; whether there was any.
+
+    `visible` gets an entity for each innermost element, with what the levels around it say; `where` is (). An element
+    whose last inner element goes, goes too, unless it is a log directory.
+    """
+    form = shape(request.api.key, response.version)
+    if not form.lists or form.positional:
+        return False
+    top = {role: request.body[field] for role, field in form.top if role == "group"}
+    if not form.request:
+        return swept(form.lists, response.body, top, visible)
+    return by_request(form, 0, request.body, response.body, top, visible)
+
+
+def by_request(
+    form: Shape, depth: int, asked: Mapping[str, Any], said: dict[str, Any], around: Mapping[str, Any], visible: Visible
+) -> bool:
+    """Follow the request down to an array that asks for all; what it names on the way stays."""
+    level = form.request[depth]
+    if form.asks_all(asked.get(level.array)):
+        return swept(form.lists[depth:], said, around, visible)
+    if depth + 1 == len(form.request) or depth + 1 >= len(form.lists):
+        return False
+    answers = form.lists[depth]
+    found = {handle: one for one in said.get(answers.array) or () for handle in handles_of(answers, answers.roles(one))}
+    removed = False
+    for element in level.elements(asked):
+        roles = {**around, **level.roles(element)}
+        for answer in (found[handle] for handle in handles_of(answers, roles)[:1] if handle in found):
+            removed |= by_request(form, depth + 1, element, answer, roles, visible)
+    return removed
+
+
+def swept(levels: tuple[Level, ...], parent: dict[str, Any], around: Mapping[str, Any], visible: Visible) -> bool:
+    """Remove what is not visible from the array of the first level, and inside of it."""
+    level, deeper = levels[0], levels[1:]
+    kept, removed = [], False
+    for element in parent.get(level.array) or ():
+        roles = {**around, **level.roles(element)}
+        if deeper and deeper[0].elements(element):
+            removed |= swept(deeper, element, roles, visible)
+            if deeper[0].elements(element) or level.keys[0][0] == "dir":
+                kept.append(element)
+        elif visible(make(roles, ())):
+            kept.append(element)
+        else:
+            removed = True
+    if removed:
+        parent[level.array] = kept
+    return removed

@@ -1,0 +1,126 @@
+"""The entities of a request in the order of its response's elements: a tree, a level of it for each response level.
+
+Strategy. Elements find each other by *handles*: the values of their keys. A topic has two, its name and its id, of
+which one is enough, because a response may name what was asked for by its id; every other key has to be equal.
+Elements of the request with the same handles are one node, as brokers answer them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kproxy.rules.entity import Entity, Roles, places
+from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.message import Message
+from kproxy.wire.shapes import Level, Shape
+
+from .failure import Failure
+
+EITHER = ("topic", "topic_id")
+Handle = tuple[Hashable, ...]
+Failures = Mapping[Entity, Failure]
+
+
+@dataclass(slots=True)
+class Node:
+    """One element of a response level: its keys, its error, and what is in it, in the request's order."""
+
+    roles: Roles = field(default_factory=dict)
+    failure: Failure | None = None
+    failing: bool = False
+    children: list[Node] = field(default_factory=list)
+    by_handle: dict[Handle, int] = field(default_factory=dict)
+
+    def place(self, handles: tuple[Handle, ...]) -> int | None:
+        """Where the child with one of these handles stands; None if there is none."""
+        for handle in handles:
+            if handle in self.by_handle:
+                return self.by_handle[handle]
+        return None
+
+    def child(self, level: Level, roles: Roles, number: int | None) -> Node:
+        """The child with the keys of this level, made if it is not there. `number`: its place, in positional arrays."""
+        handles = ((number,),) if number is not None else handles_of(level, roles)
+        place = self.place(handles)
+        if place is None:
+            place = len(self.children)
+            self.children.append(Node(roles))
+        for handle in handles:
+            self.by_handle.setdefault(handle, place)
+        return self.children[place]
+
+
+def handles_of(level: Level, roles: Roles) -> tuple[Handle, ...]:
+    """By what an element with these roles is found. Never empty."""
+    names = [role for role, _ in level.keys]
+    rest = tuple(plain(roles.get(role)) for role in names if role not in EITHER)
+    if len(rest) == len(names):
+        return (rest,)
+    found: list[Handle] = []
+    if "topic" in names and roles.get("topic") is not None:
+        found.append(("topic", roles["topic"], *rest))
+    if "topic_id" in names and roles.get("topic_id") not in (None, ZERO_UUID):
+        found.append(("topic_id", roles["topic_id"], *rest))
+    return tuple(found) or ((None, *rest),)
+
+
+def plain(value: Any) -> Hashable:
+    """A key as something that can be looked up; a quota entity is a set of (type, name)."""
+    if isinstance(value, list):
+        return frozenset((part["entity_type"], part["entity_name"]) for part in value)
+    return value  # type: ignore[no-any-return]
+
+
+def reaches(level: Level, roles: Roles) -> bool:
+    """Whether the keys of this level are all known."""
+    names = [role for role, _ in level.keys]
+    either = [role for role in names if role in EITHER]
+    return all(role in roles for role in names if role not in EITHER) and (
+        not either or any(role in roles for role in either)
+    )
+
+
+def tree(form: Shape, request: Message, failures: Failures) -> Node:
+    """All entities of the request, and those in `failures` that it does not list, as nodes below a root.
+
+    An entity without a place in the request (`where` is ()) is one that it does not list if it is a partition; any
+    other is the request itself, and its error is the root's.
+    """
+    root, by_place = Node(), {entity.where: failure for entity, failure in failures.items() if entity.where}
+    for roles, where in places(form, request.body):
+        if where:
+            add(form, root, roles, where, by_place.get(where))
+    for entity, failure in failures.items():
+        if not entity.where:
+            if not form.response or entity.partition is None:
+                root.failure, root.failing = failure, True
+            elif reached(form, roles := roles_of(entity)) == len(form.response):
+                add(form, root, roles, (), failure)
+    return root
+
+
+def roles_of(entity: Entity) -> dict[str, Any]:
+    """The roles that an entity itself can tell, for one that has no place in its request."""
+    names = ("topic", "topic_id", "partition", "group", "transactional_id", "member")
+    return {name: value for name in names if (value := getattr(entity, name)) is not None}
+
+
+def reached(form: Shape, roles: Roles) -> int:
+    """How many response levels, from the outside, can be reached with these roles."""
+    depth = 0
+    while depth < len(form.response) and reaches(form.response[depth], roles):
+        depth += 1
+    return depth
+
+
+def add(form: Shape, root: Node, roles: Roles, where: tuple[int, ...], failure: Failure | None) -> None:
+    node, path = root, [root]
+    for level in form.response[: reached(form, roles)]:
+        node = node.child(level, roles, where[0] if form.positional else None)
+        path.append(node)
+    if failure is not None and node is not root:
+        node.failure = failure
+        for passed in path:
+            passed.failing = True

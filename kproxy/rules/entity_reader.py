@@ -1,0 +1,149 @@
+"""The entities of a request from the bytes of its frame, without decoding the rest of it.
+
+Strategy. A walk notes where the fields lie that identify entities, and nothing else: records are never looked at.
+These fields come in the order of the elements, and those of an element before its inner array, so the first of a
+level's fields opens an element and the last of the innermost level's completes an entity. An element of an outer level
+that is followed by no inner one had an empty (or a null) array, and is an entity itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from struct import Struct as Format
+from typing import Any
+from uuid import UUID
+
+from kproxy.wire import layout
+from kproxy.wire.layout import Slot
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.shapes import Shape, shape
+from kproxy.wire.walk import Hits, Walk, read_string, walk
+
+from .entity import Entity, Make, maker
+
+TOP = -1
+FORMATS = {"int8": Format(">b"), "int16": Format(">h"), "int32": Format(">i"), "int64": Format(">q")}
+
+Reader = Callable[[Buffer, int, int], Any]
+
+
+def string_reader(compact: bool) -> Reader:
+    def read(buf: Buffer, start: int, end: int) -> str | None:
+        data = read_string(buf, start, end, compact)
+        return None if data is None else data.decode("utf-8", "surrogateescape")
+
+    return read
+
+
+def number_reader(name: str) -> Reader:
+    unpack = FORMATS[name].unpack_from
+
+    def read(buf: Buffer, start: int, end: int) -> Any:
+        return unpack(buf, start)[0]
+
+    return read
+
+
+def read_uuid(buf: Buffer, start: int, end: int) -> UUID:
+    return UUID(bytes=bytes(buf[start:end]))
+
+
+def reader(slot: Slot) -> Reader:
+    """How the value hit of this slot, or of an element of it, is read."""
+    if slot.type == "string":
+        return string_reader(slot.compact)
+    return read_uuid if slot.type == "uuid" else number_reader(slot.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a hit means: a value of this role at this level; whether it opens an element or completes an entity."""
+
+    level: int
+    role: str
+    read: Reader | None
+    opens: bool
+    completes: bool
+
+
+class EntityReader:
+    """Reads the entities of one API and version; agrees with `entities` of the decoded message."""
+
+    __slots__ = ("deepest", "make", "seen", "walk")
+
+    def __init__(self, form: Shape) -> None:
+        struct = layout.body(form.api.key, form.version, "request")
+        slots = {slot.path: slot for slot in struct.everywhere()}
+        self.deepest = len(form.request) - 1
+        self.make: Make = maker(form)
+        by_path = dict(sightings(form, slots))
+        self.walk: Walk = walk(form.api.key, form.version, "request", frozenset(by_path))
+        self.seen: tuple[Seen | None, ...] = tuple(
+            by_path[mark.path] if mark.what == what(slots[mark.path]) else None for mark in self.walk.marks
+        )
+
+    def read(self, buf: Buffer, body: int, end: int) -> tuple[Entity, ...]:
+        """The entities of the body at buf[body:end], in its order. Raises DecodeError for bytes that are no request."""
+        hits: Hits = []
+        self.walk.run(buf, body, end, hits)
+        seen, deepest, make = self.seen, self.deepest, self.make
+        found: list[Entity] = []
+        roles: list[dict[str, Any]] = [{} for _ in range(deepest + 2)]  # what is known at each level; last, at the top
+        index = [-1] * (deepest + 1)
+        opened = TOP
+        for number, start, stop in hits:
+            field = seen[number]
+            if field is None:
+                continue
+            level = field.level
+            if field.opens:
+                if level <= opened < deepest:
+                    found.append(make(roles[opened], tuple(index[: opened + 1])))
+                index[level] += 1
+                index[level + 1 :] = [-1] * (deepest - level)
+                roles[level] = dict(roles[level - 1])
+                opened = level
+            if field.read is not None:
+                roles[level][field.role] = field.read(buf, start, stop)
+            if field.completes:
+                found.append(make(roles[level], tuple(index)))
+        if opened < deepest or deepest < 0:
+            found.append(make(roles[opened], tuple(index[: opened + 1])))
+        return tuple(found)
+
+
+def what(slot: Slot) -> str:
+    """Which hit of this slot's path stands for an element: of an array that is a key as a whole, its count."""
+    return "count" if slot.array and slot.struct is not None else "value"
+
+
+def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Seen]]:
+    """What is seen at each path. The innermost level's last field, in wire order, completes an entity."""
+    found = [(field, Seen(TOP, role, reader(slots[field]), opens=False, completes=False)) for role, field in form.top]
+    order = list(slots)
+    for number, level in enumerate(form.request):
+        innermost = number == len(form.request) - 1
+        for array in level.arrays:
+            path = f"{level.path.rpartition('.')[0]}.{array}[]".lstrip(".")
+            keys = [(key_path(path, field, slots), role) for role, field in level.keys]
+            keys.sort(key=lambda key: order.index(key[0]))
+            for place, (where, role) in enumerate(keys):
+                read = None if what(slots[where]) == "count" else reader(slots[where])
+                seen = Seen(number, role, read, place == 0, innermost and place == len(keys) - 1)
+                found.append((where, seen))
+    return found
+
+
+def key_path(array: str, field: str, slots: dict[str, Slot]) -> str:
+    """The path of a key: the array's own if its elements are the values."""
+    if field == "*":
+        return array
+    return f"{array}.{field}" if f"{array}.{field}" in slots else f"{array}.{field}[]"
+
+
+@cache
+def entity_reader(key: int, version: int) -> EntityReader:
+    """The reader of this API and version. Raises KeyError for one that the protocol table lacks."""
+    return EntityReader(shape(key, version))
