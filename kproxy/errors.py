@@ -7,7 +7,9 @@
     │   │   ├── EncodeError         a value that does not fit its grammar
     │   │   └── RecordsError        a record batch that cannot be read
     │   ├── ProtocolError           a frame that may not stand where it stands; closes its connection
-    │   └── DocumentError           a rule or config file with mistakes, all of them at once
+    │   ├── DocumentError           a rule or config file with mistakes, all of them at once
+    │   ├── NoSuchRule              a rule is named that is not there
+    │   └── RuleInUse               a rule that cannot be changed in this way, because of where it comes from
     └── WeDidWrong                  a bug or an environment that cannot be worked with
 
 Messages are lower case, without a full stop, and carry both numbers: what was found and what was expected.
@@ -67,6 +69,14 @@ class DocumentError(TheyDidWrong):
     def __init__(self, mistakes: list[str]) -> None:
         self.mistakes = mistakes
         super().__init__("\n".join(mistakes))
+
+
+class NoSuchRule(TheyDidWrong):
+    """A rule is named that is not there; the message has the nearest name."""
+
+
+class RuleInUse(TheyDidWrong):
+    """A rule that cannot be added, changed or removed in this way, because of where it or its namesake comes from."""
 
 
 class WeDidWrong(KproxyError):

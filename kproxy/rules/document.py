@@ -8,21 +8,35 @@ rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kproxy.rules.explain import found, unknown, validate
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
-from kproxy.rules.rule_checks import check_rules
+from kproxy.rules.rule_checks import check_names, check_rules
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.source import Source, raise_mistakes
+from kproxy.rules.scenario import Scenario
+from kproxy.rules.source import Source, Where, raise_mistakes
+from kproxy.rules.units import parse_duration
 from kproxy.rules.values import to_value
 from kproxy.rules.written import Place, Written
 
-TOP_KEYS = ("rules",)
+TOP_KEYS = ("rules", "scenario")
 ENDINGS = (".yaml", ".yml")
+LONGEST_TTL = 366 * 86400.0
+"""Seconds; a rule that is meant for longer is meant for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What one document says, as far as it can be read. `written` are its rules, then those of its stages."""
+
+    source: Source
+    written: list[Written] = field(default_factory=list)
+    scenario: Scenario | None = None
 
 
 def load_rules(paths: Iterable[str | Path], listeners: Mapping[str, Place] | None = None) -> RuleSet:
@@ -39,12 +53,28 @@ def parse_rules(text: str | bytes, file: str = "<rules>", listeners: Mapping[str
 
 
 def rules_from(sources: list[Source], listeners: Mapping[str, Place] | None = None) -> RuleSet:
-    """Rules of documents that are already read. Raises DocumentError with what was noted in them, too."""
-    written = [one for source in sources for one in read_rules(source)]
-    check_rules(written, listeners)
+    """Rules of documents that are already read, those of all stages of their scenarios included: what `RuleStore` would
+    have in force at some time. Raises DocumentError with what was noted in them, too."""
+    documents = [read_document(source) for source in sources]
+    check_documents(documents, listeners)
     raise_mistakes(sources)
+    written = [one for document in documents for one in document.written]
     valid = [(one.rule, one.position) for one in written if one.rule is not None]
     return RuleSet([rule for rule, _ in valid], [position for _, position in valid])
+
+
+def check_documents(
+    documents: Sequence[Document],
+    listeners: Mapping[str, Place] | None,
+    is_on: Callable[[Written], bool] = lambda one: True,
+) -> None:
+    """Note what is wrong between rules: their names, and what can be in force together. `is_on`: which are."""
+    check_names([one for document in documents for one in document.written])
+    written = [one for document in documents for one in document.written if is_on(one)]
+    base = [one for one in written if one.stage is None]
+    check_rules(base, listeners)
+    for stage in dict.fromkeys((id(one.source), one.stage) for one in written if one.stage is not None):
+        check_rules([one for one in written if one.stage is None or (id(one.source), one.stage) == stage], listeners)
 
 
 def rule_files(paths: Iterable[str | Path]) -> list[Path]:
@@ -64,38 +94,91 @@ def _is_left_out(file: Path, folder: Path) -> bool:
 
 
 def read_rules(source: Source) -> list[Written]:
-    """The rules of one document; mistakes are noted in the source."""
+    """The rules of one document, those of its scenario included; mistakes are noted in the source."""
+    return read_document(source).written
+
+
+def read_document(source: Source, *, from_api: bool = False) -> Document:
+    """One document; mistakes are noted in the source. `from_api`: each rule may have a `ttl`, and none may run code."""
     if not source.is_yaml:
-        return []
+        return Document(source)
     document = to_value(source)
     if document is None:
         source.note_at(1, 1, "the document is empty, it begins with rules:")
-        return []
+        return Document(source)
     if not isinstance(document, dict):
         source.note((), f"a rule document is a mapping that begins with rules:, found {found(document)}")
-        return []
+        return Document(source)
     for key in document:
         if key not in TOP_KEYS:
             source.note((key,), unknown("key", key, TOP_KEYS), key=True)
-    if "rules" not in document:
-        return []
-    if not isinstance(document["rules"], list):
-        source.note(("rules",), f"a list of rules is wanted, found {found(document['rules'])}")
-        return []
-    return [_read_rule(source, index, raw) for index, raw in enumerate(document["rules"])]
+    written = _read_list(source, ("rules",), document.get("rules", []), from_api)
+    if "scenario" not in document:
+        return Document(source, written)
+    scenario = validate(Scenario, document["scenario"], source, ("scenario",))
+    for stage, raw in enumerate(_stages(document["scenario"])):
+        written += _read_list(source, ("scenario", "stages", stage, "rules"), raw, from_api, stage)
+    return Document(source, written, scenario)
 
 
-def _read_rule(source: Source, index: int, raw: Any) -> Written:
-    at = ("rules", index)
+def _stages(scenario: Any) -> Iterator[Any]:
+    """The rules of each stage, as far as it can be said; what is no list there, the model has found."""
+    stages = scenario.get("stages") if isinstance(scenario, dict) else None
+    for stage in stages if isinstance(stages, list) else ():
+        rules = stage.get("rules") if isinstance(stage, dict) else None
+        yield rules if isinstance(rules, list) else []
+
+
+def _read_list(source: Source, at: Where, rules: Any, from_api: bool, stage: int | None = None) -> list[Written]:
+    if not isinstance(rules, list):
+        source.note(at, f"a list of rules is wanted, found {found(rules)}")
+        return []
+    return [_read_rule(source, (*at, index), raw, from_api, stage) for index, raw in enumerate(rules)]
+
+
+def _read_rule(source: Source, at: Where, raw: Any, from_api: bool, stage: int | None) -> Written:
     if not isinstance(raw, dict):
         source.note(at, f"a rule is a mapping with name and kind, found {found(raw)}")
-        return Written(None, None, source, index)
+        return Written(None, None, source, at, stage)
     name = raw.get("name")
-    rule = _make_rule(source, at, raw)
-    return Written(name if isinstance(name, str) else None, rule, source, index)
+    ttl = None
+    if from_api:
+        ttl = _read_ttl(source, (*at, "ttl"), raw.pop("ttl", None))
+    rule = None if from_api and _runs_code(source, at, raw) else _make_rule(source, at, raw)
+    return Written(name if isinstance(name, str) else None, rule, source, at, stage, ttl)
 
 
-def _make_rule(source: Source, at: tuple[Any, ...], raw: dict[Any, Any]) -> Rule | None:
+def _read_ttl(source: Source, at: Where, raw: Any) -> float | None:
+    if raw is None:
+        return None
+    try:
+        return check_ttl(raw)
+    except ValueError as error:
+        source.note(at, str(error))
+        return None
+
+
+def check_ttl(raw: Any) -> float:
+    """Seconds from a number or text such as 30s. Raises ValueError."""
+    seconds = parse_duration(raw)
+    if not isinstance(seconds, float) or not 0 < seconds <= LONGEST_TTL:
+        raise ValueError(f"a duration of more than 0 s and at most 366 days is wanted, found {found(raw)}")
+    return seconds
+
+
+def _runs_code(source: Source, at: Where, raw: dict[Any, Any]) -> bool:
+    kind = KINDS.get(str(raw.get("kind")))
+    if kind is None or getattr(kind, "family", None) != "code":
+        return False
+    source.note(
+        (*at, "kind"),
+        f"rules of the kind {raw['kind']} run code in this process and are taken from files only, where "
+        "whoever may write them may run code here anyway",
+    )
+    return True
+
+
+def _make_rule(source: Source, at: Where, raw: dict[Any, Any]) -> Rule | None:
     kind = raw.get("kind")
     if "kind" not in raw:
         source.note(at, f'"kind" is missing, one of {", ".join(KINDS)}')

@@ -58,6 +58,11 @@ class Source:
         if settles:
             self._settled.add((line, column))
 
+    def forget(self) -> None:
+        """Let go of all mistakes: they were about this document beside others, and those were refused."""
+        self._mistakes.clear()
+        self._settled.clear()
+
     def place(self, where: Where, *, key: bool = False) -> tuple[int, int]:
         """Line and column, from 1, of the value (or key) at a path."""
         node, name = self._find(where)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kproxy.rules.kinds.base import Rule
-from kproxy.rules.source import Source
+from kproxy.rules.source import Source, Where
 
 
 class Place(NamedTuple):
@@ -18,17 +18,23 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A rule and where it was written; `rule` is None when there are mistakes in it, `name` when it has none."""
+    """A rule and where it was written; `rule` is None when there are mistakes in it, `name` when it has none.
+
+    `at` is its path in the source, `stage` the number of the scenario's stage that it belongs to (None: to none),
+    `ttl` after how many seconds it goes away by itself (None: it does not).
+    """
 
     name: str | None
     rule: Rule | None
     source: Source
-    index: int
+    at: Where
+    stage: int | None = None
+    ttl: float | None = None
 
     def note(self, where: tuple[Any, ...], message: str, *, key: bool = False) -> None:
         """Note a mistake at a path below this rule."""
-        self.source.note(("rules", self.index, *where), message, key=key)
+        self.source.note((*self.at, *where), message, key=key)
 
     @property
     def position(self) -> str:
-        return self.source.position(("rules", self.index))
+        return self.source.position(self.at)

@@ -1,0 +1,85 @@
+"""`scenario:` of a rule document: stages of rules, one after the other.
+
+    scenario:
+      name: brown-out
+      repeat: 2
+      stages:
+        - {for: 30s, rules: [{name: slow, kind: delay, delay: 200ms}]}
+        - {for: 10s, rules: []}
+
+Its time begins when the document is loaded. What stands under the document's own `rules:` is in force all the time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from kproxy.rules.explain import Model, Wrong
+from kproxy.rules.units import Seconds
+
+
+class Stage(Model):
+    """Some rules and how long they are in force."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="shown in logs and by the admin API; by default the stage's number, from 1"
+    )
+    for_: Annotated[Seconds, Field(ge=0.1)] | None = Field(
+        default=None, alias="for", description="how long it lasts; the last one may go on for ever"
+    )
+    rules: list[Any] = Field(description="rules as anywhere; their names are unique over all stages and documents")
+
+
+class Scenario(Model):
+    """Stages, one after the other."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="shown in logs and by the admin API"
+    )
+    repeat: Annotated[int, Field(ge=1)] | Literal[True] | None = Field(
+        default=None, description="how often all stages are gone through, true: without end; once if left out"
+    )
+    stages: list[Stage] = Field(min_length=1, description="what happens in turn")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """A stage without an end leaves nothing to what follows it."""
+        stages = raw.get("stages")
+        if not isinstance(stages, list):
+            return
+        again = raw.get("repeat") not in (None, 1)
+        for index, stage in enumerate(stages):
+            if isinstance(stage, dict) and stage.get("for") is None and (again or index < len(stages) - 1):
+                what = "it is repeated" if again and index == len(stages) - 1 else "others follow it"
+                yield ("stages", index), f'"for" is missing: this stage would never end, and {what}'
+
+
+class Moment(NamedTuple):
+    """Where a scenario is: its round and stage, both from 0, when that stage began and when it ends (infinity:
+    never), in seconds since the scenario began."""
+
+    round: int
+    stage: int
+    began: float
+    ends: float
+
+
+def moment(scenario: Scenario, elapsed: float) -> Moment | None:
+    """Where a scenario is so many seconds after it began; None when it is over."""
+    lengths = [math.inf if stage.for_ is None else stage.for_ for stage in scenario.stages]
+    whole = math.fsum(lengths)
+    endless = whole == math.inf
+    number, rest = (0, elapsed) if endless else (int(elapsed // whole), elapsed % whole)
+    if scenario.repeat is not True and number >= (scenario.repeat or 1):
+        return None
+    before, start = 0.0 if endless else number * whole, 0.0
+    last = len(lengths) - 1
+    for index, length in enumerate(lengths):
+        if rest < start + length or index == last:
+            return Moment(number, index, before + start, before + start + length)
+        start += length
+    raise AssertionError("a scenario without stages")

@@ -1,0 +1,226 @@
+"""All rules of the process by where they come from, and the rule set that is in force.
+
+Strategy. Each operation makes the documents as they would be, checks them all together, and only then takes them over:
+a mistake anywhere leaves everything as it was. From the documents come the rules (a rule that was there before,
+unchanged and from the same place, keeps its counters and its state), and from the rules that are in force a new,
+immutable `RuleSet`. Time is an argument: monotonic seconds.
+
+    files       in the order given      replace_files
+    api         in the order added      replace_api, put, remove
+    test        in the order added      put, remove
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from kproxy.errors import NoSuchRule, RuleInUse
+from kproxy.rules.document import Document, check_documents, read_document
+from kproxy.rules.explain import nearest
+from kproxy.rules.kept import ORIGINS, Change, Kept, Origin, Stored, keep
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.rule_checks import check_names
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.running import Running
+from kproxy.rules.source import Source, raise_mistakes
+from kproxy.rules.written import Place
+
+
+class RuleStore:
+    """`rule_set` is what is in force; `killed`: whether all faults are off; `off`: rules that somebody has turned off.
+
+    `seed` is for all chances of rules without a seed of their own. `listeners` are what rules are checked against.
+    """
+
+    def __init__(self, seed: int = 0, listeners: Mapping[str, Place] | None = None) -> None:
+        self.seed, self.listeners = seed, listeners
+        self.documents: tuple[Stored, ...] = ()
+        self.kept: dict[str, Kept] = {}
+        self.off: frozenset[str] = frozenset()
+        self.killed = False
+        self.rule_set = RuleSet()
+
+    def __getitem__(self, name: str) -> Kept:
+        """Raises NoSuchRule."""
+        try:
+            return self.kept[name]
+        except KeyError:
+            close = nearest(name, self.kept)
+            hint = f', did you mean "{close}"?' if close else ""
+            raise NoSuchRule(f'there is no rule "{name}"{hint}') from None
+
+    def is_enabled(self, name: str) -> bool:
+        """Whether nobody has turned it off; by the kill switch, or outside of its stage, it may still not be in
+        force."""
+        return name not in self.off
+
+    # ---- operations: each raises DocumentError with every mistake, and has changed nothing then
+
+    def replace_files(self, sources: Iterable[Source], now: float) -> Change:
+        """The files' rules are those of these sources, in this order. A scenario that did not change goes on."""
+        files = [self._stored("file", read_document(source), now) for source in sources]
+        return self._adopt([*files, *self._of("api"), *self._of("test")], now)
+
+    def replace_api(self, source: Source, now: float) -> Change:
+        """The API's rules are those of this document; what comes from files and tests stays."""
+        return self._adopt([*self._of("file"), *self._split(source, "api", now), *self._of("test")], now, on=True)
+
+    def put(
+        self, source: Source, origin: Origin, now: float, *, ttl: float | None = None, again: bool = True
+    ) -> Change:
+        """Add the rules of a document, or replace those of the same names and origin in their places.
+
+        `ttl`: seconds, for rules that say nothing about it. `again`: whether replacing is allowed. Raises RuleInUse
+        when it is not, or when a name belongs to another origin or to a scenario.
+        """
+        new = self._split(source, origin, now, ttl)
+        for stored in new:
+            self._check_taken(stored, again)
+        places = {_name(stored): stored for stored in new if stored.document.scenario is None}
+        documents = [places.pop(_name(old), old) for old in self._of(origin)]
+        documents += [stored for stored in new if stored.document.scenario is not None or _name(stored) in places]
+        return self._adopt([*self._in_order(origin, documents)], now, on=True)
+
+    def remove(self, name: str, now: float) -> Change:
+        """Raises NoSuchRule, and RuleInUse when it stands in a file or in a scenario."""
+        kept = self[name]
+        self._check_changeable(kept)
+        return self._adopt([one for one in self.documents if one is not kept.stored], now)
+
+    def clear(self, origin: Literal["api", "test"], now: float) -> Change:
+        """Remove all rules and scenarios that came so."""
+        return self._adopt([one for one in self.documents if one.origin != origin], now)
+
+    def enable(self, name: str, now: float) -> Change:
+        """Undo `disable`. Raises NoSuchRule."""
+        return self._adopt(self.documents, now, off=self.off - {self[name].name})
+
+    def disable(self, name: str, now: float) -> Change:
+        """The rule stays, with its counters, and is in force no more; not after a reload either, until it is enabled
+        or gone. Raises NoSuchRule."""
+        return self._adopt(self.documents, now, off=self.off | {self[name].name})
+
+    def kill(self, on: bool, now: float) -> Change:
+        """All faults off, or as they were. A killed store stays killed whatever is loaded."""
+        return self._take_over(self.documents, self.off, on, now)
+
+    def reset(self, name: str | None, now: float) -> int:
+        """Counters of this live rule, or of all, to 0, and they begin anew: `nth` counts from 1 again. How many those
+        were. Raises NoSuchRule."""
+        rules = list(self.kept.values()) if name is None else [self[name]]
+        running = [kept.running for kept in rules if kept.running is not None]
+        for one in running:
+            one.reset()
+            one.restart(now)
+        return len(running)
+
+    # ---- time
+
+    def due(self, now: float) -> float | None:
+        """When `expire` has something to do next; None: never."""
+        ends = [kept.until for kept in self.kept.values() if kept.until is not None]
+        ends += [stored.next_change(now) for stored in self.documents]
+        return min((end for end in ends if end < math.inf), default=None)
+
+    def expire(self, now: float) -> Change:
+        """Remove rules whose time is over, and go on to the stage whose time it is.
+
+        That is not checked: what was right with a rule can be wrong without it only between renames, where one name
+        becomes unreachable, and a rule that promised to go must go.
+        """
+        gone = {id(kept.stored) for kept in self.kept.values() if kept.until is not None and kept.until <= now}
+        return self._take_over([one for one in self.documents if id(one) not in gone], self.off, self.killed, now)
+
+    # ---- inside
+
+    def _of(self, origin: Origin) -> list[Stored]:
+        return [stored for stored in self.documents if stored.origin == origin]
+
+    def _in_order(self, origin: Origin, documents: Sequence[Stored]) -> list[Stored]:
+        return [stored for each in ORIGINS for stored in (documents if each == origin else self._of(each))]
+
+    def _split(self, source: Source, origin: Origin, now: float, ttl: float | None = None) -> list[Stored]:
+        document = read_document(source, from_api=True)
+        check_names(document.written)
+        raise_mistakes([source])
+        written = [replace(one, ttl=ttl if one.ttl is None else one.ttl) for one in document.written]
+        parts = [Document(source, [one]) for one in written if one.stage is None]
+        if document.scenario is not None:
+            parts.append(Document(source, [one for one in written if one.stage is not None], document.scenario))
+        return [self._stored(origin, part, now) for part in parts]
+
+    def _stored(self, origin: Origin, document: Document, now: float) -> Stored:
+        """A file or an API document whose scenario is the same as before goes on where it is."""
+        if origin == "file" and document.scenario is not None:
+            for old in self._of(origin):
+                same = old.document.source.file == document.source.file
+                if same and old.document.scenario == document.scenario:
+                    return Stored(origin, document, old.began)
+        return Stored(origin, document, now)
+
+    def _check_taken(self, new: Stored, again: bool) -> None:
+        for written in new.document.written:
+            old = self.kept.get(written.name or "")
+            if old is None:
+                continue
+            self._check_changeable(old)
+            if not again or old.origin != new.origin or written.stage is not None:
+                raise RuleInUse(f'the name "{old.name}" is taken, by a rule of origin {old.origin}')
+
+    def _check_changeable(self, kept: Kept) -> None:
+        if kept.origin == "file":
+            raise RuleInUse(
+                f'the rule "{kept.name}" stands in a file, at {kept.written.position}: change it there, or disable it'
+            )
+        if kept.written.stage is not None:
+            raise RuleInUse(f'the rule "{kept.name}" belongs to a scenario, replace or remove that as a whole')
+
+    def _adopt(
+        self, documents: Sequence[Stored], now: float, *, off: frozenset[str] | None = None, on: bool = False
+    ) -> Change:
+        """Check, then take over. `on`: what is new among them is enabled, though it has the name of one that is not."""
+        off = self.off if off is None else off
+        old = {id(stored) for stored in self.documents}
+        if on:
+            off -= {one.name or "" for new in documents if id(new) not in old for one in new.document.written}
+        try:
+            check_documents([one.document for one in documents], self.listeners, lambda one: one.name not in off)
+            raise_mistakes(dict.fromkeys(one.document.source for one in documents))
+        finally:
+            for stored in self.documents:
+                stored.document.source.forget()
+        return self._take_over(documents, off, self.killed, now)
+
+    def _take_over(self, documents: Sequence[Stored], off: frozenset[str], killed: bool, now: float) -> Change:
+        before = self.kept
+        kept = {one.name: self._put_to_work(one, off, killed, now) for one in keep(documents, before, now)}
+        self.documents, self.kept, self.killed = tuple(documents), kept, killed
+        self.off = off & kept.keys()
+        active = [one for one in kept.values() if one.active]
+        running = [one.running for one in active if one.running is not None]
+        self.rule_set = RuleSet([one.rule for one in active], [one.written.position for one in active], running)
+        staying = {id(one) for one in running}
+        left = [one.running for one in before.values() if one.active and one.running is not None]
+        new = tuple(one for name, one in kept.items() if name not in before or before[name].content != one.content)
+        return Change(new, tuple(one for one in left if id(one) not in staying))
+
+    def _put_to_work(self, kept: Kept, off: frozenset[str], killed: bool, now: float) -> Kept:
+        begins = kept.begins(now)
+        active = begins is not None and kept.name not in off and not (killed and kept.is_fault)
+        running = kept.running
+        if active and isinstance(kept.rule, LiveRule):
+            assert begins is not None
+            if running is None:
+                running = Running(kept.rule, kept.origin, self.seed, begins)
+            elif kept.written.stage is not None and running.trigger.began < begins:  # the stage's next round
+                running.restart(begins)
+        if running is not None:
+            running.enabled = active
+        return replace(kept, running=running, active=active)
+
+
+def _name(stored: Stored) -> str | None:
+    return stored.document.written[0].name if stored.document.scenario is None else None

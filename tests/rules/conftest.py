@@ -1,0 +1,46 @@
+"""Shared by the tests of rules that change while they are at work."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from kproxy.rules.depth import Depth
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Effect, LiveRule
+
+
+class Tiny(LiveRule):
+    """Does nothing, and can be counted."""
+
+    kind: Literal["tiny"]
+    size: int = 0
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        return Depth.HEADER
+
+    def start(self) -> Effect:
+        return Effect()
+
+
+class TinyQuota(Tiny):
+    """The same, of another family."""
+
+    family = "quota"
+    kind: Literal["tiny_quota"]
+
+
+class TinyCode(Tiny):
+    """The same, as if it ran code."""
+
+    family = "code"
+    kind: Literal["tiny_code"]
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live kinds for tests: tiny (a fault), tiny_quota, tiny_code."""
+    for name, kind in (("tiny", Tiny), ("tiny_quota", TinyQuota), ("tiny_code", TinyCode)):
+        monkeypatch.setitem(KINDS, name, kind)
