@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from kproxy.rules.names import NameMap
+from kproxy.rules.all_names import Names
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire import schema
 from kproxy.wire.head import produce_acks
 from kproxy.wire.judge import judge
 
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
-from .names import CANNOT, LoneName, lone_name, topic_rewrite
+from .names import LoneName, lone_name, name_rewrite
 from .rewrite import Rewrite, Rewriter
 from .step import HEAD, STOP, STREAM, WHOLE, Step
 from .versions import API_VERSIONS, HIDDEN, PRODUCE, VersionsAnswers
@@ -33,7 +33,7 @@ MOST_STEPS = 4096
 class Bound:
     """What the rules ask of a connection, as far as it is fixed when the connection opens."""
 
-    names: NameMap | None = None
+    names: Names | None = None
     advertise: bool = True
     hide_unknown_apis: bool = True
     versions: VersionLimits | None = None
@@ -81,8 +81,6 @@ class Plan(dict[int, Step]):
         """The newest version of this API that kproxy can let pass; None: any; HIDDEN: none."""
         if key not in schema.paths():
             return HIDDEN if self.hides_unknown else None
-        if self.bound.names is not None and key in CANNOT:
-            return CANNOT[key].newest
         if self.bound.advertise:
             limit = newest_rewritable(key)
             if limit is not None:
@@ -97,7 +95,7 @@ class Plan(dict[int, Step]):
         if names is None:
             return False
         newest = schema.load(key).versions.last
-        return any(topic_rewrite(key, newest, direction, names) for direction in ("request", "response"))
+        return any(name_rewrite(key, newest, direction, names) for direction in ("request", "response"))
 
     def unknown(self, key: int, version: int) -> Step:
         step = Step(key, version, "unknown")
@@ -133,8 +131,6 @@ class Plan(dict[int, Step]):
         return step
 
     def reason(self, api: schema.Api, version: int, newest: int) -> str:
-        if self.bound.names is not None and api.key in CANNOT:
-            return f"{api.name} {version}: {CANNOT[api.key].reason}"
         if self.bound.advertise and carries_addresses(api.key) and version in api.versions:
             return f"{api.name} {version} answers with broker addresses that cannot be rewritten"
         return f"{api.name} {version} is not known, the newest version that is read is {max(newest, 0)}"
@@ -176,7 +172,7 @@ class Plan(dict[int, Step]):
             if addresses is not None:
                 found.append(addresses)
         if self.bound.names is not None:
-            topics = topic_rewrite(step.key, step.version, direction, self.bound.names)
-            if topics is not None:
-                found.append(topics)
+            names = name_rewrite(step.key, step.version, direction, self.bound.names)
+            if names is not None:
+                found.append(names)
         return found

@@ -1,7 +1,7 @@
-"""What is wrong with the `topics:` of a rename rule, all of it at once.
+"""What is wrong with the map of a rename rule, all of it at once.
 
 Every line by itself (legal names, stars) and the lines against each other: a map in which two client names lead
-to one broker name has no inverse, and a client would be shown one topic as the other.
+to one broker name has no inverse, and a client would be shown one thing as the other.
 
 Strategy for two globs: if they meet anywhere, they meet in one of finitely many shapes. Either the longer prefix,
 something, the longer suffix, where "something" is a byte that no pattern holds (any other choice could only
@@ -10,36 +10,32 @@ bring in more specific entries); or a name so short that prefix and suffix overl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.name_layer import INTERNAL, Entry, Layer, Pattern, can_map
+from kproxy.rules.name_layer import Entry, Layer, Pattern
+from kproxy.rules.namespace import TOPIC, Namespace
 
-MAX_NAME = 249
-"""Bytes in a topic name (`Topic.java`, MAX_NAME_LENGTH): a file name with partition and suffix must fit in 255."""
-
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9._*-]")
 _ANYTHING = b"\x00\x00"
 
 
-def check_topics(topics: Mapping[object, object]) -> Iterator[Wrong]:
-    """Mistakes in a map of client-side to broker-side names; paths are below `topics`. Values that are no text are
+def check_renames(names: Mapping[object, object], space: Namespace = TOPIC) -> Iterator[Wrong]:
+    """Mistakes in a map of client-side to broker-side names; paths are below the map. Values that are no text are
     left to the model."""
     entries = []
-    for key, value in topics.items():
+    for key, value in names.items():
         if not isinstance(key, str) or not isinstance(value, str):
             continue
-        wrong = list(_check_line(key, value))
+        wrong = list(_check_line(key, value, space))
         yield from wrong
         if not wrong:
             entries.append(Entry.parse(key, value))
-    yield from _check_inverse(Layer(entries))
+    yield from _check_inverse(Layer(entries, space))
 
 
-def _check_line(key: str, value: str) -> Iterator[Wrong]:
-    client, broker = name_problem(key), name_problem(value)
+def _check_line(key: str, value: str, space: Namespace) -> Iterator[Wrong]:
+    client, broker = space.problem(key), space.problem(value)
     if client is not None:
         yield (key, KEY), f"the client-side name {client}"
     if broker is not None:
@@ -47,23 +43,6 @@ def _check_line(key: str, value: str) -> Iterator[Wrong]:
     if client is None and broker is None and key.count("*") != value.count("*"):
         have = f"{_stars(key)} on the client side and {_stars(value)} on the broker side"
         yield (key,), f"{have}, both sides need the same"
-
-
-def name_problem(name: str) -> str | None:
-    """Why this is no topic name or glob, else None; a continuation of "the name …"."""
-    if not name:
-        return "is empty"
-    if (illegal := _ILLEGAL.search(name)) is not None:
-        return f'"{name}" holds "{illegal[0]}", topic names have only a-z A-Z 0-9 . _ - (and one * here)'
-    if name.count("*") > 1:
-        return f'"{name}" has {name.count("*")} *, at most one is allowed'
-    if name in (".", ".."):
-        return f'"{name}" is no topic name'
-    if len(name.replace("*", "")) > MAX_NAME:
-        return f"has {len(name)} characters, topic names have at most {MAX_NAME}"
-    if name.encode() in INTERNAL:
-        return f'"{name}" is an internal topic, which is never renamed'
-    return None
 
 
 def _stars(name: str) -> str:
@@ -96,7 +75,7 @@ def _meet(layer: Layer, one: Entry, two: Entry, names: list[bytes]) -> Iterator[
 
 
 def _decides(layer: Layer, entry: Entry, client: bytes) -> bool:
-    return layer.winner(client) is entry and can_map(client.replace(_ANYTHING, b"x"))
+    return layer.winner(client) is entry and layer.space.is_legal(client.replace(_ANYTHING, b"x"))
 
 
 def _common_names(one: Pattern, two: Pattern) -> list[bytes]:

@@ -3,8 +3,8 @@
 Strategy: `forward` and `backward` are each other's inverse wherever both give a name. None means that there is
 no name on the other side: a client name that a rename gives to another one (unreachable), or a broker-side name whose
 client-side spelling a rename has taken (hidden). Names that are not legal, and Kafka's internal topics, pass as they
-are. That no two client names meet on one broker name is checked when rules load
-(`name_checks.py`); this file relies on it.
+are. That no two client names meet on one broker name is checked when rules load (`name_checks.py`); this file relies
+on it.
 
 The longest literal prefix wins, then the longest suffix; an exact name beats both.
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kproxy.rules.namespace import TOPIC, Namespace
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kproxy.rules.explain import unknown
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.base import Rule
-from kproxy.rules.kinds.rename_topic import RenameTopic
-from kproxy.rules.name_layer import Layer
+from kproxy.rules.kinds.name_rule import NameRule
+from kproxy.rules.lost_names import check_lost_names
 from kproxy.rules.version_checks import check_versions
 from kproxy.rules.written import Place, Written
-
-SAMPLE = b"0kproxy0"
-"""Stands for what a `*` may stand for; legal, and in nobody's pattern."""
 
 
 def check_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) -> None:
@@ -22,8 +19,7 @@ def check_rules(written: Sequence[Written], listeners: Mapping[str, Place] | Non
     advertise = [(one, one.rule) for one in written if isinstance(one.rule, AdvertiseRule)]
     _check_advertise(advertise)
     check_versions(written)
-    for group in _bound_together([(one, one.rule) for one in written if isinstance(one.rule, RenameTopic)]):
-        _check_lost_names(group)
+    check_lost_names([(one, one.rule) for one in written if isinstance(one.rule, NameRule)])
     if listeners is not None:
         for one in written:
             if one.rule is not None:
@@ -47,39 +43,6 @@ def _check_advertise(rules: Sequence[tuple[Written, AdvertiseRule]]) -> None:
             one.note((), f'this rule can never act, "{general.name}" advertises for all connections before it')
         elif rule.is_unconditional:
             general = rule
-
-
-def _bound_together(rules: Sequence[tuple[Written, RenameTopic]]) -> Iterator[list[tuple[Written, RenameTopic]]]:
-    """Rename rules that surely hold for the same connections: with the same selectors, or with none."""
-    for selector in dict.fromkeys(_selector(rule) for _, rule in rules):
-        group = [(one, rule) for one, rule in rules if rule.is_unconditional or _selector(rule) == selector]
-        if len(group) > 1:
-            yield group
-
-
-def _selector(rule: RenameTopic) -> str:
-    return repr((rule.match, rule.not_))
-
-
-def _check_lost_names(group: Sequence[tuple[Written, RenameTopic]]) -> None:
-    """A name that one rule gives must not be the target of a later rule for another name: it would be unreachable."""
-    steps = [(one, rule, Layer.of(rule.topics)) for one, rule in group]
-    for number, (one, _, layer) in enumerate(steps):
-        for entry in layer.entries:
-            taken = _taken_by(entry.to_broker(entry.client.fill(SAMPLE)), steps[number + 1 :])
-            if taken is not None:
-                one.note(("topics", entry.key), f'"{entry.value}" would be unreachable: {taken}')
-
-
-def _taken_by(name: bytes, later: Sequence[tuple[Written, RenameTopic, Layer]]) -> str | None:
-    for _, rule, layer in later:
-        entry = layer.winner(name)
-        if entry is not None:
-            name = entry.to_broker(name)
-        elif (source := layer.source(name)) is not None:
-            what = source.decode().replace(SAMPLE.decode(), "…")
-            return f'the rule "{rule.name}" gives that name to "{what}"'
-    return None
 
 
 def _check_selectors(one: Written, rule: Rule, listeners: Mapping[str, Place]) -> None:

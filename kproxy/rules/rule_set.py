@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kproxy.rules.all_names import Names
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
-from kproxy.rules.kinds.rename_topic import RenameTopic
-from kproxy.rules.name_layer import Layer
-from kproxy.rules.names import NameMap
+from kproxy.rules.kinds.name_rule import NameRule
 from kproxy.rules.version_limits import VersionLimits
 
 CACHED_BINDINGS = 256
-"""Combinations of matching rules that are kept ready; each holds the name caches of its NameMap."""
+"""Combinations of matching rules that are kept ready; each holds the name caches of its Names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Bound:
     """
 
     rules: tuple[str, ...] = ()
-    names: NameMap | None = None
+    names: Names | None = None
     advertise: Advertise | None = None
     versions: VersionLimits | None = None
 
@@ -58,11 +57,10 @@ class RuleSet:
 
     def _bind(self, indexes: tuple[int, ...]) -> Bound:
         rules = [self.rules[index] for index in indexes]
-        layers = [Layer.of(rule.topics) for rule in rules if isinstance(rule, RenameTopic)]
         limits = tuple(rule.limit for rule in rules if isinstance(rule, LimitVersions))
         return Bound(
             rules=tuple(rule.name for rule in rules),
-            names=NameMap(layers) if layers else None,
+            names=Names.of(layer for rule in rules if isinstance(rule, NameRule) for layer in rule.layers()),
             advertise=next((rule for rule in rules if isinstance(rule, AdvertiseRule)), None),
             versions=VersionLimits(limits) if limits else None,
         )

@@ -17,7 +17,7 @@ from .primitives import Buffer
 REQUEST_FIXED = 8  # api_key INT16, api_version INT16, correlation_id INT32
 RESPONSE_FIXED = 4  # correlation_id INT32
 
-Span = Callable[[Buffer, int, int], tuple[int, int] | None]
+Spans = Callable[[Buffer, int, int], list[tuple[int, int]] | None]
 
 SHORT = Struct(">h").unpack_from
 
@@ -113,17 +113,19 @@ def produce_acks(version: int) -> Acks:
 
 
 @cache
-def lone_topic(key: int, version: int, direction: str) -> Span:
-    """fn(buf, pos, end) → the span of the topic's name, its length included, if the body at `pos` is about one topic.
+def lone_topic(key: int, version: int, direction: str) -> Spans:
+    """fn(buf, pos, end) → the spans of the strings before the topics, then that of the only topic's name or id, if the
+    body at `pos` is about one topic. Spans of strings include their length.
 
     None when it is about several or none, or when that cannot be told from the bytes before `end`. For messages whose
-    first array is one of topics that begin with their name, such as Produce requests and Fetch responses.
+    first array is one of topics that begin with their name or id, such as Produce requests and Fetch responses.
     """
     struct = layout.body(key, version, direction)
     at = next(index for index, slot in enumerate(struct.slots) if slot.array)
     topics = struct.slots[at]
     assert topics.struct is not None
-    assert topics.struct.slots[0].kind == "topic_name"
+    assert topics.struct.slots[0].kind in ("topic_name", "topic_id")
+    first = FIXED[topics.struct.slots[0].type][1] if topics.struct.slots[0].type in FIXED else 0
     before = [FIXED[slot.type][1] if slot.type in FIXED else 0 for slot in struct.slots[:at]]
     compact = topics.compact
 
@@ -135,16 +137,20 @@ def lone_topic(key: int, version: int, direction: str) -> Span:
             return None
         return read[1] + max(read[0] - 1, 0)
 
-    def find(buf: Buffer, pos: int, end: int) -> tuple[int, int] | None:
+    def find(buf: Buffer, pos: int, end: int) -> list[tuple[int, int]] | None:
+        spans = []
         for size in before:
             after = pos + size if size else after_string(buf, pos, end)
             if after is None:
                 return None
+            if not size:
+                spans.append((pos, after))
             pos = after
         width = 1 if compact else 4
         if pos + width > end or int.from_bytes(buf[pos : pos + width], "big") != (2 if compact else 1):
             return None
-        stop = after_string(buf, pos + width, end)
-        return None if stop is None else (pos + width, stop)
+        pos += width
+        stop = pos + first if first else after_string(buf, pos, end)
+        return None if stop is None or stop > end else [*spans, (pos, stop)]
 
     return find

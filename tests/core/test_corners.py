@@ -11,11 +11,12 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
+from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.wire import decode_response
 
 PASSIVE, ADVERTISE = Bound(advertise=False), Bound()
-RENAME = Bound(names=NameMap.of({"orders": "prod.orders"}))
+RENAME = Bound(names=Names(topics=NameMap.of({"orders": "prod.orders"})))
 PRODUCE, FETCH, METADATA, HEARTBEAT, HANDSHAKE, GROUP_HEARTBEAT = 0, 1, 3, 12, 17, 68
 LATE = bytes.fromhex("0000000b 0012 0063 00000002 ffff 00")  # ApiVersions 99, which kproxy answers itself
 BAD = b"\xff\xff\xff\xff" + bytes(20)
@@ -225,7 +226,7 @@ def test_a_client_that_stops_while_its_request_waits_still_gets_its_answer(dialo
     talk.obey()
     assert talk.closed is None
 
-    talk.broker(frames.response(METADATA, 4, -0x6B70)).broker(frames.response(GROUP_HEARTBEAT, 1, 1))
+    talk.broker(frames.response(METADATA, 10, -0x6B70)).broker(frames.response(GROUP_HEARTBEAT, 1, 1))
 
     assert talk.closed is None
     assert talk.to_client == frames.response(GROUP_HEARTBEAT, 1, 1)

@@ -17,6 +17,7 @@ from kproxy.core.commands import Close
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
+from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
@@ -26,7 +27,12 @@ ROUNDS = 60 if os.environ.get("KPROXY_TEST_ALL") else 2
 LONGEST = 2.0
 """Seconds for a whole dialogue of at most some hundred kB, on a busy machine; most take a millisecond."""
 RENAME = NameMap.of({"a": "prod.a", "topic-*": "t-*", "x*": "x-much-longer-than-it-was-*"}, {"prod.a": "b"})
-BOUNDS = [Bound(advertise=False), Bound(), Bound(names=RENAME), Bound(names=RENAME, advertise=False)]
+BOUNDS = [
+    Bound(advertise=False),
+    Bound(),
+    Bound(names=Names(topics=RENAME)),
+    Bound(names=Names(topics=RENAME), advertise=False),
+]
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF)
 CUTS = (1, 3, 7, 14, 16, 100, 5000, 262144)
 API_VERSIONS, METADATA, FETCH, SHARE_FETCH = 18, 3, 1, 78
@@ -178,9 +184,9 @@ def test_a_null_list_of_versions_or_topics_is_an_empty_one(dialogue: Any, frames
         said = frames.sized(b"\x00\x00\x00\x01\x00\x00\xff\xff\xff\xff")
         assert talk.broker(said).to_client == said
     else:
-        talk = dialogue(Bound(names=RENAME))
+        talk = dialogue(Bound(names=Names(topics=RENAME)))
         talk.client(frames.request(68, 1, 1, group_id="g", member_id="m", subscribed_topic_regex="a"))
-        answer = frames.response(METADATA, 4, -0x6B70, topics=[], brokers=[])
+        answer = frames.response(METADATA, 10, -0x6B70, topics=[], brokers=[])
         talk.broker(answer[:-4] + b"\xff\xff\xff\xff")
         assert not talk.session.requests.blocked
     assert talk.closed is None

@@ -27,6 +27,7 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.core.versions import unsupported
+from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.wire import decode_request, decode_response
 
@@ -39,8 +40,8 @@ BOUNDS = [
     Bound(advertise=False),
     Bound(),
     Bound(hide_unknown_apis=False),
-    Bound(names=RENAME),
-    Bound(names=RENAME, advertise=False),
+    Bound(names=Names(topics=RENAME)),
+    Bound(names=Names(topics=RENAME), advertise=False),
 ]
 CUTS = (1, 2, 3, 4, 5, 8, 13, 14, 15, 16, 17, 60, 300, 1000, 5000, 65536, 262144)
 
@@ -358,8 +359,9 @@ class Talk:
 
     def broker_hears(self, frame: bytes) -> None:
         if frame[8:12] == CORRELATION.to_bytes(4, "big", signed=True):
-            topics = [{"error_code": 0, "name": NAMES[name], "is_internal": False, "partitions": []} for name in NAMES]
-            self.to_send[BROKER] += self.world.frames.response(METADATA, 4, CORRELATION, topics=topics)
+            topic = {"error_code": 0, "topic_id": UUID(int=1), "is_internal": False, "partitions": []}
+            topics = [topic | {"name": NAMES[name]} for name in NAMES]
+            self.to_send[BROKER] += self.world.frames.response(METADATA, 10, CORRELATION, topics=topics)
             return
         assert self.unheard, f"nobody said {frame[:80]!r}"
         expected = self.unheard.popleft()

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from kproxy.core.commands import CLIENT
 from kproxy.core.plan import Bound
+from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.wire import decode_request, decode_response
 
 NAMES = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
-BOUND = Bound(names=NAMES)
+BOUND = Bound(names=Names(topics=NAMES))
 PRODUCE, FETCH, METADATA, HEARTBEAT, GROUP_HEARTBEAT, DESCRIBE_GROUP = 0, 1, 3, 12, 68, 69
 
 
@@ -165,8 +166,12 @@ def heartbeat(frames: Any, correlation: int, regex: str | None, epoch: int = 0) 
 
 
 def topics_answer(frames: Any, names: list[str]) -> bytes:
-    topics = [{"error_code": 0, "name": name, "is_internal": False, "partitions": []} for name in names]
-    built: bytes = frames.response(METADATA, 4, -0x6B70, topics=topics)
+    ids = [UUID(int=0x4000 << 64 | number) for number, _ in enumerate(names)]
+    topics = [
+        {"error_code": 0, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
+        for name, topic_id in zip(names, ids, strict=True)
+    ]
+    built: bytes = frames.response(METADATA, 10, -0x6B70, topics=topics)
     return built
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from kproxy.errors import DocumentError
 from kproxy.rules.document import load_rules, parse_rules, rule_files
+from kproxy.rules.kinds import KINDS
 from kproxy.rules.written import Place
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "rules").glob("*.yaml"))
@@ -57,7 +58,7 @@ rules:
 
     assert mistakes(text) == [
         '1:1: unknown key "rulez", did you mean "rules"? allowed: rules',
-        '4:11: unknown kind "rename_topics", did you mean "rename_topic"? allowed: rename_topic, advertise',
+        '4:11: unknown kind "rename_topics", did you mean "rename_topic"? allowed: ' + ", ".join(KINDS),
         '6:5: "topics" is missing',
         '8:5: unknown key "topcs", did you mean "topics"? allowed: name, kind, match, not, topics',
         (
@@ -68,7 +69,7 @@ rules:
         '15:7: no without quotes is the boolean false in YAML, write the key in quotes: "no"',
         "16:5: a rule is a mapping with name and kind, found the number 5",
         '17:5: "name" is missing',
-        '17:12: unknown kind "quota", allowed: rename_topic, advertise',
+        '17:12: unknown kind "quota", allowed: ' + ", ".join(KINDS),
     ]
 
 
@@ -80,8 +81,8 @@ rules:
         ("- a", "1:1: a rule document is a mapping that begins with rules:, found a list"),
         ("rules: 5", "1:8: a list of rules is wanted, found the number 5"),
         ("rules: {name: a}", "1:8: a list of rules is wanted, found a mapping"),
-        ("rules: [{name: a}]", '1:9: "kind" is missing, one of rename_topic, advertise'),
-        ("rules: [{name: a, kind: [x]}]", "1:25: a kind is wanted, one of rename_topic, advertise, found a list"),
+        ("rules: [{name: a}]", '1:9: "kind" is missing, one of ' + ", ".join(KINDS)),
+        ("rules: [{name: a, kind: [x]}]", f"1:25: a kind is wanted, one of {', '.join(KINDS)}, found a list"),
         ("rules: [{name: '', kind: advertise}]", "1:16: a rule's name is one line of 1 to 200 characters, found 0"),
         ("rules: [a", "1:8: the list that opens here lacks a , or its ]"),
     ],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.rules.explain import KEY
-from kproxy.rules.name_checks import MAX_NAME, check_topics
+from kproxy.rules.name_checks import check_renames
+from kproxy.rules.namespace import MAX_TOPIC_NAME
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,7 @@ from kproxy.rules.name_checks import MAX_NAME, check_topics
         ({"a": "x/y"}, ("a",), 'the broker-side name "x/y" holds "/"'),
         ({"": "x"}, ("", KEY), "the client-side name is empty"),
         ({"a": ".."}, ("a",), 'the broker-side name ".." is no topic name'),
-        ({"a": "x" * 250}, ("a",), f"has 250 characters, topic names have at most {MAX_NAME}"),
+        ({"a": "x" * 250}, ("a",), f"has 250 characters, topic names have at most {MAX_TOPIC_NAME}"),
         ({"a*b*": "x*"}, ("a*b*", KEY), 'the client-side name "a*b*" has 2 *, at most one is allowed'),
         ({"a-*": "x"}, ("a-*",), "a * on the client side and no * on the broker side, both sides need the same"),
         ({"a": "x-*"}, ("a",), "no * on the client side and a * on the broker side"),
@@ -30,7 +31,7 @@ from kproxy.rules.name_checks import MAX_NAME, check_topics
 )  # fmt: skip
 def test_a_bad_line_is_named_with_its_reason(topics: dict[str, str], where: tuple[str, ...], words: str) -> None:
     """Each mistake stands at the name that is wrong, a clash at the later of the two lines."""
-    found = list(check_topics(topics))
+    found = list(check_renames(topics))
 
     assert [place for place, _ in found] == [where]
     assert words in found[0][1]
@@ -49,12 +50,12 @@ def test_a_bad_line_is_named_with_its_reason(topics: dict[str, str], where: tupl
 )
 def test_a_map_that_can_be_undone_passes(topics: dict[str, str]) -> None:
     """Overlapping patterns are fine as long as no name is reached on two ways."""
-    assert list(check_topics(topics)) == []
+    assert list(check_renames(topics)) == []
 
 
 def test_all_lines_are_checked() -> None:
     """One bad line does not hide the next."""
-    found = [where for where, _ in check_topics({"a b": "x", "c": "d e", "f": "y", "g": "y"})]
+    found = [where for where, _ in check_renames({"a b": "x", "c": "d e", "f": "y", "g": "y"})]
 
     assert found == [("a b", KEY), ("c",), ("g",)]
 
@@ -63,4 +64,4 @@ def test_many_exact_names_are_checked_in_little_time() -> None:
     """Ten thousand names take a look-up each."""
     topics = {f"topic-{number}": f"prod.topic-{number}" for number in range(10_000)}
 
-    assert list(check_topics({**topics, "clicks-*": "prod.clicks-*"})) == []
+    assert list(check_renames({**topics, "clicks-*": "prod.clicks-*"})) == []

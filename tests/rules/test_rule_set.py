@@ -22,8 +22,8 @@ def test_rules_hold_for_the_connections_they_match() -> None:
     outside = rules.bind(Facts("outside", "main", "192.0.2.1"))
 
     assert inside.rules == ("inner", "all", "private")
-    assert inside.names is not None
-    assert inside.names.to_broker(b"orders") == b"prod.sales"
+    assert inside.names is not None and inside.names.topics is not None
+    assert inside.names.topics.to_broker(b"orders") == b"prod.sales"
     assert inside.advertise is not None
     assert inside.advertise.host == "h.internal"
     assert outside.rules == ("all", "public", "private")

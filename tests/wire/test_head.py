@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from uuid import UUID
 
 import pytest
 
@@ -13,6 +14,8 @@ from kproxy.wire.head import body_start, lone_topic, produce_acks
 from kproxy.wire.walk import read_string
 
 HEADERS = [("request", version) for version in (0, 1, 2)] + [("response", version) for version in (0, 1)]
+
+TOPIC_ID = UUID(int=7)
 
 
 @pytest.mark.parametrize(("direction", "version"), HEADERS)
@@ -55,22 +58,32 @@ def transactional(version: int, value: dict[str, object]) -> int:
 
 
 @pytest.mark.parametrize(("key", "direction"), [(0, "request"), (1, "response")])
-@pytest.mark.parametrize("version", range(13))
+@pytest.mark.parametrize("version", range(14))
 def test_the_lone_topic_of_a_message(key: int, direction: str, version: int) -> None:
-    """The span is that of the name when there is one topic, else None, and None for bytes cut before its end."""
+    """The last span is that of the only topic's name or id; None for several, and for bytes cut before its end.
+
+    Those before it are the strings in front of the topics, the transactional id of a Produce request.
+    """
     struct = layout.body(key, version, direction)
     array = next(slot for slot in struct.slots if slot.array)
     assert array.struct is not None
-    name = array.struct.slots[0].name
+    name, by_id = array.struct.slots[0].name, array.struct.slots[0].kind == "topic_id"
     find = lone_topic(key, version, direction)
     random = Random(f"{key} {version}")
     for count in (0, 1, 1, 1, 2):
         body = random_struct(struct, random)
-        body[array.name] = [random_struct(array.struct, random) | {name: "orders"} for _ in range(count)]
+        value = TOPIC_ID if by_id else "orders"
+        body[array.name] = [random_struct(array.struct, random) | {name: value} for _ in range(count)]
         data = b"before" + encode(struct, body) + b"after"
-        span = find(data, 6, len(data) - 5)
-        assert (span is not None) == (count == 1)
-        if span is not None:
-            assert read_string(data, *span, struct.flexible) == b"orders"
+        spans = find(data, 6, len(data) - 5)
+        assert (spans is not None) == (count == 1)
+        if spans is not None:
+            *strings, span = spans
+            found = data[slice(*span)] if by_id else read_string(data, *span, struct.flexible)
+            assert found == (TOPIC_ID.bytes if by_id else b"orders")
+            texts = [body[slot.name] for slot in struct.slots if slot.type == "string" and not slot.array]
+            assert [read_string(data, *one, struct.flexible) for one in strings] == [
+                text if text is None else text.encode("utf-8", "surrogateescape") for text in texts
+            ]
             assert all(find(data, 6, end) is None for end in range(6, span[1]))
-            assert find(data, 6, span[1]) == span
+            assert find(data, 6, span[1]) == spans

@@ -1,19 +1,27 @@
-"""Topic names wherever they travel: what the client calls them ↔ what the broker calls them.
+"""Names wherever they travel: what the client calls topics, groups and transactional ids ↔ what the broker calls them.
 
-`topic_rewrite` gives the rewrite of one message. A *hidden* topic is one whose client-side spelling a rename has
-taken; it is removed from answers. An *unreachable* name is one that the client may not use, because it spells a
-rename's target; it goes to the broker with `!` in front, which no topic can have, so the broker answers that there is
-no such topic.
+`name_rewrite` gives the rewrite of one message. A *hidden* name is one that the client must not see: it belongs to
+others, or a rename has taken its client-side spelling; it is removed from answers. An *unreachable* name is one that
+the client may not use, because it spells a rename's target; it goes to the broker in a form that nothing has, so the
+broker answers that there is no such thing.
 
-    plain       every field the table calls a topic name
-    answers     Metadata and DescribeTopicPartitions: errors of unreachable names, hidden topics by id, cursors
-    groups      the consumer protocol's bytes in JoinGroup, SyncGroup, DescribeGroups
-    resources   names in configs and ACLs that are topics by another field's value
-    lone        the only name of a long message, without holding it
-    regex       regular expressions that the broker evaluates
+    plain          every field the table calls a name
+    answers        Metadata and DescribeTopicPartitions: errors of unreachable names, hidden topics by id
+    cursor         where a long answer goes on
+    ids            topic ids, where topics of others are to be unreachable
+    coordinators   keys of coordinators, which are groups or transactional ids
+    transactions   patterns over transactional ids
+    groups         the consumer protocol's bytes in JoinGroup, SyncGroup, DescribeGroups
+    resources      names in configs and ACLs that are topics or groups by another field's value
+    acls           what those of ACLs become
+    acl_deletions  filters that would delete the ACLs of others
+    everything     other requests that mean everything there is
+    lone           the only name of a long message, without holding it
+    regex          regular expressions over topics that the broker evaluates
 """
 
+from .ids import DISGUISED
 from .lone import LoneName, lone_name
-from .rewrites import CANNOT, Cannot, topic_rewrite
+from .rewrites import NameRewrite, name_rewrite
 
-__all__ = ["CANNOT", "Cannot", "LoneName", "lone_name", "topic_rewrite"]
+__all__ = ["DISGUISED", "LoneName", "NameRewrite", "lone_name", "name_rewrite"]

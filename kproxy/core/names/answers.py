@@ -3,8 +3,7 @@
 Strategy. Three things go beyond the plain rewrite. (1) A name that the client may not use is asked for as `!name`,
 which brokers call invalid (17); the client hears that there is no such topic (3), which is what it would hear of a
 topic that does not exist. (2) A hidden topic is left out when the client asked for all, but one asked for by its id
-has to be answered: as an id that nobody knows (100). (3) DescribeTopicPartitions' cursor is a broker-side name in the
-order of the broker's names; a hidden one goes out as `!name`, and comes back as that.
+has to be answered: as an id that nobody knows (100). (3) DescribeTopicPartitions' cursor, see `cursor.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.names import ESCAPE
 from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
-from kproxy.wire.primitives import MAX_STRING, read_uvarint
+from kproxy.wire.primitives import read_uvarint
 from kproxy.wire.walk import Hit, Walk, compile_walk, read_string, write_string
 
 from .spell import Spelling
@@ -79,7 +77,7 @@ class TopicAnswers:
 
     def rewrite(self, buf: Buffer, hits: Hits, edits: Edits, context: Context, marks: tuple[int, int, int]) -> None:
         name_mark, count_mark, element_mark = marks
-        compact, translate = self.struct.flexible, self.spelling.translate
+        compact, translate, names = self.struct.flexible, self.spelling.translate, self.spelling.names
         count: Hit = (0, 0, 0)
         span, hidden, escaped, changed = (0, 0), False, False, 0
         for hit in hits:
@@ -93,7 +91,7 @@ class TopicAnswers:
                 if other is None:
                     hidden = True
                 elif other != name:
-                    escaped = name.startswith(ESCAPE)
+                    escaped = names.is_escaped(name)
                     edits.replace(start, end, write_string(other, compact))
                     changed += 1
             elif mark == element_mark:
@@ -118,37 +116,3 @@ class TopicAnswers:
         edits.replace(start, start + 2, UNKNOWN_TOPIC_ID)
         edits.replace(*name, write_string(None, True))
         edits.replace(inside[0][1], inside[-1][2], b"\x01")
-
-
-@dataclass(frozen=True, slots=True)
-class CursorName:
-    """The name at which a long DescribeTopicPartitions answer goes on."""
-
-    path: str
-    spelling: Spelling
-
-    @property
-    def wanted(self) -> frozenset[str]:
-        return frozenset((self.path,))
-
-    def bind(self, walk: Walk) -> Apply:
-        number = walk.find("value", self.path)
-
-        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
-            for mark, start, end in hits:
-                if mark == number:
-                    name = read_string(buf, start, end, True)
-                    other = self.other(name) if name else name
-                    if other != name and other is not None and len(other) <= MAX_STRING:
-                        edits.replace(start, end, write_string(other, True))
-                        context.rewrote("topic_names")
-
-        return apply
-
-    def other(self, name: bytes) -> bytes:
-        """The cursor on the other side; it comes from kproxy itself, so nothing is counted as unreachable."""
-        names = self.spelling.names
-        if self.spelling.direction == "response":
-            found = names.to_client(name)
-            return ESCAPE + name if found is None else found
-        return name[len(ESCAPE) :] if name.startswith(ESCAPE) else names.to_broker(name)

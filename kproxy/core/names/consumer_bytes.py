@@ -20,7 +20,7 @@ from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
 from kproxy.wire.walk import Walk, compile_walk
 
-from .plain import PlainNames, innermost, name_paths
+from .plain import PlainNames, innermost
 from .spell import Spelling
 
 SUBSCRIPTION, ASSIGNMENT = "consumer_subscription", "consumer_assignment"
@@ -38,9 +38,9 @@ def sticky_struct() -> Struct:
 
 @cache
 def embedded_walk(name: str, version: int) -> tuple[Walk, frozenset[str]]:
-    """A walk that finds all names, and their paths."""
+    """A walk that finds all topic names, and their paths."""
     struct = sticky_struct() if name == "sticky" else layout.embedded(name, version)
-    paths = name_paths(struct)
+    paths = frozenset(slot.path for slot in struct.everywhere() if slot.kind == "topic_name")
     return compile_walk(struct, paths | {innermost(path) for path in paths} | {USER_DATA}, name, version), paths
 
 
@@ -57,7 +57,7 @@ def rewrite_struct(
     if whole and after != len(data):
         raise DecodeError(f"{len(data) - after} bytes after the last field", api=name, version=version, offset=after)
     edits = Edits(data, 0, len(data), walk, hits)
-    PlainNames(paths, spelling, compact=False).bind(walk)(data, hits, edits, context)
+    PlainNames(dict.fromkeys(paths, spelling), compact=False).bind(walk)(data, hits, edits, context)
     if assignor == STICKY:
         number = walk.find("value", USER_DATA)
         for mark, begin, end in hits:

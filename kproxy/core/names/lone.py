@@ -1,39 +1,47 @@
-"""The only topic name of a message: Produce and Fetch by name, of one topic.
+"""The only topic of a message: Produce requests, and answers of Produce and Fetch, that are about one topic.
 
-Strategy. Such a frame need not be held: its one name stands before its records, so once the name is here the new length
-is known, and the rest passes as it streams in. Most frames of clients that name topics are like that, long ones and
-those that come by the thousand. A message of several topics, or one that is to be hidden, is left to those who look at
-whole frames.
+Strategy. Such a frame need not be held: its names stand before its records, so once they are here the new length is
+known, and the rest passes as it streams in. Most frames of clients that name topics are like that, long ones and those
+that come by the thousand. A message of several topics, one that is to be hidden, and one whose topic id is not known
+to be the client's own are left to those who look at whole frames.
 """
 
 from __future__ import annotations
 
 from kproxy.core.rewrite import Buffer, Context
+from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout, schema
 from kproxy.wire.head import body_start, lone_topic
 from kproxy.wire.walk import read_string, write_string
 
+from .ids import VisibleIds
 from .spell import Spelling
 
 PRODUCE, FETCH = 0, 1
-MESSAGES = {(PRODUCE, "request"), (PRODUCE, "response"), (FETCH, "response")}
 BY_ID_FROM = 13  # Produce and Fetch name topics by id from this version on (KIP-516)
 
 Splice = tuple[int, int, bytes]
 
 
 class LoneName:
-    """Finds and translates the name; `splice` gives where it stands and what is to stand there instead."""
+    """Finds and translates the names; `splice` gives where they stand and what is to stand there instead.
 
-    __slots__ = ("compact", "direction", "find", "header_version", "spelling")
+    `leading` spells the string in front, the transactional id of a Produce request; `topics` is None when topics have
+    the same names on both sides, or are told by ids that need no check.
+    """
 
-    def __init__(self, key: int, version: int, direction: str, names: NameMap) -> None:
+    __slots__ = ("compact", "direction", "find", "header_version", "leading", "topic", "visible")
+
+    def __init__(self, key: int, version: int, direction: str, topics: NameMap | None, leading: NameMap | None) -> None:
         self.direction = direction
         self.find = lone_topic(key, version, direction)
         self.header_version = schema.load(key).header_version(direction, version)
         self.compact = layout.body(key, version, direction).flexible
-        self.spelling = Spelling(names, direction)
+        by_id = version >= BY_ID_FROM
+        self.leading = None if leading is None else Spelling(leading, direction)
+        self.topic = None if topics is None or by_id else Spelling(topics, direction)
+        self.visible = VisibleIds(frozenset(), topics) if topics is not None and by_id else None
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
         """(start, stop, bytes) for the frame whose size is at `pos` and of which buf[pos:end] is here.
@@ -41,18 +49,42 @@ class LoneName:
         None: the name is not all here, or there are more of them, or the topic is hidden.
         """
         body = body_start(buf, pos + 4, end, self.header_version, self.direction)
-        span = None if body is None else self.find(buf, body, end)
-        name = None if span is None else read_string(buf, *span, self.compact)
-        other = self.spelling.translate(name, context) if name else None
-        if span is None or other is None:
+        spans = None if body is None else self.find(buf, body, end)
+        if spans is None:
             return None
-        if other != name:
-            context.rewrote("topic_names")
-        return *span, write_string(other, self.compact)
+        *strings, (start, stop) = spans
+        if self.visible is not None and not self.visible.known(bytes(buf[start:stop]), context):
+            return None
+        name = bytes(buf[start:stop])
+        if self.topic is not None:
+            other = self.other(buf, start, stop, self.topic, context)
+            if other is None:
+                return None
+            name = other
+        if self.leading is None or not strings:
+            return start, stop, name
+        first, after = strings[0]
+        leading = self.other(buf, first, after, self.leading, context)
+        return None if leading is None else (first, stop, leading + bytes(buf[after:start]) + name)
+
+    def other(self, buf: Buffer, start: int, stop: int, spelling: Spelling, context: Context) -> bytes | None:
+        """The encoded name of the other side. None: it is hidden."""
+        old = read_string(buf, start, stop, self.compact)
+        new = None if old is None else spelling.translate(old, context)
+        if new is None:
+            return None if old is not None else bytes(buf[start:stop])
+        if new != old:
+            context.rewrote(spelling.space.changed)
+        return write_string(new, self.compact)
 
 
-def lone_name(key: int, version: int, direction: str, names: NameMap) -> LoneName | None:
+def lone_name(key: int, version: int, direction: str, names: Names) -> LoneName | None:
     """None: messages of this kind are looked at whole."""
-    if (key, direction) not in MESSAGES or version >= BY_ID_FROM:
+    if (key, direction) not in {(PRODUCE, "request"), (PRODUCE, "response"), (FETCH, "response")}:
         return None
-    return LoneName(key, version, direction, names)
+    if direction == "response":
+        ids = version >= BY_ID_FROM
+        return None if ids or names.topics is None else LoneName(key, version, direction, names.topics, None)
+    topics = names.topics if version < BY_ID_FROM or (names.topics and names.topics.isolates) else None
+    leading = names.transactional_ids if version >= 3 else None
+    return None if topics is leading is None else LoneName(key, version, direction, topics, leading)

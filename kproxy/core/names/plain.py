@@ -1,24 +1,27 @@
-"""Every field that the table marks `is topic_name`.
+"""Every field that the table marks as a topic name, a group id or a transactional id.
 
-Strategy. The innermost array around a name is what a hidden topic is removed from: the whole element if the name is a
-field of it, the name alone if the array is one of names. A hidden name in no array stays. Names that are null or empty
-are no names. The same code serves whole messages and those inside bytes fields: it asks only for a layout.
+Strategy. The innermost array around a name is what a hidden name is removed from: the whole element if the name is a
+field of it, the name alone if the array is one of names. A hidden name in no array stays. Null is no name. The same
+code serves whole messages and those inside bytes fields: it asks only for a layout.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
+from kproxy.rules.namespace import Namespace
 from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
 from kproxy.wire.walk import Hit, Walk, read_string, write_string
 
-from .spell import Spelling
+from .spell import SPACES, Spelling
 
 NAME, ITEM, COUNT, ELEMENT = range(4)
-Roles = Mapping[int, tuple[int, str]]  # mark number → what it is, and its innermost array ("" if there is none)
+Roles = Mapping[int, tuple[int, str, Spelling | None]]
+"""Mark number → what it is, its innermost array ("" if there is none), and for names how they are spelled."""
 
 
 def innermost(path: str) -> str:
@@ -26,34 +29,35 @@ def innermost(path: str) -> str:
     return path[: path.rindex("[]") + 2] if "[]" in path else ""
 
 
-def name_paths(struct: Struct) -> frozenset[str]:
-    """The topic names of a layout."""
-    return frozenset(slot.path for slot in struct.everywhere() if slot.kind == "topic_name")
+def name_paths(struct: Struct, spellings: Mapping[Namespace, Spelling]) -> dict[str, Spelling]:
+    """The names of a layout that these spellings are for."""
+    spaces = {slot.path: SPACES.get(slot.kind or "") for slot in struct.everywhere()}
+    return {path: spellings[space] for path, space in spaces.items() if space is not None and space in spellings}
 
 
 @dataclass(frozen=True, slots=True)
 class PlainNames:
-    """Rewrites the names at `paths`."""
+    """Rewrites the names at `paths`, all of one direction."""
 
-    paths: frozenset[str]
-    spelling: Spelling
+    paths: Mapping[str, Spelling]
     compact: bool
 
     @property
     def wanted(self) -> frozenset[str]:
-        if self.spelling.direction == "request":
-            return self.paths
-        return self.paths | {innermost(path) for path in self.paths if "[]" in path}
+        paths = frozenset(self.paths)
+        if all(spelling.direction == "request" for spelling in self.paths.values()):
+            return paths
+        return paths | {innermost(path) for path in paths if "[]" in path}
 
     def bind(self, walk: Walk) -> Apply:
-        roles: dict[int, tuple[int, str]] = {}
+        roles: dict[int, tuple[int, str, Spelling | None]] = {}
         arrays = {innermost(path) for path in self.paths}
         for number, mark in enumerate(walk.marks):
             if mark.what == "value" and mark.path in self.paths:
                 assert mark.slot is not None
-                roles[number] = (ITEM if mark.slot.array else NAME, innermost(mark.path))
+                roles[number] = (ITEM if mark.slot.array else NAME, innermost(mark.path), self.paths[mark.path])
             elif mark.what in ("count", "element") and mark.path in arrays:
-                roles[number] = (COUNT if mark.what == "count" else ELEMENT, mark.path)
+                roles[number] = (COUNT if mark.what == "count" else ELEMENT, mark.path, None)
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
             self.rewrite(buf, hits, edits, context, roles)
@@ -62,32 +66,32 @@ class PlainNames:
 
     def rewrite(self, buf: Buffer, hits: Hits, edits: Edits, context: Context, roles: Roles) -> None:
         counts: dict[str, Hit] = {}
-        hidden: set[str] = set()
-        changed, compact, translate = 0, self.compact, self.spelling.translate
+        hidden: dict[str, str] = {}  # array → the counter for the element that is to go
+        changed: Counter[str] = Counter()
+        compact = self.compact
         for hit in hits:
             number, start, end = hit
             if number not in roles:
                 continue
-            role, array = roles[number]
-            if role <= ITEM:
+            role, array, spelling = roles[number]
+            if spelling is not None:
                 name = read_string(buf, start, end, compact)
-                if not name:
+                if name is None:
                     continue
-                other = translate(name, context)
+                other = spelling.translate(name, context)
                 if other is None:
                     if role == ITEM:
                         edits.remove(start, end, counts[array])
-                        context.count("topics_hidden")
+                        context.count(spelling.space.hidden)
                     else:
-                        hidden.add(array)
+                        hidden[array] = spelling.space.hidden
                 elif other != name:
                     edits.replace(start, end, write_string(other, compact))
-                    changed += 1
+                    changed[spelling.space.changed] += 1
             elif role == COUNT:
                 counts[array] = hit
             elif array in hidden:
                 edits.remove(start, end, counts[array])
-                hidden.discard(array)
-                context.count("topics_hidden")
-        if changed:
-            context.rewrote("topic_names", changed)
+                context.count(hidden.pop(array))
+        for what, number in changed.items():
+            context.rewrote(what, number)

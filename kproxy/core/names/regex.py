@@ -78,9 +78,14 @@ def topics_age(context: Context, topics: list[bytes]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRegex:
-    """`subscribed_topic_regex` of ConsumerGroupHeartbeat requests, from version 1 on."""
+    """`subscribed_topic_regex` of ConsumerGroupHeartbeat requests, from version 1 on.
+
+    A member is known by the broker's name of its group, so that whoever describes the group finds it, by whatever
+    name.
+    """
 
     names: NameMap
+    groups: NameMap | None = None
     wanted: frozenset[str] = frozenset(("group_id", "member_id", "member_epoch", "subscribed_topic_regex"))
 
     def bind(self, walk: Walk) -> Apply:
@@ -91,6 +96,7 @@ class HeartbeatRegex:
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
             spans = {mark: (start, end) for mark, start, end in hits}
             group, member = (read_string(buf, *spans[mark], True) or b"" for mark in marks[:2])
+            group = group if self.groups is None else self.groups.to_broker(group)
             epoch = int.from_bytes(buf[slice(*spans[marks[2]])], "big", signed=True)
             regex = read_string(buf, *spans[marks[3]], True)
             sent = self.sent((group, member), epoch, regex, context)

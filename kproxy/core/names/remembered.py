@@ -13,6 +13,15 @@ new ones again after it has rejoined."""
 MAX_REGEX_BYTES: Final = 4_096
 """Of group id, member id and pattern together, for a member to be remembered: so all of them take 40 MB at most."""
 REGEX_TOPICS: Final = "topic_regex_topics"
+TOPIC_IDS: Final = "topic_ids"
+MAX_IDS: Final = 100_000
+"""Topic ids with their names, per cluster: some 30 MB at most. One that is forgotten is asked for again."""
+ASKED_IDS: Final = "topic_ids_asked"
+MAX_ASKED_IDS: Final = 1_000
+"""Topic ids of one connection that the broker was asked for because nobody knew them."""
+CURSORS: Final = "topic_cursors"
+MAX_CURSORS: Final = 1_000
+"""Places at which answers to other clients of the cluster go on; one that is forgotten begins again."""
 PROTOCOLS: Final = "group_protocols"
 MAX_PROTOCOLS: Final = 1_000
 """Groups of one connection; a client is in a few."""

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits, Rewrite
-from kproxy.rules.names import NameMap
+from kproxy.rules.all_names import Names
+from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire import layout
 from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
 from kproxy.wire.walk import Walk
 
 from . import groups, resources
-from .answers import AskedForAll, CursorName, TopicAnswers
+from .acl_deletions import NamedOnly, RefusedDeletions
+from .answers import AskedForAll, TopicAnswers
+from .coordinators import CoordinatorKeys
+from .cursor import CursorName
+from .everything import NotAllPartitions, RefusedElection
+from .ids import GivenBackIds, VisibleIds, id_paths, telling
 from .plain import PlainNames, name_paths
 from .regex import DescribedRegex, HeartbeatRegex, TopologyRegexes
-from .spell import Spelling
+from .spell import Spelling, spellings
+from .transactions import MatchingOnly, PatternAside
 
-METADATA, HEARTBEAT, DESCRIBE, DESCRIBE_TOPICS, STREAMS_HEARTBEAT = 3, 68, 69, 75, 88
+METADATA, FIND_COORDINATOR, DELETE_ACLS, ELECT_LEADERS, LIST_TRANSACTIONS, DESCRIBE_TOPICS = 3, 10, 31, 43, 66, 75
 NULL_NAMES_FROM = 12  # Metadata: topics can be asked for by id from here on, and the name in the answer may be null
+PATTERN_FROM = 2  # ListTransactions: a pattern over transactional ids
 CURSORS = {"request": "cursor.topic_name", "response": "next_cursor.topic_name"}
 
-
-@dataclass(frozen=True, slots=True)
-class Cannot:
-    """An API that cannot be translated above the version `newest` (-1: not at all), and why."""
-
-    newest: int
-    reason: str
-
-
-CANNOT: Mapping[int, Cannot] = {}
-"""By API key, what has to be hidden while topics are renamed. Nothing, today: even patterns that the broker evaluates
-are translated (see `regex.py`). The Envelope's inner requests are not, but it is for brokers among themselves."""
+Spellings = Mapping[Namespace, Spelling]
 
 
 @dataclass(frozen=True)
-class TopicRewrite:
-    """All that has to be done about topic names in one message; what may have to wait for the broker comes first."""
+class NameRewrite:
+    """All that has to be done about names in one message; what may have to wait for the broker comes first."""
 
     parts: tuple[Rewrite, ...]
 
@@ -61,45 +58,94 @@ class TopicRewrite:
         return apply
 
 
-def topic_rewrite(key: int, version: int, direction: str, names: NameMap) -> TopicRewrite | None:
-    """The rewrite of this message. None: it carries no topic names. Raises KeyError for what the table lacks."""
+def name_rewrite(key: int, version: int, direction: str, names: Names) -> NameRewrite | None:
+    """The rewrite of this message. None: it carries no names that rules are about. Raises KeyError for what the table
+    lacks."""
     struct = layout.body(key, version, direction)
-    spelling = Spelling(names, direction)
-    parts = [*regex_parts(key, struct, spelling), *answer_parts(key, version, struct, spelling)]
-    taken = {path for part in parts for path in part.wanted if path in name_paths(struct)}
-    plain = name_paths(struct) - taken
+    spelled = spellings(names, direction)
+    parts: list[Rewrite] = [*id_parts(key, struct, names, direction)]
+    special = [*regex_parts(key, struct, spelled, names, direction), *topic_parts(key, version, struct, spelled)]
+    parts += special
+    parts += coordinator_parts(key, version, struct, spelled, direction)
+    parts += refusals(key, version, struct, spelled, direction)
+    taken = {path for part in special for path in part.wanted}
+    plain = {path: one for path, one in name_paths(struct, spelled).items() if not is_taken(path, one, taken)}
     if plain:
-        parts.append(PlainNames(plain, spelling, struct.flexible))
-    if (key, direction) in groups.PLACES:
-        parts.append(groups.GroupBytes(key, spelling, struct.flexible))
-    if (key, direction) in resources.PLACES:
-        parts.append(resources.ResourceNames(*resources.PLACES[key, direction], spelling, struct.flexible))
-    return TopicRewrite(tuple(parts)) if parts else None
+        parts.append(PlainNames(plain, struct.flexible))
+    if (key, direction) in groups.PLACES and TOPIC in spelled:
+        parts.append(groups.GroupBytes(key, spelled[TOPIC], struct.flexible))
+    place = resources.PLACES.get((key, direction))
+    if place is not None and place.concerns(spelled):
+        parts.append(resources.ResourceNames(place, spelled, struct.flexible))
+    return NameRewrite(tuple(parts)) if parts else None
 
 
-def regex_parts(key: int, struct: Struct, spelling: Spelling) -> list[Rewrite]:
-    """For the patterns in this message."""
+def is_taken(path: str, spelling: Spelling, taken: set[str]) -> bool:
+    """Whether a special part already deals with this topic name; those look at other names only to read them."""
+    return spelling.space is TOPIC and path in taken
+
+
+def id_parts(key: int, struct: Struct, names: Names, direction: str) -> Iterator[Rewrite]:
+    """For topic ids, where topics of others are to be unreachable."""
+    paths = id_paths(struct)
+    if names.topics is None or not names.topics.isolates or not paths:
+        return
+    if direction == "request":
+        yield VisibleIds(paths, names.topics)
+    else:
+        yield from telling(key, struct)
+        yield GivenBackIds(paths)
+
+
+def regex_parts(
+    key: int, struct: Struct, spelled: Spellings, names: Names, direction: str
+) -> Iterator[Rewrite]:  # fmt: skip
+    """For the patterns over topics in this message."""
     patterns = [slot.path for slot in struct.everywhere() if slot.kind == "topic_regex"]
-    if not patterns:
-        return []
-    match key, spelling.direction:
+    if not patterns or names.topics is None:
+        return
+    match key, direction:
         case 68, "request":
-            return [HeartbeatRegex(spelling.names)]
+            yield HeartbeatRegex(names.topics, names.groups)
         case 69, "response":
-            return [DescribedRegex()]
+            yield DescribedRegex()
         case _:
-            return [TopologyRegexes(spelling, path) for path in patterns]
+            for path in patterns:
+                yield TopologyRegexes(spelled[TOPIC], path)
 
 
-def answer_parts(key: int, version: int, struct: Struct, spelling: Spelling) -> list[Rewrite]:
+def topic_parts(key: int, version: int, struct: Struct, spelled: Spellings) -> Iterator[Rewrite]:
     """For the two APIs that answer what topics there are."""
-    if key not in (METADATA, DESCRIBE_TOPICS):
-        return []
-    parts: list[Rewrite] = []
+    spelling = spelled.get(TOPIC)
+    if spelling is None or key not in (METADATA, DESCRIBE_TOPICS):
+        return
     if spelling.direction == "response":
-        parts.append(TopicAnswers(struct, spelling, by_id=key == METADATA and version >= NULL_NAMES_FROM))
+        yield TopicAnswers(struct, spelling, by_id=key == METADATA and version >= NULL_NAMES_FROM)
     elif key == METADATA:
-        parts.append(AskedForAll(version, struct.flexible))
+        yield AskedForAll(version, struct.flexible)
     if key == DESCRIBE_TOPICS:
-        parts.append(CursorName(CURSORS[spelling.direction], spelling))
-    return parts
+        yield CursorName(CURSORS[spelling.direction], spelling)
+
+
+def coordinator_parts(
+    key: int, version: int, struct: Struct, spelled: Spellings, direction: str
+) -> Iterator[Rewrite]:  # fmt: skip
+    """For the keys of coordinators, and patterns over transactional ids."""
+    if key == FIND_COORDINATOR and (GROUP in spelled or TRANSACTIONAL_ID in spelled):
+        keys = CoordinatorKeys(spelled, direction, struct.flexible)
+        if any(slot.path in keys.wanted for slot in struct.everywhere()):
+            yield keys
+    if key == LIST_TRANSACTIONS and version >= PATTERN_FROM and TRANSACTIONAL_ID in spelled:
+        yield PatternAside() if direction == "request" else MatchingOnly(spelled[TRANSACTIONAL_ID])
+
+
+def refusals(key: int, version: int, struct: Struct, spelled: Spellings, direction: str) -> Iterator[Rewrite]:
+    """For what a tenant must not ask for, since it is about others, too."""
+    isolated = {space for space, spelling in spelled.items() if spelling.names.isolates}
+    if key == ELECT_LEADERS and TOPIC in isolated:
+        if direction == "request":
+            yield NotAllPartitions(struct.flexible)
+        elif version >= 1:
+            yield RefusedElection()
+    if key == DELETE_ACLS and isolated:
+        yield NamedOnly(spelled, struct.flexible) if direction == "request" else RefusedDeletions(struct.flexible)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.names import ESCAPE, NameMap
+from kproxy.rules.all_names import Names
+from kproxy.rules.names import NameMap
+from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.primitives import MAX_STRING
+
+SPACES: Mapping[str, Namespace] = {"topic_name": TOPIC, "group_id": GROUP, "transactional_id": TRANSACTIONAL_ID}
+"""What a field holds, by its kind in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +22,26 @@ class Spelling:
     names: NameMap
     direction: str
 
+    @property
+    def space(self) -> Namespace:
+        return self.names.space
+
     def translate(self, name: bytes, context: Context) -> bytes | None:
-        """The name on the other side. None: hidden from clients. A name too long to be written is none, and stays."""
+        """The name on the other side. None: hidden from clients.
+
+        What is too long to be written is sent cut off, which reaches nothing that is not the client's; a topic that
+        long is none, and stays.
+        """
         if self.direction == "response":
             return self.names.to_client(name)
         found = self.names.to_broker(name)
-        if found.startswith(ESCAPE):
-            context.count("topics_unreachable")
-        return found if len(found) <= MAX_STRING else name
+        if self.names.is_escaped(found):
+            context.count(self.space.unreachable)
+        if len(found) <= MAX_STRING:
+            return found
+        return name if len(name) > self.space.longest else found[:MAX_STRING]
+
+
+def spellings(names: Names, direction: str) -> dict[Namespace, Spelling]:
+    """For the namespaces that rules say something about."""
+    return {one.space: Spelling(one, direction) for one in names.maps}

@@ -17,7 +17,7 @@ from kproxy.rules.match import ConnectionMatch
 
 Scope = Literal["connection", "frame", "entity"]
 Direction = Literal["request", "response"]
-Need = Literal["topic names", "broker addresses", "api versions"]
+Need = Literal["topic names", "topic ids", "group ids", "transactional ids", "broker addresses", "api versions"]
 
 LONGEST_NAME = 200
 """Characters; a rule's name is a label of metrics and a column of tables."""

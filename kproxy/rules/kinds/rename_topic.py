@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Need, Rule
-from kproxy.rules.name_checks import check_topics
+from kproxy.rules.kinds.base import Need
+from kproxy.rules.kinds.name_rule import RenameRule
+from kproxy.rules.namespace import TOPIC, Namespace
 
 
-class RenameTopic(Rule):
+class RenameTopic(RenameRule):
     """Gives topics other names on the client side than on the broker side.
 
     The map must be invertible: names are changed in requests and changed back in answers. A topic of the brokers
@@ -20,6 +19,8 @@ class RenameTopic(Rule):
     UNKNOWN_TOPIC_OR_PARTITION. Internal topics are never renamed.
     """
 
+    space: ClassVar[Namespace] = TOPIC
+    field: ClassVar[str] = "topics"
     needs: ClassVar[tuple[Need, ...]] = ("topic names",)
     example: ClassVar[str] = """\
 - name: orders lives under another name upstream
@@ -33,11 +34,3 @@ class RenameTopic(Rule):
         description="client-side name: broker-side name; both exact, or both with one *. An exact name beats a glob, "
         "of several globs the longest literal prefix wins",
     )
-
-    @classmethod
-    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Every line of the map, and that it can be undone."""
-        topics = raw.get("topics")
-        if isinstance(topics, dict):
-            for where, message in check_topics(topics):
-                yield ("topics", *where), message

@@ -1,4 +1,4 @@
-"""One message through its topic rewrite: values in, values out, and the bytes in between compared."""
+"""One message through its name rewrite: values in, values out, and the bytes in between compared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kproxy.core.counters import Counters
-from kproxy.core.names import topic_rewrite
+from kproxy.core.names import name_rewrite
 from kproxy.core.rewrite import Context
+from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout
 from kproxy.wire.codec import decode, encode
@@ -20,9 +21,9 @@ Through = Callable[..., Any]
 
 
 @pytest.fixture
-def names() -> NameMap:
-    """orders ↔ prod.orders, and everything that begins with clicks- ↔ prod.clicks-."""
-    return NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
+def names() -> Names:
+    """Topics orders ↔ prod.orders, and everything that begins with clicks- ↔ prod.clicks-."""
+    return Names(topics=NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"}))
 
 
 @pytest.fixture
@@ -31,13 +32,13 @@ def context() -> Context:
 
 
 @pytest.fixture
-def through(names: NameMap, context: Context) -> Through:
+def through(names: Names, context: Context) -> Through:
     """through(key, version, direction, **fields) → the body on the other side."""
 
     def run(key: int, version: int, direction: str, **values: Any) -> dict[str, Any]:
         struct = layout.body(key, version, direction)
         data = encode(struct, values)
-        rewrite = topic_rewrite(key, version, direction, names)
+        rewrite = name_rewrite(key, version, direction, names)
         assert rewrite is not None
         found = walk(key, version, direction, rewrite.wanted)
         hits: list[tuple[int, int, int]] = []

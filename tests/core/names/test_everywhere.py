@@ -1,4 +1,4 @@
-"""No topic name anywhere in the protocol is left as it is."""
+"""No topic name, group id or transactional id anywhere in the protocol is left as it is."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from kproxy.core.counters import Counters
-from kproxy.core.names import CANNOT, topic_rewrite
+from kproxy.core.names import name_rewrite
+from kproxy.core.names.spell import SPACES
 from kproxy.core.rewrite import Context
+from kproxy.rules.all_names import Names
+from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
+from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
 from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import decode, encode
@@ -20,10 +24,16 @@ from kproxy.wire.layout import Struct
 from kproxy.wire.walk import walk
 
 CARRIERS = {
-    "topic_name", "topic_regex", "config_resource_name", "acl_resource_name", "group_metadata", "group_assignment"
+    "topics": {
+        "topic_name", "topic_regex", "config_resource_name", "acl_resource_name", "group_metadata", "group_assignment"
+    },
+    "groups": {"group_id", "coordinator_key", "config_resource_name", "acl_resource_name"},
+    "transactional_ids": {"transactional_id", "coordinator_key", "acl_resource_name"},
 }  # fmt: skip
+"""Namespace → kinds of fields that hold its names."""
 NOT_REWRITTEN: dict[tuple[str, str], str] = {}
 """(API, path) → why a field of these kinds stays as it is. None does."""
+ELECT_LEADERS = 43
 SPECIAL = {3, 75}  # their answers are tested in test_answers.py
 ALL = [
     (api.key, version, direction)
@@ -31,12 +41,26 @@ ALL = [
     for version in api.versions
     for direction in ("request", "response")
 ]
-NAMES = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
-CLIENT_SIDE = ("orders", "clicks-", "clicks-1", "clicks-" + "x" * 130, "other", "__consumer_offsets", "")
+TOPICS = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
+GROUPS = NameMap.of({"app": "prod.app", "team-*": "x.team-*"}, space=GROUP)
+IDS = NameMap.of({"pay": "blue.pay", "worker-*": "blue.worker-*"}, space=TRANSACTIONAL_ID)
+RENAMES = {"topics": Names(topics=TOPICS), "groups": Names(groups=GROUPS), "transactional_ids": Names(None, None, IDS)}
+TENANT = Names(*(NameMap([PrefixLayer(space, b"tenant-a.")], space) for space in NAMESPACES))
+BOTH = Names(
+    NameMap([*TOPICS.layers, PrefixLayer(TOPIC, b"t.")]),
+    NameMap([*GROUPS.layers, PrefixLayer(GROUP, b"g.")], GROUP),
+    NameMap([*IDS.layers, PrefixLayer(TRANSACTIONAL_ID, b"i.")], TRANSACTIONAL_ID),
+)
+SETS = {**RENAMES, "tenant": TENANT, "renamed tenant": BOTH}
+CLIENT_SIDE = {
+    "topic_name": ("orders", "clicks-", "clicks-1", "clicks-" + "x" * 130, "other", "__consumer_offsets", ""),
+    "group_id": ("app", "team-", "team-ü", "other group", "team-" + "y" * 300, ""),
+    "transactional_id": ("pay", "worker-1", "x", "worker-" + "z" * 200, ""),
+}
 
 
 def renamed(struct: Struct, value: Any, name: Any) -> Any:
-    """The decoded value with `name` applied to every topic name."""
+    """The decoded value with `name(kind, text)` applied to every name."""
     if value is None:
         return None
     found = dict(value)
@@ -47,25 +71,24 @@ def renamed(struct: Struct, value: Any, name: Any) -> Any:
             found[slot.name] = (
                 renamed(inner, item, name) if not slot.array else item and [renamed(inner, one, name) for one in item]
             )
-        elif slot.kind == "topic_name":
-            found[slot.name] = name(item) if not slot.array else item and [name(one) for one in item]
+        elif slot.kind in SPACES:
+            found[slot.name] = (
+                name(slot.kind, item) if not slot.array else item and [name(slot.kind, one) for one in item]
+            )
     return found
 
 
-def other_side(name: str | None) -> str | None:
-    return name and NAMES.to_broker(name.encode()).decode()
-
-
 def bodies(key: int, version: int, direction: str) -> Iterator[dict[str, Any]]:
-    """Random bodies whose topic names are ones that a client may use."""
+    """Random bodies whose names are ones that a client may use."""
     struct = layout.body(key, version, direction)
     for seed in range(4):
         rng = Random(seed)
-        yield renamed(struct, random_struct(struct, rng), lambda name, rng=rng: name and rng.choice(CLIENT_SIDE))
+        body = random_struct(struct, rng)
+        yield renamed(struct, body, lambda kind, name, rng=rng: name and rng.choice(CLIENT_SIDE[kind]))
 
 
-def rewritten(key: int, version: int, direction: str, data: bytes) -> bytes:
-    rewrite = topic_rewrite(key, version, direction, NAMES)
+def rewritten(key: int, version: int, direction: str, data: bytes, names: Names) -> bytes:
+    rewrite = name_rewrite(key, version, direction, names)
     assert rewrite is not None
     found = walk(key, version, direction, rewrite.wanted)
     hits: list[tuple[int, int, int]] = []
@@ -73,49 +96,93 @@ def rewritten(key: int, version: int, direction: str, data: bytes) -> bytes:
     edits = Edits(data, 0, len(data), found, hits)
     context = Context(Counters(), {})
     context.known_topics = []
-    rewrite.bind(found)(data, hits, edits, context)
+    bound = rewrite.bind(found)
+    bound(data, hits, edits, context)
+    if context.incomplete:  # ids that nobody knows: they stay unknown
+        context.topics_wanted = False
+        edits = Edits(data, 0, len(data), found, hits)
+        bound(data, hits, edits, context)
     return b"".join(edits.pieces())
 
 
-def paths(struct: Struct, *kinds: str) -> set[str]:
+def paths(struct: Struct, kinds: set[str]) -> set[str]:
     return {slot.path for slot in struct.everywhere() if slot.kind in kinds}
 
 
-def test_every_carrier_of_a_name_is_wanted() -> None:
-    """Walks the whole table: a field of a kind that holds topic names is looked at by the rewrite of its message."""
+@pytest.mark.parametrize("which", CARRIERS)
+def test_every_carrier_of_a_name_is_wanted(which: str) -> None:
+    """Walks the whole table: a field of a kind that holds names is looked at by the rewrite of its message."""
     missing = []
     for key, version, direction in ALL:
-        rewrite = topic_rewrite(key, version, direction, NAMES)
-        carried = paths(layout.body(key, version, direction), *CARRIERS)
+        struct = layout.body(key, version, direction)
+        rewrite = name_rewrite(key, version, direction, RENAMES[which])
+        kinds = CARRIERS[which] | ({"transactional_id_regex"} if which == "transactional_ids" else set())
+        carried = paths(struct, kinds)
         left = carried - (rewrite.wanted if rewrite else frozenset())
         missing += sorted({(schema.load(key).name, path) for path in left} - set(NOT_REWRITTEN))
         assert carried or rewrite is None
     assert missing == []
-    assert not CANNOT
 
 
+def test_every_topic_id_of_a_tenant_is_wanted() -> None:
+    """Requests, since it may be somebody else's; responses, since it may be one in disguise."""
+    for key, version, direction in ALL:
+        carried = paths(layout.body(key, version, direction), {"topic_id"})
+        rewrite = name_rewrite(key, version, direction, TENANT)
+        assert not carried or (rewrite is not None and carried <= rewrite.wanted)
+
+
+@pytest.mark.parametrize("which", SETS)
 @pytest.mark.parametrize(
     ("key", "version", "direction"),
-    [one for one in ALL if paths(layout.body(*one), "topic_name") and not (one[0] in SPECIAL and one[2] == "response")],
+    [one for one in ALL if paths(layout.body(*one), set(SPACES)) and not (one[0] in SPECIAL and one[2] == "response")],
 )
-def test_names_change_and_nothing_else(key: int, version: int, direction: str) -> None:
+def test_names_change_and_nothing_else(which: str, key: int, version: int, direction: str) -> None:
     """A request leaves with the broker's names, a response with the client's; all other bytes are the same."""
-    struct = layout.body(key, version, direction)
+    names, struct = SETS[which], layout.body(key, version, direction)
+    if name_rewrite(key, version, direction, names) is None:
+        return
+
+    def other_side(kind: str, name: str | None) -> str | None:
+        found = names.get(SPACES[kind])
+        return name if name is None or found is None else found.to_broker(name.encode()).decode()
+
     for body in bodies(key, version, direction):
+        if "tenant" in which and (key, direction) == (ELECT_LEADERS, "request"):
+            body["topic_partitions"] = body["topic_partitions"] or []  # null: all of the cluster, see test_tenants.py
         client, broker = encode(struct, body), encode(struct, renamed(struct, body, other_side))
         if direction == "request":
-            sent = rewritten(key, version, direction, client)
-            assert without_patterns(struct, sent) == without_patterns(struct, broker)
+            sent = rewritten(key, version, direction, client, names)
+            assert comparable(struct, sent) == comparable(struct, broker)
         else:
-            assert rewritten(key, version, direction, broker) == client
+            found = rewritten(key, version, direction, broker, names)
+            assert comparable(struct, found) == comparable(struct, client)
 
 
-def without_patterns(struct: Struct, data: bytes) -> Any:
-    """Regular expressions become others; test_regex.py says which."""
-    if not paths(struct, "topic_regex"):
+TESTED_ELSEWHERE = {"topic_regex", "transactional_id_regex", "coordinator_key", "acl_resource_name",
+                    "config_resource_name", "group_metadata", "group_assignment", "topic_id"}  # fmt: skip
+
+
+def comparable(struct: Struct, data: bytes) -> Any:
+    """The bytes, or the values where some fields become others: their own tests say which."""
+    if not paths(struct, TESTED_ELSEWHERE):
         return data
-    body, _ = decode(struct, data)
-    body.pop("subscribed_topic_regex", None)
-    for one in (body.get("topology") or {}).get("subtopologies") or ():
-        one.pop("source_topic_regex")
-    return body
+    body, end = decode(struct, data)
+    assert end == len(data)
+    return without(struct, body)
+
+
+def without(struct: Struct, value: Any) -> Any:
+    """The decoded value without the fields that are tested elsewhere."""
+    if value is None:
+        return None
+    found = {}
+    for slot in (*struct.slots, *struct.tagged):
+        if slot.struct is not None:
+            inner, item = slot.struct, value[slot.name]
+            found[slot.name] = (
+                without(inner, item) if not slot.array else item and [without(inner, one) for one in item]
+            )
+        elif slot.kind not in TESTED_ELSEWHERE:
+            found[slot.name] = value[slot.name]
+    return found

@@ -18,9 +18,9 @@ def test_a_rename_is_bound_to_connections() -> None:
     )
     names = rules.bind(ANYBODY).names
 
-    assert names is not None
-    assert names.to_broker(b"orders") == b"prod.orders"
-    assert names.to_client(b"prod.clicks-eu") == b"clicks-eu"
+    assert names is not None and names.topics is not None
+    assert names.topics.to_broker(b"orders") == b"prod.orders"
+    assert names.topics.to_client(b"prod.clicks-eu") == b"clicks-eu"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""The name at which a long DescribeTopicPartitions answer goes on.
+
+Strategy. It is a broker-side name in the order of the broker's names, and may be that of a topic which the client must
+not see. Such a one is given to the client in a form that leads back: as `!name` where a rename has hidden it, and as
+the number of a remembered name where it is another tenant's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kproxy.core.rewrite import Apply, Buffer, Context, Hits
+from kproxy.wire.edit import Edits
+from kproxy.wire.primitives import MAX_STRING
+from kproxy.wire.walk import Walk, read_string, write_string
+
+from .remembered import CURSORS, MAX_CURSORS, recall, remember
+from .spell import Spelling
+
+LAST = b""
+"""Under this key stands the last number given out; no topic has an empty name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CursorName:
+    """The cursor of a request or of a response."""
+
+    path: str
+    spelling: Spelling
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        return frozenset((self.path,))
+
+    def bind(self, walk: Walk) -> Apply:
+        number = walk.find("value", self.path)
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            for mark, start, end in hits:
+                if mark == number:
+                    name = read_string(buf, start, end, True)
+                    other = self.other(name, context) if name else name
+                    if other != name and other is not None and len(other) <= MAX_STRING:
+                        edits.replace(start, end, write_string(other, True))
+                        context.rewrote("topic_names")
+
+        return apply
+
+    def other(self, name: bytes, context: Context) -> bytes:
+        """The cursor on the other side; it comes from kproxy itself, so nothing is counted as unreachable."""
+        names = self.spelling.names
+        escape = names.space.escape
+        if self.spelling.direction == "response":
+            shown = names.to_client(name)
+            return escape + (number_of(name, context) if names.isolates else name) if shown is None else shown
+        if not name.startswith(escape):
+            return names.to_broker(name)
+        hidden = name[len(escape) :]
+        found: bytes = recall(context.cluster_memory, CURSORS).get(hidden, name) if names.isolates else hidden
+        return found
+
+
+def number_of(name: bytes, context: Context) -> bytes:
+    """A word that stands for a hidden name until 1,000 others have come after it."""
+    kept = recall(context.cluster_memory, CURSORS)
+    number = int(kept.get(LAST, b"0")) + 1
+    word = b"%d" % number
+    remember(kept, word, name, MAX_CURSORS)
+    remember(kept, LAST, word, MAX_CURSORS)
+    return word

@@ -1,0 +1,79 @@
+"""ListTransactions with a pattern (KIP-1152): the broker would match it against its own transactional ids.
+
+Strategy. The answer lists the ids, so kproxy can do the matching itself: it asks for all of them and leaves out of the
+answer those that the pattern does not match under the client's spelling, with RE2 and over the whole id as the broker
+does. A pattern that RE2 refuses is sent as one that the broker refuses, too: INVALID_REGULAR_EXPRESSION.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kproxy.core.rewrite import Apply, Buffer, Context, Hits
+from kproxy.wire.edit import Edits
+from kproxy.wire.primitives import MAX_STRING
+from kproxy.wire.walk import Hit, Walk, read_string, write_string
+
+from .regex import INVALID, compiled
+from .spell import Spelling
+
+PATTERN = "transactional_id_pattern"
+ARRAY, ID = "transaction_states[]", "transaction_states[].transactional_id"
+
+
+@dataclass(frozen=True, slots=True)
+class PatternAside:
+    """Takes the pattern out of the request and notes it. A bad one stays, as one that no broker accepts."""
+
+    wanted: frozenset[str] = frozenset((PATTERN,))
+
+    def bind(self, walk: Walk) -> Apply:
+        number = walk.find("value", PATTERN)
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            start, end = next((start, end) for mark, start, end in hits if mark == number)
+            regex = read_string(buf, start, end, True)
+            if not regex:  # the broker, too, takes an empty one for none
+                return
+            if compiled(regex) is None:
+                context.count("transactional_id_regex_invalid")
+                edits.replace(start, end, write_string((INVALID + regex)[:MAX_STRING], True))
+                return
+            note = context.note = context.note or {}
+            note[PATTERN] = regex
+            edits.replace(start, end, write_string(None, True))
+            context.rewrote("transactional_id_regexes")
+
+        return apply
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingOnly:
+    """Leaves out of the response what the noted pattern does not match; hidden ids are left to others."""
+
+    spelling: Spelling
+    wanted: frozenset[str] = frozenset((ARRAY, ID))
+
+    def bind(self, walk: Walk) -> Apply:
+        name_mark, count_mark, element_mark = (
+            walk.find(what, path) for what, path in (("value", ID), ("count", ARRAY), ("element", ARRAY))
+        )
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            regex = (context.note or {}).get(PATTERN)
+            if regex is None:
+                return
+            pattern = compiled(regex)
+            count: Hit = (0, 0, 0)
+            keep = True
+            for hit in hits:
+                mark, start, end = hit
+                if mark == count_mark:
+                    count = hit
+                elif mark == name_mark:
+                    shown = self.spelling.names.to_client(read_string(buf, start, end, True) or b"")
+                    keep = shown is None or pattern.fullmatch(shown.decode("utf-8", "replace")) is not None
+                elif mark == element_mark and not keep:
+                    edits.remove(start, end, count)
+
+        return apply

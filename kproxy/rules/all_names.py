@@ -1,0 +1,36 @@
+"""The maps of all namespaces that hold for one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kproxy.rules.names import AnyLayer, NameMap
+from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """None: no rule says anything about these names."""
+
+    topics: NameMap | None = None
+    groups: NameMap | None = None
+    transactional_ids: NameMap | None = None
+
+    @classmethod
+    def of(cls, layers: Iterable[tuple[Namespace, AnyLayer]]) -> Names | None:
+        """From the layers of all name rules in file order. None if there are none."""
+        by_space: dict[Namespace, list[AnyLayer]] = {}
+        for space, layer in layers:
+            by_space.setdefault(space, []).append(layer)
+        maps = [NameMap(by_space[space], space) if space in by_space else None for space in NAMESPACES]
+        return cls(*maps) if by_space else None
+
+    def get(self, space: Namespace) -> NameMap | None:
+        """The map of one namespace."""
+        return {TOPIC: self.topics, GROUP: self.groups, TRANSACTIONAL_ID: self.transactional_ids}[space]
+
+    @property
+    def maps(self) -> list[NameMap]:
+        """Those that there are."""
+        return [one for one in (self.topics, self.groups, self.transactional_ids) if one is not None]
