@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Literal
 
 import trio
@@ -17,7 +18,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
-from kproxy.core.step import Step
+from kproxy.core.tally import Tallies, Tally
 from kproxy.errors import DocumentError, KproxyError, WeDidWrong
 from kproxy.logs import make_log
 from kproxy.net.counts import Counts
@@ -25,10 +26,12 @@ from kproxy.net.listener import Listener
 from kproxy.net.probe import Probe
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
+from kproxy.rules import rule_set
 from kproxy.rules.document import load_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.running import Running
 
 
 class Proxy:
@@ -36,7 +39,7 @@ class Proxy:
 
     def __init__(self, config: Config, rules: RuleSet, log: FilteringBoundLogger) -> None:
         self.config, self.rules, self.log = config, rules, log
-        self.counters, self.counts = Counters(), Counts()
+        self.counters, self.counts, self.tallies = Counters(), Counts(), Tallies()
         limits = config.limits
         self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
         self.shared = {
@@ -51,7 +54,8 @@ class Proxy:
             for name in config.clusters
         }
         self.advertising = {listener.name: listener.advertise for listener in config.listeners}
-        self.plans: dict[tuple[tuple[str, ...], bool], Plan] = {}
+        self.plans: dict[tuple[str, bool, tuple[Running, ...]], Plan] = {}
+        self.number = 0  # of the newest connection
         self.reactor = Reactor(log, self.counters.proxy_time.add)
         self.server = Server(self.reactor, config, self.session, self.counts, log, advertise=self.advertise,
                              rules=[rule for rule in rules.rules if isinstance(rule, Advertise)])  # fmt: skip
@@ -61,13 +65,33 @@ class Proxy:
     def session(self, listener: str, facts: Facts, node: int | None) -> Session:
         """The session of a new connection, bound to the rules that hold for it."""
         bound = self.rules.bind(facts)
+        self.number += 1
+        plan = self.plan_for(listener, bound, bound.live)
+        return Session(plan, self.shared[facts.cluster], facts, self.number, bound)
+
+    def plan_for(self, listener: str, bound: rule_set.Bound, live: tuple[Running, ...]) -> Plan:
+        """What to look for in the frames of a connection that is bound to this, while these live rules are in force.
+
+        Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
+        """
         advertise = bound.advertise is not None or self.advertising[listener] is not False
-        key = bound.rules, advertise  # by the rules' names: two objects may stand for the same rules
+        key = bound.key, advertise, live
         plan = self.plans.get(key)
         if plan is None:
             hide = self.config.limits.unknown_apis == "hide"
-            plan = self.plans[key] = Plan(Bound(bound.names, advertise, hide, bound.versions))
-        return Session(plan, self.shared[facts.cluster])
+            fixed = Bound(bound.names, advertise, hide, bound.versions)
+            plan = self.plans[key] = Plan(fixed, live, self.tallies)
+        return plan
+
+    def swap(self, rules: RuleSet) -> None:
+        """Another rule set: its live rules from the next frame of each connection on, all else for new ones."""
+        self.rules = rules
+        self.plans = {}
+        for connection in list(self.server.connections):
+            session = connection.session
+            live = rules.bind(connection.facts).live
+            session.use(self.plan_for(connection.listener.name, session.rules, live), monotonic())
+            connection.obey(monotonic())
 
     def advertise(self, listener: Listener, facts: Facts) -> Advertise | Literal[False]:
         """How brokers appear to a connection: a rule's word goes before the listener's."""
@@ -75,9 +99,8 @@ class Proxy:
 
     # ---- for the admin address
 
-    def steps(self) -> Iterator[Step]:
-        for plan in self.plans.values():
-            yield from plan.values()
+    def counted(self) -> Iterable[Tally]:
+        return self.tallies.values()
 
     def open_by_listener(self) -> Mapping[str, int]:
         found = dict.fromkeys(self.advertising, 0)
@@ -121,7 +144,7 @@ class Proxy:
 
         admin = self.config.admin
         assert admin is not None
-        collected = registry(TrafficCollector(self.counters, self.counts, self.steps, self, self.held))
+        collected = registry(TrafficCollector(self.counters, self.counts, self.counted, self, self.held))
         token = None if admin.token is None else admin.token.get_secret_value()
         app = make_app(self.waiting_for, lambda: exposition(collected), token, admin.bind.host)
         try:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kproxy.rules.shape import Shape
+
 if TYPE_CHECKING:
     from .session import Session
 
@@ -21,8 +23,7 @@ BROKER: Final = 1
 class Send:
     """Write `data` to `side`, after everything given for that side before. The bytes belong to the driver now.
 
-    `token` is the held memory behind it, in bytes: when it is not 0, call `session.sent(token, now)` once the kernel
-    has all of it.
+    `token` is the session's own mark: when it is not 0, call `session.sent(token, now)` once the kernel has all of it.
     """
 
     side: int
@@ -64,15 +65,38 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Call `session.tick(now)` at this time (monotonic seconds) or a little later."""
+
+    when: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """Send FIN to `side` once what is queued has been written; it may still send."""
+
+    side: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """From now on the bytes that leave on either side flow like this, by all of these together; () as they come."""
+
+    shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Close both sides after what is queued has been written; `cause` is one word for metrics, `message` for the log.
 
-    `blame` says whose bytes were bad: "client", "broker" or "" for nobody's (a drain).
+    `blame` says whose bytes were bad: "client", "broker" or "" for nobody's (a drain). With `reset` both are closed
+    with RST, and what is queued is thrown away.
     """
 
     cause: str
     message: str
     blame: str = ""
+    reset: bool = False
 
 
-Command = Send | Dial | EnsureNodes | Pause | Resume | Wake | Close
+Command = Send | Dial | EnsureNodes | Pause | Resume | Wake | WakeAt | Shut | Reshape | Close

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .rewrite import Pieces
@@ -22,19 +23,23 @@ class Keep:
 class Changed:
     """What is at hand up to `after` leaves as these pieces (none: not at all).
 
-    `rest` bytes of the frame follow and pass as they stream in; then, or at once, the next frame starts.
+    `rest` bytes of the frame follow and pass as they stream in; then, or at once, the next frame starts. `then` is
+    called when the pieces are in commands.
     """
 
-    __slots__ = ("after", "pieces", "rest")
+    __slots__ = ("after", "pieces", "rest", "then")
 
-    def __init__(self, pieces: Pieces, after: int, rest: int = 0) -> None:
-        self.pieces, self.after, self.rest = pieces, after, rest
+    def __init__(self, pieces: Pieces, after: int, rest: int = 0, then: Callable[[], None] | None = None) -> None:
+        self.pieces, self.after, self.rest, self.then = pieces, after, rest, then
 
 
 class Blocked:
-    """The frame at hand has to wait until the session has found out what a rewrite asked for."""
+    """The frame at hand has to wait: for what the word says, or until the session has found out what was asked for."""
 
-    __slots__ = ()
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
 
 
 class Streaming:

@@ -42,8 +42,8 @@ class Lane:
     """From a frame's start: where the bytes end that pass. If that is before n, `halt` says what is there; when the
     last frame passes but is not all there, `skip` says how much of it is still to come."""
 
-    __slots__ = ("blocked", "dead", "halt", "held_since", "kept", "memory", "need", "reserved", "scan", "session",
-                 "skip", "source", "stream", "target")  # fmt: skip
+    __slots__ = ("arrived", "blocked", "dead", "halt", "held_since", "kept", "memory", "need", "reserved", "scan",
+                 "session", "skip", "source", "stream", "target")  # fmt: skip
 
     def __init__(self, session: Session, memory: HeldMemory, source: int, target: int) -> None:
         self.session, self.memory = session, memory
@@ -54,6 +54,7 @@ class Lane:
         self.need = 0
         self.reserved = 0
         self.blocked = ""
+        self.arrived: float | None = None  # when the bytes came that are kept because something has to wait
         self.stream: TailStream | None = None
         self.halt: Halt | None = None
         self.dead = False
@@ -102,6 +103,10 @@ class Lane:
             self.halt = None
             if isinstance(halt, Changed):
                 direct = False  # what follows goes behind the pieces
+                if halt.then is not None:
+                    self.emit(b"".join(halt.pieces))
+                    halt.then()
+                    break
                 stop = halt.after + halt.rest
                 if stop < n:
                     stop = self.scan(buf, stop, n, now)
@@ -149,7 +154,9 @@ class Lane:
             self.held_since = now
         if isinstance(halt, Blocked):
             self.need = len(data)
-            self.block(self.session.find_out(now))
+            if self.arrived is None:
+                self.arrived = now
+            self.block(halt.reason or self.session.find_out(now))
             return
         self.need = halt.need
         self.session.incomplete(self, now)
@@ -176,8 +183,19 @@ class Lane:
         self.blocked = ""
         self.session.resume(self.source, "blocked", now)
         self.receive_slowly(b"", 0, 0, now)
-        if self.source in self.session.ended and not self.blocked:
-            self.session.eof(self.source, now)
+        if not self.blocked:
+            self.arrived = None
+            if self.source in self.session.ended:
+                self.session.eof(self.source, now)
+
+    def since(self, now: float) -> float:
+        """When the frame at hand came: before `now`, if others before it have waited."""
+        return now if self.arrived is None else self.arrived
+
+    def try_again(self, now: float) -> None:
+        """A time has come that the lane may have waited for."""
+        if self.blocked in ("delay", "held"):
+            self.unblock(now)
 
     def granted(self, now: float) -> None:
         """The memory that the lane waited for is its own now."""

@@ -6,10 +6,12 @@ and what a message needs is compiled when the first frame of it passes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.rules.all_names import Names
+from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire import schema
 from kproxy.wire.head import produce_acks
@@ -18,7 +20,9 @@ from kproxy.wire.judge import judge
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
 from .names import LoneName, lone_name, name_rewrite
 from .rewrite import Rewrite, Rewriter
-from .step import HEAD, STOP, STREAM, WHOLE, Step
+from .ruled import ruled
+from .step import HEAD, RULED, STOP, STREAM, WHOLE, Step
+from .tally import Tallies
 from .versions import API_VERSIONS, HIDDEN, PRODUCE, VersionsAnswers
 
 SASL_HANDSHAKE = 17
@@ -42,16 +46,33 @@ class Bound:
 class Plan(dict[int, Step]):
     """Steps by `key << 16 | version` (the header's first four bytes as one unsigned integer)."""
 
-    def __init__(self, bound: Bound) -> None:
+    def __init__(self, bound: Bound, live: Sequence[Running] = (), tallies: Tallies | None = None) -> None:
         super().__init__()
-        self.bound = bound
+        self.bound, self.live = bound, tuple(live)
+        self.tallies = Tallies() if tallies is None else tallies
+        self.connecting = [running for running in self.live if running.rule.connects]
+        self.shaped = [running for running in self.live if running.rule.shapes]
         self.versions = VersionsAnswers(self.allowed)
 
     def __missing__(self, code: int) -> Step:
         key, version = code >> 16, code & 0xFFFF
-        step = self.make(key, version) if key in schema.paths() else self.unknown(key, version)
+        plain = self.make(key, version) if key in schema.paths() else self.unknown(key, version)
+        step = self.with_rules(plain)
+        tally = self.tallies.of(key, version, step.api, step.depth)
+        step.count_in(tally)
+        plain.count_in(tally)
         if len(self) < MOST_STEPS:
             self[code] = step
+        return step
+
+    def with_rules(self, plain: Step) -> Step:
+        """The step itself, or one in front of it where live rules may be about such frames."""
+        rules = None if plain.request == STOP or not self.live else ruled(plain.key, plain.version, self.live)
+        if rules is None:
+            return plain
+        step = Step(plain.key, plain.version, plain.api)
+        step.request = step.response = RULED
+        step.ruled, step.plain = rules, plain
         return step
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kproxy.errors import DecodeError
 from kproxy.wire.head import body_start
@@ -13,12 +13,14 @@ from .halts import Blocked, Changed, Keep
 from .inflight import ANSWER
 from .lane import Lane
 from .rewrite import Buffer
+from .ruled_requests import RuledRequests
 from .sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
-from .step import HEAD, STOP, Step
+from .step import HEAD, RULED, STOP, Step
 from .topics import fresh_topics
 from .versions import API_VERSIONS, unsupported
 
 if TYPE_CHECKING:
+    from .inflight import Entry
     from .memory import HeldMemory
     from .names.lone import LoneName
     from .session import Session
@@ -36,12 +38,13 @@ HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"P
 class RequestLane(Lane):
     """`scan` is `scan_carefully` for the first frame and while raw SASL tokens may come, then `scan_frames`."""
 
-    __slots__ = ("fifo", "limit", "most", "plan")
+    __slots__ = ("fifo", "limit", "most", "plan", "rules")
 
     def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
         super().__init__(session, memory, CLIENT, BROKER)
         self.plan, self.fifo, self.most = session.plan, session.inflight.fifo, session.max_frame
         self.limit = limit  # requests in flight beyond which the client is not read
+        self.rules: RuledRequests | None = None  # made when live rules look at a frame
         self.scan = self.scan_carefully  # the first frame is looked at more closely
 
     def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
@@ -70,7 +73,7 @@ class RequestLane(Lane):
                     self.session.inflight.unanswered.append(correlation)
             elif not self.look(step, buf, pos, n, now):
                 return pos
-            step.requests += 1
+            step.tally.requests += 1
             pos += size + 4
         if len(fifo) > self.limit:
             self.session.full()
@@ -85,6 +88,10 @@ class RequestLane(Lane):
     def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
         """A request that is stopped, or looked at whole. True: it passes as it is, and is entered in the FIFO."""
         session = self.session
+        if step.request == RULED:
+            if self.rules is None:
+                self.rules = RuledRequests(self)
+            return self.rules.look(step, buf, pos, n, now)
         if step.request == STOP:
             session.counters.stopped[step.api] += 1
             session.close("stopped", step.stop, "client")
@@ -115,11 +122,8 @@ class RequestLane(Lane):
         if passes is None or isinstance(self.halt, Keep):
             return passes
         assert acks is not None, "acks stands before the name"
-        if acks:
-            self.fifo.append((correlation, step, now, None))
-        else:
-            self.session.inflight.unanswered.append(correlation)
-        step.requests += not passes  # the scan counts those that pass
+        self.enter(correlation, step, now, None, acks != 0)
+        step.tally.requests += not passes  # the scan counts those that pass
         return passes
 
     def rewrite(self, step: Step, buf: Buffer, pos: int, end: int, id_length: int, now: float) -> bool:
@@ -136,13 +140,11 @@ class RequestLane(Lane):
             self.halt = Blocked()
             return False
         correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
-        if step.acks is not None and step.acks(buf, pos + 4, end, id_length) == 0:
-            session.inflight.unanswered.append(correlation)
-        else:
-            session.inflight.fifo.append((correlation, step, now, context.note))
+        answered = step.acks is None or step.acks(buf, pos + 4, end, id_length) != 0
+        self.enter(correlation, step, now, context.note, answered)
         if pieces is None:
             return True
-        step.requests += 1
+        step.tally.requests += 1
         length = sum(len(piece) for piece in pieces)
         self.halt = Changed([length.to_bytes(4, "big"), *pieces], end)
         return False
@@ -159,8 +161,20 @@ class RequestLane(Lane):
         mechanism = bytes(buf[start + 2 : min(start + 2 + length, end)])
         note = {"mechanism": mechanism.decode("utf-8", "replace")}
         correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
-        self.session.inflight.fifo.append((correlation, step, now, note))
+        self.enter(correlation, step, now, note)
         return True
+
+    def enter(
+        self, correlation: int, step: Step, now: float, note: dict[str, Any] | None, answered: bool = True
+    ) -> None:
+        """A request that was looked at goes on. `answered`: a response is due."""
+        entry: Entry = (correlation, step, now, note)
+        if self.rules is not None and self.rules.ruling is not None:
+            entry = self.rules.entry(correlation, step, now, note, answered)
+        if answered:
+            self.fifo.append(entry)
+        else:
+            self.session.inflight.unanswered.append(correlation)
 
     # ---- the first frame, and raw tokens
 

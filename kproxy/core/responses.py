@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from kproxy.errors import DecodeError
 from kproxy.wire.head import body_start
@@ -12,9 +12,10 @@ from .commands import BROKER, CLIENT
 from .halts import Blocked, Changed, Halt, Keep, Streaming
 from .inflight import ANSWER, OWN
 from .lane import Lane
-from .rewrite import Buffer
+from .rewrite import Buffer, Pieces
+from .ruled_responses import RuledResponses
 from .sasl import MAX_TOKEN, RawTokens
-from .step import STREAM, Step
+from .step import RULED, STREAM, Step
 from .stream import TailStream
 from .versions import API_VERSIONS
 
@@ -32,16 +33,19 @@ STREAM_HEAD = 16
 LONGEST_HEAD = 65536
 """No tags make a header longer than this."""
 NO_ERROR = b"\x00\x00"
+SASL_HANDSHAKE = 17
+STOPPED: Final[Pieces] = []
 
 
 class ResponseLane(Lane):
     """`scan` is `scan_frames`, or `scan_tokens` while raw SASL tokens may come."""
 
-    __slots__ = ("fifo",)
+    __slots__ = ("fifo", "rules")
 
     def __init__(self, session: Session, memory: HeldMemory) -> None:
         super().__init__(session, memory, BROKER, CLIENT)
         self.fifo = session.inflight.fifo
+        self.rules: RuledResponses | None = None  # made when live rules look at a frame
         self.scan = self.scan_frames
 
     def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
@@ -89,6 +93,10 @@ class ResponseLane(Lane):
         if step is ANSWER:
             self.halt = Changed(self.session.inflight.ready_answers(), pos)
             return False
+        if step.response == RULED:
+            if self.rules is None:
+                self.rules = RuledResponses(self)
+            return self.rules.look(entry, buf, pos, n, size, now)
         if step.lone_response is not None and (step.no_nodes is None or (end <= n and step.no_nodes(buf, pos, end))):
             passes = self.splice(step.lone_response, buf, pos, n, end)
             if passes is False and not isinstance(self.halt, Keep):
@@ -107,36 +115,37 @@ class ResponseLane(Lane):
             self.halt = Changed([], end)
             self.session.own_answer(bytes(buf[pos + 4 : end]), now)
             return False
-        if step.key == API_VERSIONS:
-            frame = bytes(buf[pos + 4 : end])
-            pieces = self.session.plan.versions.cap(step.version, frame, self.session.counters)
-        elif step.rewrite_response is not None:
-            try:
-                pieces = self.rewritten(step, entry, buf, pos, end)
-            except DecodeError as error:
-                self.session.close("decode", f"response that has to be rewritten: {error}", "broker")
-                return False
-            if self.session.context.incomplete:
-                self.halt = Blocked()
-                return False
-            self.session.context.done()
-        else:
+        if step.key == SASL_HANDSHAKE and step.version == 0:
             return self.begin_tokens(entry, buf, pos, end)
-        if pieces is None:
-            return True
+        pieces = self.rewritten(step, entry[3], buf, pos, end)
+        if pieces is STOPPED or pieces is None:
+            return pieces is None
         self.session.inflight.fifo.popleft()
         step.latency.add(now - entry[2])
         self.halt = Changed(pieces, end)
         return False
 
-    def rewritten(self, step: Step, entry: Entry, buf: Buffer, pos: int, end: int) -> list[bytes] | None:
-        assert step.rewrite_response is not None
-        context = self.session.context
-        context.note = entry[3]
-        pieces = step.rewrite_response.rewrite(buf, pos + 4, end, context)
-        if pieces is None:
+    def rewritten(self, step: Step, note: Any, buf: Buffer, pos: int, end: int) -> Pieces | None:
+        """The whole response with the proxy's addresses and the client's names, size in front; None: as it came.
+
+        STOPPED: it cannot go on, or not yet; `halt` says so, or the connection is being closed.
+        """
+        session, context = self.session, self.session.context
+        if step.key == API_VERSIONS:
+            return session.plan.versions.cap(step.version, bytes(buf[pos + 4 : end]), session.counters)
+        if step.rewrite_response is None:
             return None
-        return [sum(len(piece) for piece in pieces).to_bytes(4, "big"), *pieces]
+        context.note = note
+        try:
+            pieces = step.rewrite_response.rewrite(buf, pos + 4, end, context)
+        except DecodeError as error:
+            session.close("decode", f"response that has to be rewritten: {error}", "broker")
+            return STOPPED
+        if context.incomplete:
+            self.halt = Blocked()
+            return STOPPED
+        context.done()
+        return None if pieces is None else [sum(map(len, pieces)).to_bytes(4, "big"), *pieces]
 
     def begin_stream(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> None:
         step = entry[1]

@@ -13,11 +13,17 @@ given are always taken; the session never raises for what they hold, it asks to 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Wake
+from kproxy.rules.decision import How
+from kproxy.rules.facts import Facts
+from kproxy.rules.rule_set import Bound
+from kproxy.rules.running import Running
+
+from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Shut, Wake
 from .counters import Counters
+from .engine import Engine
 from .inflight import ANSWER, OWN, InFlight
 from .memory import HeldMemory
 from .plan import Plan
@@ -26,9 +32,14 @@ from .responses import ResponseLane
 from .rewrite import GONE, Context
 from .sasl import RawTokens
 from .step import WHOLE
+from .timers import Timers
 from .topics import CORRELATION, all_topics_request, remember_topics
 
 ANSWER.response = OWN.response = WHOLE  # the response lane looks at what meets them
+
+
+NOWHERE = Facts("", "", "")
+"""Of a session that was made by hand."""
 
 
 @dataclass(slots=True)
@@ -47,12 +58,17 @@ class Shared:
 class Session:
     """See the module. `owner` is for the driver's use.
 
+    `rules` is what the connection is bound to until it ends.
+
     Attributes: commands; idle (nothing in flight, no frame under way); waiting_since (when an incomplete frame of the
     client began to wait or last grew; None: there is none, or it waits for us).
     """
 
-    def __init__(self, plan: Plan, shared: Shared) -> None:
+    def __init__(
+        self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: Bound | None = None
+    ) -> None:
         self.plan, self.shared, self.counters = plan, shared, shared.counters
+        self.facts, self.number, self.rules = facts, number, rules or Bound()
         self.max_frame, self.hold_up_to = shared.max_frame_bytes, shared.hold_up_to
         self.commands: list[Command] = []
         self.inflight = InFlight()
@@ -61,7 +77,13 @@ class Session:
         self.responses = ResponseLane(self, shared.responses)
         self.from_client, self.from_broker = self.requests.receive, self.responses.receive
         self.raw: RawTokens | None = None
-        self.dialled = self.draining = self.closing = self.over = False
+        self.timers = Timers(self.commands)
+        self.muted_until = 0.0
+        self.acted: tuple[list[Running], list[Running]] = ([], [])  # whose changes leave with what is put next, by side
+        self.marks: dict[int, list[Running]] = {}  # by token, rules whose changes are not with the kernel yet
+        self.mark_number = 0
+        self._engine: Engine | None = None
+        self.dialled = self.draining = self.closing = self.over = self.stalled = False
         self.ended: set[int] = set()  # sides of which no more will come, though what came is still blocked
         self.attention = False  # the response lane is to call `attend`
         self.paused: tuple[set[str], set[str]] = (set(), set())
@@ -97,6 +119,10 @@ class Session:
         """The kernel has everything up to the Send with this token."""
         if self.over:  # `end` has given it back
             return
+        if token < 0:
+            for running in self.marks.pop(token, ()):
+                running.was_applied()
+            return
         side, size = token & 1, token >> 1
         self.handed_over[side] -= size
         self.wake((self.shared.requests if side == BROKER else self.shared.responses).release(size))
@@ -107,6 +133,32 @@ class Session:
             if not self.closing and lane.blocked == "memory" and lane.reserved:
                 lane.granted(now)
 
+    def begin(self, now: float) -> None:
+        """The client has connected, and its driver is ready."""
+        if self.plan.connecting:
+            self.engine.connect(self.plan.connecting, now)
+        if self.plan.shaped and not self.closing:
+            self.reshape(now)
+
+    def reshape(self, now: float) -> None:
+        self.engine.reshape(self.plan.shaped, now)
+
+    def tick(self, now: float) -> None:
+        """A time has come that a `WakeAt` named."""
+        if not self.closing:
+            self.timers.tick(now)
+
+    def released(self, now: float) -> None:
+        """A rule that held a request of this connection holds it no more."""
+        if not self.closing:
+            self.requests.try_again(now)
+
+    def use(self, plan: Plan, now: float) -> None:
+        """Other live rules from the next frame on; what is in flight finishes under those it began with."""
+        self.plan = self.requests.plan = plan
+        if plan.shaped or (self._engine is not None and self._engine.shapes):
+            self.reshape(now)
+
     def drain(self, now: float) -> None:
         """Take no more requests; when those in flight are answered, ask to be closed."""
         self.draining = self.attention = True
@@ -115,6 +167,9 @@ class Session:
     def eof(self, side: int, now: float) -> None:
         """No more bytes come from this side. Asks to be closed, unless answers are due to a client that stopped."""
         if self.closing:
+            return
+        if self.stalled:
+            self.close("stalled", "a connection on which a rule had let nothing pass has ended")
             return
         if (self.requests if side == CLIENT else self.responses).blocked:
             self.ended.add(side)  # judged when what came before has gone on
@@ -136,6 +191,8 @@ class Session:
         if self.over:
             return
         self.closing = self.over = True
+        if self.requests.rules is not None:
+            self.requests.rules.end()
         for lane, memory in ((self.requests, self.shared.requests), (self.responses, self.shared.responses)):
             size = lane.end() + self.handed_over[lane.target]
             self.handed_over[lane.target] = 0
@@ -171,6 +228,70 @@ class Session:
             self.requests.die()
             self.responses.die()
             self.commands.append(Close(cause, message, blame))
+
+    def close_by_rule(self, how: How, acted: list[Running]) -> None:
+        """A fault's end of the connection, in one of three ways."""
+        for running in acted:
+            running.was_applied()
+        names = ", ".join(f'"{running.name}"' for running in acted)
+        if how == "half":
+            self.stalled = True
+            self.commands.append(Shut(CLIENT))
+            self.requests.die()
+            self.responses.die()
+        elif not self.closing:
+            self.close("rule", f"closed by {names}")
+            last = self.commands.pop()
+            assert isinstance(last, Close)
+            self.commands.append(replace(last, reset=how == "rst"))
+
+    def stall(self) -> None:
+        """Nothing goes anywhere on this connection any more; it stays open."""
+        self.stalled = True
+        for acted in self.acted:
+            for running in acted:
+                running.was_applied()
+            acted.clear()
+        self.requests.die()
+        self.responses.die()
+
+    def mute(self, seconds: float, now: float) -> None:
+        """Read nothing from the client for so long (KIP-219)."""
+        if seconds > 0 and now + seconds > self.muted_until:
+            self.muted_until = now + seconds
+            self.pause(CLIENT, "muted")
+            self.timers.at(self.muted_until, self.unmute)
+
+    def wait(self, seconds: float, now: float) -> None:
+        """The client, which has just connected, is not read for so long."""
+        self.pause(CLIENT, "connecting")
+        self.timers.at(now + seconds, lambda then: self.resume(CLIENT, "connecting", then))
+
+    def unmute(self, now: float) -> None:
+        if now >= self.muted_until:
+            self.resume(CLIENT, "muted", now)
+
+    def mark(self, side: int, acted: list[Running]) -> None:
+        """What these rules did leaves with what is put next for this side."""
+        if acted:
+            self.acted[side].extend(acted)
+            self.attention = True
+
+    def put_marks(self) -> None:
+        """Behind what they did: when the kernel has that, the rules have been applied (promise 7)."""
+        for side, acted in enumerate(self.acted):
+            if acted:
+                self.mark_number -= 1
+                self.marks[self.mark_number] = acted.copy()
+                acted.clear()
+                self.commands.append(Send(side, b"", self.mark_number))
+
+    @property
+    def engine(self) -> Engine:
+        """Made when the first live rule looks at a frame."""
+        if self._engine is None:
+            self._engine = Engine(self)
+        return self._engine
 
     def pause(self, side: int, reason: str) -> None:
         if not self.paused[side]:
@@ -209,6 +330,7 @@ class Session:
 
     def attend(self, now: float) -> None:
         """Bytes have gone, and something waits for that."""
+        self.put_marks()
         if self.closing:
             return
         self.give_answers()

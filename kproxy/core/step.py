@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .histogram import BROKER_BOUNDS, Histogram
 from .rewrite import Buffer, Rewriter
+from .tally import Tally
 
 if TYPE_CHECKING:
     from .names.lone import LoneName
+    from .ruled import Ruled
 
 HEAD: Final = 1
 """A few leading fields are read, then the frame passes as it streams in (Produce: acks)."""
@@ -19,6 +20,8 @@ STREAM: Final = 3
 """As WHOLE when it is short or at hand; else it streams, and only its tail is looked at (Fetch: NodeEndpoints)."""
 STOP: Final = 4
 """The frame is not let through, and closes the connection."""
+RULED: Final = 5
+"""Live rules may be about it; then it goes the way of the step's `plain` twin."""
 
 Acks = Callable[..., int | None]
 Clean = Callable[[Buffer, int, int], bool]
@@ -27,12 +30,12 @@ Clean = Callable[[Buffer, int, int], bool]
 class Step:
     """One look-up a frame: what to do with its request and with its response. None: nothing, it is opaque.
 
-    Counters are plain integers, counted by every connection with the same plan.
+    `tally` counts for every step of this API and version, in whatever plan; `latency` is the tally's.
     """
 
     __slots__ = (
-        "acks", "api", "clean", "flexible", "key", "latency", "lone_request", "lone_response", "no_nodes", "request",
-        "requests", "response", "rewrite_request", "rewrite_response", "stop", "version",
+        "acks", "api", "clean", "flexible", "key", "latency", "lone_request", "lone_response", "no_nodes", "plain",
+        "request", "response", "rewrite_request", "rewrite_response", "ruled", "stop", "tally", "version",
     )  # fmt: skip
 
     def __init__(self, key: int, version: int, api: str) -> None:
@@ -50,17 +53,21 @@ class Step:
         )
         self.stop = ""  # the reason, when `request` is STOP
         self.clean: Clean | None = None  # whether a whole response has nothing that is wanted
-        self.requests = 0
-        self.latency = Histogram(BROKER_BOUNDS)  # responses by the time since their request
+        self.plain: Step = self  # what to do when the live rules have had their say
+        self.ruled: Ruled | None = None
+        self.tally = Tally(api, "", "")
+        self.latency = self.tally.latency
 
-    @property
-    def responses(self) -> int:
-        return self.latency.count
+    def count_in(self, tally: Tally) -> None:
+        """Count there from now on."""
+        self.tally, self.latency = tally, tally.latency
 
     @property
     def depth(self) -> str:
         """The plan's word for metrics: opaque, head, walk or full."""
         words = {None: "opaque", HEAD: "head", WHOLE: "walk", STREAM: "walk", STOP: "stop"}
-        if self.api == "ApiVersions":
+        if self.api == "ApiVersions" or (self.ruled is not None and self.ruled.reads_bodies):
             return "full"
+        if self.ruled is not None:
+            return "head"
         return words[max((self.request or 0), (self.response or 0)) or None]

@@ -19,7 +19,20 @@ from enum import IntEnum
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from kproxy.core.commands import BROKER, CLIENT, Close, Dial, EnsureNodes, Pause, Resume, Send, Wake
+from kproxy.core.commands import (
+    BROKER,
+    CLIENT,
+    Close,
+    Dial,
+    EnsureNodes,
+    Pause,
+    Reshape,
+    Resume,
+    Send,
+    Shut,
+    Wake,
+    WakeAt,
+)
 
 from .driven import Feed, HostPort, Session, host_port
 from .report import report_end
@@ -111,6 +124,36 @@ class Connection:
     def wake(self, command: Wake, now: float) -> None:
         self.server.wake(command.sessions, now)
 
+    def begin(self) -> None:
+        """The client's socket is attached."""
+        now = monotonic()
+        self.session.begin(now)
+        if self.session.commands:
+            self.obey(now)
+
+    def wake_at(self, command: WakeAt, now: float) -> None:
+        self.reactor.call_at(command.when, self.tick)
+
+    def tick(self) -> None:
+        """A time has come that the session wanted to know of."""
+        if not self.closed:
+            now = monotonic()
+            self.session.tick(now)
+            self.obey(now)
+
+    def released(self) -> None:
+        """A rule has let go of a request of this connection."""
+        if not self.closed:
+            now = monotonic()
+            self.session.released(now)
+            self.obey(now)
+
+    def shut(self, command: Shut, now: float) -> None:
+        (self.broker if command.side else self.client).shut()
+
+    def reshape(self, command: Reshape, now: float) -> None:
+        pass
+
     def sent(self, token: int, now: float) -> None:
         """The kernel has everything up to this token. Whom that wakes is woken at once: it may be long until this
         connection obeys again, or it may end before."""
@@ -121,7 +164,11 @@ class Connection:
             self.server.wake(wake.sessions, now)
 
     def close_by_command(self, command: Close, now: float) -> None:
-        self.close(command.cause, command.message, command.blame)
+        if command.reset:
+            self.blame = command.blame
+            self.end(command.cause, command.message, reset=True)
+        else:
+            self.close(command.cause, command.message, command.blame)
 
     # ---- the broker
 
@@ -291,5 +338,8 @@ OBEY: Mapping[type, Callable[[Connection, Any, float], None]] = {
     Pause: Connection.pause,
     Resume: Connection.resume,
     Wake: Connection.wake,
+    WakeAt: Connection.wake_at,
+    Shut: Connection.shut,
+    Reshape: Connection.reshape,
     Close: Connection.close_by_command,
 }

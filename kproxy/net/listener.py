@@ -212,6 +212,7 @@ class Listener:
         server.began(connection)
         try:
             connection.client.attach(sock)
+            connection.begin()
         except BaseException as error:
             connection.end("crashed", str(error))
             raise

@@ -39,6 +39,13 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveOut:
+    """What the response lists and the request did not name is left out, unless it is `visible`. Needs depth BODY."""
+
+    visible: Callable[[Entity], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The request is answered by kproxy with this body; the broker never sees it. Only for requests."""
 
@@ -104,4 +111,4 @@ class Swallow:
     """All that comes on this connection is taken and goes nowhere. For `on_connect` and requests."""
 
 
-Decision = Edit | Fail | Answer | Delay | Drop | Close | Throttle | Reframe | Repeat | Swap | Swallow
+Decision = Edit | Fail | LeaveOut | Answer | Delay | Drop | Close | Throttle | Reframe | Repeat | Swap | Swallow

@@ -24,7 +24,7 @@ class ClusterView(Protocol):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Ids of the brokers, ascending."""
+        """Ids of the brokers that this connection was told of, ascending."""
         ...
 
 
@@ -50,25 +50,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_entities",
-        "_find",
-        "_request",
-        "_response",
-        "acks",
-        "api",
-        "came",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "fired",
-        "read_request",
-        "read_response",
-        "request_edited",
-        "request_size",
-        "response_edited",
-        "response_size",
-        "throttled",
-        "version",
+        "_entities", "_request", "_response", "acks", "api", "came", "client_id", "connection",
+        "correlation_id", "find", "read_request", "read_response", "request_size", "response_size", "version",
     )  # fmt: skip
 
     def __init__(
@@ -81,12 +64,9 @@ class Exchange:
         self.acks: int | None = None
         self.read_request: Callable[[], Message] | None = None
         self.read_response: Callable[[], Message] | None = None
-        self.request_edited = self.response_edited = False
-        self.throttled = 0.0
-        self.fired: list[Any] = []  # core's: rules that act on the response, with their entities
         self._request: Message | None = None
         self._response: Message | None = None
-        self._find: Callable[[], tuple[Entity, ...]] | None = None
+        self.find: Callable[[], tuple[Entity, ...]] | None = None
         self._entities: tuple[Entity, ...] | None = None
 
     @property
@@ -119,6 +99,6 @@ class Exchange:
     def entities(self) -> tuple[Entity, ...]:
         """What the request is about, in its order. Raises DecodeError."""
         if self._entities is None:
-            assert self._find is not None, "a rule that acts on headers has no entities"
-            self._entities = self._find()
+            assert self.find is not None, "a rule that acts on headers has no entities"
+            self._entities = self.find()
         return self._entities

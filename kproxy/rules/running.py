@@ -13,7 +13,8 @@ class Running:
     """Counters (promise 7): matched, the selectors held; fired, the trigger too; applied, what it changed has been
     handed to the kernel. `on_count` is called after any of them grew."""
 
-    __slots__ = ("applied", "effect", "enabled", "fired", "held", "matched", "on_count", "origin", "rule", "seed",
+    __slots__ = ("applied", "effect", "enabled", "fired", "held", "matched", "on_count", "origin", "problem", "problems",
+                 "rule", "seed",
                  "trigger")  # fmt: skip
 
     def __init__(self, rule: LiveRule, origin: str, seed: int, began: float) -> None:
@@ -24,8 +25,10 @@ class Running:
         self.enabled = True
         self.trigger = Trigger(rule.when, f"{self.seed}:{rule.name}", began)
         self.effect = rule.start()
+        self.effect.seed = f"{self.seed}:{rule.name}:draws"  # apart from the trigger's
         self.held: list[Callable[[], None]] = []  # releases what waits because of `when: {hold: true}`
         self.on_count: Callable[[], None] | None = None
+        self.problems, self.problem = 0, ""  # how often the effect raised, and what it said last
 
     @property
     def name(self) -> str:
@@ -48,6 +51,16 @@ class Running:
         self.applied += 1
         if self.on_count is not None:
             self.on_count()
+
+    def failed(self, error: Exception) -> None:
+        """The effect raised."""
+        self.problems += 1
+        self.problem = f"{type(error).__name__}: {error}"
+
+    def restart(self, began: float) -> None:
+        """From the beginning, as if it were new: its trigger and its effect. Counters go on."""
+        self.trigger = Trigger(self.rule.when, f"{self.seed}:{self.rule.name}", began)
+        self.effect = self.rule.start()
 
     def release(self) -> int:
         """Let go what is held. Returns how many requests that were."""

@@ -63,6 +63,15 @@ class Trigger:
         since = self.began + (when.after if isinstance(when.after, float) else 0.0)
         return now >= since and (when.for_ is None or now < since + when.for_)
 
+    def next_change(self, now: float) -> float | None:
+        """When `open` will say something else; None: never."""
+        when = self.when
+        if when is None:
+            return None
+        since = self.began + (when.after if isinstance(when.after, float) else 0.0)
+        ends = () if when.for_ is None else (since + when.for_,)
+        return min((time for time in (since, *ends) if time > now), default=None)
+
     def over(self, now: float) -> bool:
         """Whether `for` has passed, so that the rule never acts again."""
         when = self.when

@@ -16,8 +16,7 @@ from prometheus_client.metrics_core import Metric
 from kproxy.core.counters import Counters
 from kproxy.core.histogram import BROKER_BOUNDS, Histogram
 from kproxy.core.memory import HeldMemory
-from kproxy.core.step import Step
-from kproxy.wire import schema
+from kproxy.core.tally import Tally
 
 
 class Connections(Protocol):
@@ -38,16 +37,16 @@ class Live(Protocol):
         """From clients and from brokers, open and ended connections together."""
 
 
-Steps = Callable[[], Iterable[Step]]
+Counted = Callable[[], Iterable[Tally]]
 
 
 class TrafficCollector:
-    """Everything that kproxy counts. `steps` gives those of all plans in use."""
+    """Everything that kproxy counts. `tallies` gives what is counted of frames."""
 
     def __init__(
-        self, counters: Counters, connections: Connections, steps: Steps, live: Live, held: Mapping[str, HeldMemory]
+        self, counters: Counters, connections: Connections, tallies: Counted, live: Live, held: Mapping[str, HeldMemory]
     ) -> None:
-        self.counters, self.ends, self.steps, self.live, self.held = counters, connections, steps, live, held
+        self.counters, self.ends, self.tallies, self.live, self.held = counters, connections, tallies, live, held
 
     def collect(self) -> Iterator[Metric]:
         yield from self.connections()
@@ -90,12 +89,12 @@ class TrafficCollector:
         requests: dict[tuple[str, str, str], int] = defaultdict(int)
         responses: dict[tuple[str, str, str], int] = defaultdict(int)
         latency: dict[str, Histogram] = defaultdict(lambda: Histogram(BROKER_BOUNDS))
-        for step in list(self.steps()):
-            if step.requests or step.responses:
-                labels = (step.api, version_label(step), step.depth)
-                requests[labels] += step.requests
-                responses[labels] += step.responses
-                latency[step.api].merge(step.latency)
+        for tally in list(self.tallies()):
+            if tally.requests or tally.responses:
+                labels = (tally.api, tally.version, tally.depth)
+                requests[labels] += tally.requests
+                responses[labels] += tally.responses
+                latency[tally.api].merge(tally.latency)
         for name, numbers in (("requests", requests), ("responses", responses)):
             family = CounterMetricFamily(
                 f"kproxy_{name}", f"Kafka {name} by API, version and plan.", labels=["api", "version", "plan"]
@@ -120,12 +119,6 @@ class TrafficCollector:
             histogram = HistogramMetricFamily(name, text)
             histogram.add_metric([], cumulative(times), times.total)
             yield histogram
-
-
-def version_label(step: Step) -> str:
-    """A client may send any version of any API: only those of the table have a label of their own."""
-    known = step.key in schema.paths() and step.version in schema.load(step.key).versions
-    return str(step.version) if known else "unknown"
 
 
 def counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kproxy.core.counters import Counters
 from kproxy.core.histogram import BROKER_BOUNDS, Histogram
 from kproxy.core.memory import HeldMemory
-from kproxy.core.step import HEAD, WHOLE, Step
+from kproxy.core.tally import Tallies
 from kproxy.net.counts import Counts
 from kproxy.sinks.metrics import TrafficCollector, exposition, registry
 
@@ -36,13 +36,17 @@ def samples(collector: TrafficCollector) -> dict[tuple[str, tuple[str, ...]], fl
 def test_what_was_counted_is_shown() -> None:
     """Steps of several plans add up by api, version and plan; every count has its labels."""
     counters, counts, memory = Counters(), Counts(), HeldMemory(100)
-    produce, other, metadata = Step(0, 9, "Produce"), Step(0, 9, "Produce"), Step(3, 12, "Metadata")
-    produce.request = other.request = HEAD
-    metadata.response = WHOLE
-    strange = [Step(12, version, "Heartbeat") for version in (77, 78)]
-    for step in (produce, other, metadata, *strange):
-        step.requests = 5
-        step.latency.add(0.002, times=3)
+    tallies = Tallies()
+    for key, version, api, depth in (
+        (0, 9, "Produce", "head"),
+        (0, 9, "Produce", "head"),
+        (3, 12, "Metadata", "walk"),
+        (12, 77, "Heartbeat", "opaque"),
+        (12, 78, "Heartbeat", "opaque"),
+    ):
+        tally = tallies.of(key, version, api, depth)
+        tally.requests += 5
+        tally.latency.add(0.002, times=3)
     counters.rewritten["brokers"] = 3
     counters.stopped["Vote"] = 4
     counters.count("nodes_hidden", 2)
@@ -50,9 +54,7 @@ def test_what_was_counted_is_shown() -> None:
     counts.closed["client_closed"] = 7
     memory.used = 50
 
-    found = samples(
-        TrafficCollector(counters, counts, lambda: [produce, other, metadata, *strange], Live(), {"request": memory})
-    )
+    found = samples(TrafficCollector(counters, counts, tallies.values, Live(), {"request": memory}))
 
     assert found["kproxy_requests_total", ("9", "Produce", "head")] == 10
     assert found["kproxy_responses_total", ("9", "Produce", "head")] == 6

@@ -6,7 +6,8 @@ in `core` decides whether a rule fires; then it calls the effect, and turns its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -25,8 +26,22 @@ Family = Literal["fault", "access", "quota", "code"]
 Decisions = Sequence[Decision]
 
 
+@dataclass(slots=True)
+class Problem:
+    """Something that went wrong in a rule: what, how often, and what was said the last time."""
+
+    what: str
+    count: int = 0
+    last: str = ""
+
+
 class Effect:
     """A rule at work. Override what the kind does; `now` is monotonic seconds."""
+
+    seed: str = ""
+    """Of the chances that it draws itself; set before it is first called, and its own for each rule."""
+    clock: Callable[[], float] = staticmethod(lambda: 0.0)
+    """Monotonic seconds, to measure how long something took; set by whoever starts the rule, since rules have none."""
 
     def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
         """A client has connected."""
@@ -44,14 +59,19 @@ class Effect:
         """How the bytes of this connection flow while the rule is in force; None: as they come."""
         return None
 
+    def problems(self) -> Sequence[Problem]:
+        """What has gone wrong inside of it so far, for log, metrics and API."""
+        return ()
+
 
 class LiveRule(Rule):
     """A named entry under `rules:` that takes effect at the next frame."""
 
     scope: ClassVar[Scope] = "entity"
     family: ClassVar[Family] = "fault"
-    connects: ClassVar[bool] = False
-    """Whether it acts when a client connects (`Effect.on_connect`); its selectors are those of the connection then."""
+
+    shapes: ClassVar[bool] = False
+    """Whether it changes how the bytes of a connection flow (`Effect.shape`)."""
 
     match: FrameMatch | None = Field(default=None, description="frames that it is for; all of them if left out")
     not_: FrameMatch | None = Field(default=None, alias="not", description="frames that it is not for")
@@ -72,9 +92,24 @@ class LiveRule(Rule):
         wanted = self.match is None or self.match.of_any_connection
         return wanted and (self.not_ is None or not self.not_.of_connection)
 
+    files_only: ClassVar[bool] = False
+    """Whether it is refused from anywhere but a file, since it runs code."""
+
+    @property
+    def connects(self) -> bool:
+        """Whether it acts when a client connects (`Effect.on_connect`): selected and counted are connections then."""
+        return False
+
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """Whether it acts on frames of this direction, API and version, and how deep it must see them for that."""
         raise NotImplementedError
+
+    def unnamed(self, exchange: Exchange) -> bool:
+        """Whether it has a say in a request none of whose entities match, such as one that asks for all there is.
+
+        Its effect is then called with no entities.
+        """
+        return False
 
     def warnings(self) -> Iterable[str]:
         """What this rule will not do though one might think so: shown when it loads, and by `kproxy check`."""

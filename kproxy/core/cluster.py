@@ -1,0 +1,42 @@
+"""What live rules may know of a cluster: names for topic ids, as the clients of one connection see them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kproxy.rules.names import NameMap
+
+from .names.ids import is_nobodys
+from .names.remembered import ASKED_IDS, MAX_ASKED_IDS, TOPIC_IDS, recall, remember
+from .rewrite import Context
+
+
+class Cluster:
+    """The memory that the connections of a cluster share, seen with the names of one connection's clients."""
+
+    __slots__ = ("context", "topics")
+
+    def __init__(self, context: Context, topics: NameMap | None) -> None:
+        self.context, self.topics = context, topics
+
+    def topic_of(self, topic_id: UUID) -> str | None:
+        """The name clients have for the topic; None: no answer of the brokers has told it, or clients do not see it."""
+        name = recall(self.context.cluster_memory, TOPIC_IDS).get(topic_id.bytes)
+        if name is not None and self.topics is not None:
+            name = self.topics.to_client(name)
+        return None if name is None else name.decode("utf-8", "replace")
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Ids of the brokers that this connection was told of, ascending."""
+        return tuple(sorted(self.context.nodes))
+
+    def asks(self, topic_id: UUID) -> bool:
+        """Whether the brokers have to be asked for this id first, which is done once a connection."""
+        context, key = self.context, topic_id.bytes
+        asked = recall(context.memory, ASKED_IDS)
+        if key in recall(context.cluster_memory, TOPIC_IDS) or key in asked or is_nobodys(key):
+            return False
+        remember(asked, key, None, MAX_ASKED_IDS)
+        context.topics_wanted = True
+        return True

@@ -1,0 +1,304 @@
+"""Live rules and requests: which rules are about one, which of them fire, and what comes of it.
+
+Strategy. Everything is decided in one call, once a frame: rules in file order, each about the entities that no rule
+before it has taken out (see `Ruling`). What waits, waits with its ruling; nothing is counted twice. Rules that act on
+the response are remembered with the exchange, and have their say in `verdict.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kproxy.rules.decision import Answer, Close, Decision, Delay, Drop, Edit, Fail, Reframe, Swallow, Throttle
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity, entities
+from kproxy.rules.exchange import ConnectionView
+from kproxy.rules.running import Running
+from kproxy.rules.shape import Shape
+from kproxy.wire import decode_request, encode
+from kproxy.wire.message import Message
+
+from .cluster import Cluster
+from .commands import Reshape
+from .respond.answer import fail, fail_each
+from .respond.failure import Failure
+from .respond.part import without
+from .rewrite import Buffer
+from .ruled import Part, Ruled, sees_error
+from .ruled_exchange import Pending, RuledExchange
+from .ruling import Ruling
+
+if TYPE_CHECKING:
+    from .session import Session
+    from .step import Step
+
+PRODUCE, FETCH = 0, 1
+
+
+class Engine:
+    """The live rules of one connection."""
+
+    __slots__ = ("cluster", "session", "shapes", "view")
+
+    def __init__(self, session: Session) -> None:
+        names = session.plan.bound.names
+        self.session = session
+        self.cluster = Cluster(session.context, None if names is None else names.topics)
+        self.view = ConnectionView(session.facts, session.number, self.cluster)
+        self.shapes: tuple[Shape, ...] = ()
+
+    # ---- the connection
+
+    def connect(self, live: Sequence[Running], now: float) -> None:
+        """A client has connected: rules about that have their say, the first one that ends it wins."""
+        session = self.session
+        for running in live:
+            rule = running.rule
+            if not rule.connects or not (rule.match is None or rule.match.of_connection):
+                continue
+            fired = running.trigger.fires(now, self.view.number)
+            running.count(fired=fired)
+            for decision in self.decided(running, now) if fired and not running.observes else ():
+                match decision:
+                    case Close(how=how):
+                        session.close_by_rule(how, [running])
+                        return
+                    case Swallow() | Drop():
+                        running.was_applied()
+                        session.stall()
+                        return
+                    case Delay(seconds=seconds):
+                        running.was_applied()
+                        session.wait(seconds, now)
+                    case _:
+                        raise TypeError(f"{type(decision).__name__} is not for connections")
+
+    def decided(self, running: Running, now: float) -> Sequence[Decision]:
+        try:
+            return running.effect.on_connect(self.view, now)
+        except Exception as error:  # noqa: BLE001  # as in `asked`
+            running.failed(error)
+            self.session.counters.count("rules_failed")
+            return ()
+
+    def reshape(self, live: Sequence[Running], now: float) -> None:
+        """Which rules shape the connection's bytes now; looks again when that may change."""
+        session, found = self.session, []
+        for running in live:
+            shape = running.effect.shape(self.view)
+            if shape is None:
+                continue
+            change = running.trigger.next_change(now)
+            if change is not None:
+                session.timers.at(change, session.reshape)
+            if not running.trigger.open(now):
+                continue
+            if shape not in self.shapes:
+                running.count(fired=True)
+                if not running.observes:
+                    running.was_applied()
+            if not running.observes:
+                found.append(shape)
+        if tuple(found) != self.shapes:
+            self.shapes = tuple(found)
+            session.commands.append(Reshape(self.shapes))
+
+    # ---- requests
+
+    def request(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> Ruling | None:
+        """What becomes of the request buf[pos:end], size included, of which as much is here as `step.ruled` wants.
+
+        None: something has to be found out first. Raises DecodeError.
+        """
+        ruled = step.ruled
+        assert ruled is not None
+        exchange = self.exchange(step, buf, pos, end, now)
+        open_ = self.open_entities(exchange, ruled)
+        if self.session.context.incomplete:
+            return None
+        ruling = Ruling(exchange)
+        for part in ruled.parts:
+            self.consider(part, exchange, open_, ruling, now)
+            if ruling.final:
+                return ruling
+            if ruled.reads_entities and not open_:
+                break
+        self.conclude(ruling, exchange, open_)
+        return ruling
+
+    def exchange(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> RuledExchange:
+        length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
+        client_id = None if length < 0 else bytes(buf[pos + 14 : pos + 14 + length]).decode("utf-8", "replace")
+        correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
+        exchange = RuledExchange(step, self.view, correlation, client_id, end - pos - 4, now)
+        assert step.ruled is not None
+        if step.ruled.request == Depth.BODY:
+            frame = bytes(buf[pos + 4 : end])
+            exchange.read_request = lambda: decode_request(frame)
+            exchange.find = lambda: self.named(entities(exchange.request))
+            if step.key == PRODUCE:
+                exchange.acks = exchange.request.body["acks"]
+        return exchange
+
+    def open_entities(self, exchange: RuledExchange, ruled: Ruled) -> list[Entity]:
+        """What the request is about; sets `context.incomplete` when the name of a topic must be asked for."""
+        if not ruled.reads_entities:
+            return []
+        found = exchange.entities
+        for entity in found:
+            if entity.topic is None and entity.topic_id is not None:
+                self.cluster.asks(entity.topic_id)
+        return list(found)
+
+    def named(self, found: tuple[Entity, ...]) -> tuple[Entity, ...]:
+        """Entities with the names of their topics where these are given by id. One whose name stays unknown is only
+        for rules that do not select topics by name."""
+        named = tuple(
+            replace(entity, topic=self.cluster.topic_of(entity.topic_id))
+            if entity.topic is None and entity.topic_id is not None
+            else entity
+            for entity in found
+        )
+        if any(entity.topic is None and entity.topic_id is not None for entity in named):
+            self.session.counters.count("topic_ids_unknown")
+        return named
+
+    def consider(self, part: Part, exchange: RuledExchange, open_: list[Entity], ruling: Ruling, now: float) -> None:
+        """One rule: matched, fired, and what it decides."""
+        running = part.running
+        rule = running.rule
+        matched = self.matching(part, exchange, open_)
+        if matched is None:
+            return
+        if sees_error(rule):
+            exchange.pending.append(Pending(part, matched, judged=False))
+            return
+        fired = running.trigger.fires(now, self.view.number, exchange.client_id)
+        running.count(fired=fired)
+        if not fired or running.observes:
+            return
+        if rule.when is not None and rule.when.hold:
+            ruling.held_by.append(running)
+            ruling.act(running)
+        if part.response:
+            exchange.pending.append(Pending(part, matched, judged=True))
+        if part.request:
+            for decision in self.asked(running, "on_request", exchange, matched, now):
+                ruling.act(running)
+                self.take(decision, matched, open_, ruling, now)
+
+    def matching(self, part: Part, exchange: RuledExchange, open_: list[Entity]) -> tuple[Entity, ...] | None:
+        """The open entities that the rule is about; None: it is not about this request."""
+        rule = part.running.rule
+        yes, no = rule.match, rule.not_
+        if yes is not None and not yes.holds_frame(exchange):
+            return None
+        if no is not None and not (no.about(exchange.api.key, exchange.version) and no.holds_frame(exchange)):
+            no = None
+        if not open_:
+            return () if no is None else None
+        found = tuple(
+            entity
+            for entity in open_
+            if (yes is None or yes.holds_entity(entity)) and (no is None or not no.holds_entity(entity))
+        )
+        return found or None
+
+    def asked(
+        self, running: Running, method: str, exchange: RuledExchange, matched: Sequence[Entity], now: float
+    ) -> Sequence[Decision]:
+        """What the rule's effect decides. One that raises decides nothing: it is counted and named (promise 5)."""
+        try:
+            decided: Sequence[Decision] = getattr(running.effect, method)(exchange, matched, now)
+        except Exception as error:  # noqa: BLE001  # whatever a rule does, traffic goes on
+            running.failed(error)
+            self.session.counters.count("rules_failed")
+            return ()
+        return decided
+
+    # ---- decisions
+
+    def take(
+        self, decision: Decision, matched: tuple[Entity, ...], open_: list[Entity], ruling: Ruling, now: float
+    ) -> None:
+        exchange = ruling.exchange
+        match decision:
+            case Fail(code=code, message=message, entities=chosen, whole=whole):
+                failure = Failure(code, message)
+                if whole:
+                    exchange.whole = failure
+                    open_.clear()
+                else:
+                    for entity in chosen or matched:
+                        if entity in open_:
+                            open_.remove(entity)
+                            exchange.failures[entity] = failure
+            case Answer(body=body):
+                header = {"correlation_id": exchange.correlation_id}
+                ruling.answer = encode(Message(exchange.api, exchange.version, header, body))
+                open_.clear()
+            case Edit():
+                ruling.frame = b""  # made when all rules have had their say
+            case Delay(seconds=seconds):
+                ruling.delay(seconds, now)
+            case Throttle(seconds=seconds, hint=hint, mute=mute):
+                exchange.throttle = max(exchange.throttle, seconds if hint else 0.0)
+                ruling.throttle = max(ruling.throttle, seconds if mute else 0.0)
+            case Reframe(change=change, then=then):
+                ruling.changes.append(change)
+                ruling.then = then or ruling.then
+            case Drop(then=then_):
+                ruling.drop = then_
+            case Close(how=how):
+                ruling.close = how
+            case Swallow():
+                ruling.swallow = True
+            case _:
+                raise TypeError(f"{type(decision).__name__} is for responses")
+
+    def conclude(self, ruling: Ruling, exchange: RuledExchange, open_: list[Entity]) -> None:
+        """All rules have had their say: make what leaves."""
+        if ruling.answer is not None:
+            return
+        if exchange.whole is not None:
+            if exchange.acks == 0:
+                ruling.close = "fin"
+            else:
+                ruling.answer = encode(self.throttled(fail(exchange.request, exchange.whole), exchange))
+                exchange.whole = None
+            return
+        if exchange.failures:
+            self.fail_some(ruling, exchange, open_)
+        if ruling.frame == b"":
+            ruling.frame = encode(exchange.request)
+
+    def fail_some(self, ruling: Ruling, exchange: RuledExchange, open_: list[Entity]) -> None:
+        """Entities that the broker shall not see: taken out of the request, and answered for by kproxy."""
+        failures = exchange.failures
+        if exchange.api.key == FETCH:  # the broker's session must not be torn: it answers at once, and is overwritten
+            exchange.request.body["max_wait_ms"] = 0
+            exchange.late, exchange.failures = failures, {}
+            ruling.frame = b""
+            return
+        rest = without(exchange.request, tuple(failures)) if open_ else None
+        if exchange.acks == 0:  # there is no answer: a broker closes, so that the client looks for another leader
+            ruling.close_after = "fin"
+            ruling.frame = encode(rest) if rest is not None else None
+            ruling.close = "fin" if rest is None else None
+        elif rest is None:
+            ruling.answer = encode(self.throttled(fail_each(exchange.request, failures), exchange))
+        else:
+            ruling.frame = encode(rest)
+
+    def throttled(self, response: Message, exchange: RuledExchange) -> Message:
+        """The answer with the client's throttle time in it."""
+        if exchange.throttle > 0 and "throttle_time_ms" in response.body:
+            response.body["throttle_time_ms"] = milliseconds(exchange.throttle)
+        return response
+
+
+def milliseconds(seconds: float) -> int:
+    """For a throttle_time_ms field, which is 32 bits wide."""
+    return min(round(seconds * 1000), 2**31 - 1)

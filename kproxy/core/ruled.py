@@ -1,0 +1,76 @@
+"""Which live rules can be about one (api, version), and how deep they must see it: compiled once a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kproxy.rules.depth import Depth
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.running import Running
+from kproxy.wire import schema
+
+SASL_HANDSHAKE = 17
+
+
+class Part(NamedTuple):
+    """One rule, and what it wants of the two frames of an exchange."""
+
+    running: Running
+    request: Depth
+    response: Depth
+
+
+class Ruled:
+    """`parts` are in file order. `request` is how deep a request must be seen before the first rule can decide."""
+
+    __slots__ = ("api", "parts", "reads_entities", "request", "response", "throttle_first", "version")
+
+    def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
+        self.api, self.version = schema.load(key), version
+        self.parts = tuple(parts)
+        self.reads_entities = any(sees_body(part.running.rule) or part.response == Depth.BODY for part in parts)
+        self.request = max(part.request for part in parts)
+        if self.reads_entities:
+            self.request = Depth.BODY
+        self.response = max(part.response for part in parts)
+        first = next(iter(self.api.fields("response")), None)
+        self.throttle_first = first is not None and first.name == "throttle_time_ms" and version in first.versions
+
+    @property
+    def reads_bodies(self) -> bool:
+        """Whether a frame may have to be decoded."""
+        return Depth.BODY in (self.request, self.response)
+
+
+def sees_body(rule: LiveRule) -> bool:
+    """Whether the selectors look at what a request is about."""
+    return any(one is not None and one.sees_body for one in (rule.match, rule.not_))
+
+
+def sees_error(rule: LiveRule) -> bool:
+    """Whether the selectors look at the broker's answer."""
+    return any(one is not None and one.sees_error for one in (rule.match, rule.not_))
+
+
+def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
+    """The rules that can be about this API and version, None when there are none.
+
+    A version that the table lacks has no body that could be read, so only rules that look at headers are about it.
+    """
+    if key not in schema.paths() or (key == SASL_HANDSHAKE and version == 0):
+        return None
+    known = version in schema.load(key).versions
+    parts = []
+    for running in live:
+        rule = running.rule
+        if not rule.about(key, version):
+            continue
+        request, response = rule.depth("request", key, version), rule.depth("response", key, version)
+        if request == response == Depth.NOTHING:
+            continue
+        if sees_error(rule):
+            response = Depth.BODY
+        if known or not (Depth.BODY in (request, response) or sees_body(rule)):
+            parts.append(Part(running, request, response))
+    return Ruled(key, version, parts) if parts else None

@@ -1,0 +1,77 @@
+"""An exchange that live rules are about, with what the engine has to remember of it until its response has gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.wire.message import Message
+
+from .respond.failure import Failure
+from .step import Step
+
+if TYPE_CHECKING:
+    from .ruled import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A rule that has something to do when the response comes. `judged`: it has fired; else it selects on errors."""
+
+    part: Part
+    entities: tuple[Entity, ...]
+    judged: bool
+
+
+class RuledExchange(Exchange):
+    """`failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part
+    of the answer becomes an error; `whole` is an error for the answer's top level."""
+
+    __slots__ = ("failures", "late", "mute", "pending", "step", "throttle", "whole")
+
+    def __init__(self, step: Step, connection: ConnectionView, correlation: int, client_id: str | None, size: int,
+                 came: float) -> None:  # fmt: skip
+        assert step.ruled is not None
+        super().__init__(connection, step.ruled.api, step.version, correlation, client_id, size, came)
+        self.step = step
+        self.pending: list[Pending] = []
+        self.failures: dict[Entity, Failure] = {}
+        self.late: dict[Entity, Failure] = {}
+        self.whole: Failure | None = None
+        self.throttle = 0.0  # seconds that the client is told in the response
+        self.mute = 0.0  # seconds for which it is not read after that
+
+    def response_depth(self) -> Depth:
+        """How deep the response has to be seen."""
+        if self.failures or self.late or self.whole is not None:
+            return Depth.BODY
+        depth = max((each.part.response for each in self.pending), default=Depth.NOTHING)
+        if self.throttle:
+            assert self.step.ruled is not None
+            depth = max(depth, Depth.HEADER if self.step.ruled.throttle_first else Depth.BODY)
+        return depth
+
+    def answer_is(self, response: Message) -> None:
+        """What rules see as the response from now on."""
+        self._response = response
+
+    def forget_records(self) -> None:
+        """The request has gone: what it carried for the log is not kept until the answer comes."""
+        if self.api.key == PRODUCE and self._request is not None:
+            self._request = without_records(self._request)
+
+
+PRODUCE = 0
+
+
+def without_records(request: Message) -> Message:
+    """A copy of a Produce request in which all records are null."""
+    topics: Sequence[dict[str, Any]] = [
+        topic | {"partition_data": [part | {"records": None} for part in topic["partition_data"]]}
+        for topic in request.body["topic_data"]
+    ]
+    return Message(request.api, request.version, request.header, request.body | {"topic_data": topics})

@@ -1,0 +1,187 @@
+"""The request lane's dealings with live rules: a request is judged once, waits if it has to, and goes its plain way."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kproxy.errors import DecodeError
+from kproxy.rules.depth import Depth
+
+from .commands import BROKER
+from .halts import Blocked, Changed, Keep
+from .inflight import Entry
+from .rewrite import Buffer
+from .ruled_exchange import RuledExchange
+from .ruling import Ruling
+from .step import HEAD, Step
+
+if TYPE_CHECKING:
+    from kproxy.rules.running import Running
+
+    from .requests import RequestLane
+
+HEADER_BYTES = 14
+
+
+class Noted(NamedTuple):
+    """The note of an entry that live rules are about: what the name rewrites left, the exchange, and what is to leave
+    behind the response."""
+
+    rewrite: dict[str, Any] | None
+    exchange: RuledExchange | None
+    behind: bytes = b""
+
+
+class RuledRequests:
+    """`ruling` is that of the frame at the lane's head, once it is made."""
+
+    __slots__ = ("lane", "ruling", "session")
+
+    def __init__(self, lane: RequestLane) -> None:
+        self.lane, self.session = lane, lane.session
+        self.ruling: Ruling | None = None
+
+    def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
+        """True: the frame passes as it is, and is entered in the FIFO. False: `lane.halt` says how it goes on."""
+        lane, session = self.lane, self.session
+        size = int.from_bytes(buf[pos : pos + 4], "big")
+        end = pos + 4 + size
+        if self.ruling is None:
+            need = self.needed(step, buf, pos, size)
+            if n - pos < need:
+                lane.halt = Keep(need, hold=need == size + 4)
+                return False
+            try:
+                ruling = session.engine.request(step, buf, pos, end, lane.since(now))
+            except DecodeError as error:
+                session.close("decode", str(error), "client")
+                return False
+            if ruling is None:
+                lane.halt = Blocked()
+                return False
+            self.hold(ruling)
+            self.ruling = ruling
+        ruling = self.ruling
+        if ruling.held_by:
+            lane.halt = Blocked("held")
+        elif ruling.until is not None and now < ruling.until:
+            session.timers.at(ruling.until, lane.try_again)
+            lane.halt = Blocked("delay")
+        else:
+            return self.obey(ruling, step, buf, pos, n, end, now)
+        return False
+
+    def needed(self, step: Step, buf: Buffer, pos: int, size: int) -> int:
+        """Bytes, size included, without which the rules cannot decide."""
+        assert step.ruled is not None
+        if step.ruled.request == Depth.BODY:
+            return size + 4
+        length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
+        return min(HEADER_BYTES + max(length, 0), size + 4)
+
+    def hold(self, ruling: Ruling) -> None:
+        for running in ruling.held_by:
+            running.held.append(partial(self.let_go, ruling, running))
+
+    def let_go(self, ruling: Ruling, running: Running) -> None:
+        """A rule does not hold this request any more."""
+        ruling.held_by.remove(running)
+        owner = self.session.owner
+        if not ruling.held_by and owner is not None:
+            owner.released()
+
+    def obey(self, ruling: Ruling, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
+        lane, session = self.lane, self.session
+        if ruling.final and ruling.drop != "continue":
+            self.done(ruling, now)
+            if ruling.swallow or ruling.drop == "stall":
+                session.stall()
+            else:
+                session.close_by_rule(ruling.close or "fin", ruling.acted)
+            return False
+        moves = ruling.frame is not None or ruling.changes or ruling.answer is not None or ruling.drop is not None
+        if not moves:
+            return self.pass_on(step.plain, buf, pos, n, now)
+        if end > n:
+            lane.halt = Keep(end - pos, hold=True)
+            return False
+        if ruling.drop is not None:
+            self.done(ruling, now)
+            step.tally.requests += 1
+            lane.halt = Changed([], end)
+        elif ruling.answer is not None:
+            exchange = ruling.exchange
+            step.tally.requests += 1
+            if exchange.acks != 0:
+                lane.answer(exchange.correlation_id, sized(ruling.answer), now)
+            self.done(ruling, now)
+            session.mute(ruling.throttle, now)
+            lane.halt = Changed([], end)
+        else:
+            self.send_other(ruling, step, buf, pos, end, now)
+        return False
+
+    def send_other(self, ruling: Ruling, step: Step, buf: Buffer, pos: int, end: int, now: float) -> None:
+        """What leaves is not what came: it goes the plain way first, then its bytes are changed."""
+        lane = self.lane
+        data = bytes(buf[pos:end]) if ruling.frame is None else sized(ruling.frame)
+        if self.pass_on(step.plain, data, 0, len(data), now):
+            step.tally.requests += 1
+            lane.halt = Changed([data], end)
+        halt = lane.halt
+        if isinstance(halt, Changed):
+            out = b"".join(halt.pieces)
+            for change in ruling.changes:
+                out = change(out)
+            then = ruling.then or ruling.close_after
+            after = None if then is None else partial(self.session.close_by_rule, then, ruling.acted)
+            lane.halt = Changed([out], end, then=after)
+
+    def pass_on(self, plain: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
+        """As if there were no live rules."""
+        lane = self.lane
+        if plain.request is None:
+            lane.enter(int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True), plain, now, None)
+            return True
+        if plain.request != HEAD:
+            return lane.look(plain, buf, pos, n, now)
+        assert plain.acks is not None
+        size = int.from_bytes(buf[pos : pos + 4], "big")
+        length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
+        acks = plain.acks(buf, pos + 4, n, length)
+        if acks is None:
+            lane.need_more_head(pos, n, size)
+            return False
+        lane.enter(int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True), plain, now, None, acks != 0)
+        return True
+
+    def entry(self, correlation: int, step: Step, now: float, note: dict[str, Any] | None, answered: bool) -> Entry:
+        """The FIFO's entry for the frame that goes on now."""
+        ruling = self.ruling
+        assert ruling is not None
+        exchange = ruling.exchange
+        self.done(ruling, now)
+        if not answered:
+            self.session.mute(ruling.throttle, now)
+        elif exchange.response_depth() or ruling.throttle:
+            exchange.mute = ruling.throttle
+            exchange.forget_records()
+            return correlation, exchange.step, now, Noted(note, exchange)
+        return correlation, step, now, note
+
+    def done(self, ruling: Ruling, now: float) -> None:
+        """The frame has gone, or will not."""
+        self.ruling = None
+        self.session.mark(BROKER, ruling.acted)
+
+    def end(self) -> None:
+        """The connection is over: nobody waits to be released."""
+        if self.ruling is not None:
+            for running in self.ruling.held_by:
+                running.held[:] = [one for one in running.held if getattr(one, "func", None) != self.let_go]
+
+
+def sized(frame: bytes) -> bytes:
+    """With its size in front."""
+    return len(frame).to_bytes(4, "big") + frame

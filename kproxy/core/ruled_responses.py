@@ -1,0 +1,172 @@
+"""The response lane's dealings with live rules: first the plain rewrites, so that rules see what the client would."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kproxy.rules.depth import Depth
+from kproxy.wire.head import body_start
+
+from .commands import CLIENT
+from .engine import milliseconds
+from .halts import Blocked, Changed, Keep
+from .inflight import Entry
+from .rewrite import Buffer
+from .ruled_exchange import RuledExchange
+from .ruled_requests import Noted, sized
+from .ruling import Ruling
+from .step import RULED, Step
+from .verdict import Verdict
+
+if TYPE_CHECKING:
+    from .responses import ResponseLane
+
+THROTTLE_HEAD = 32
+"""Bytes in which a leading throttle_time_ms stands, if brokers put no tags into headers (they put none)."""
+
+
+class RuledResponses:
+    """`ruling` is that of the frame at the lane's head, once it is made."""
+
+    __slots__ = ("lane", "ruling", "session")
+
+    def __init__(self, lane: ResponseLane) -> None:
+        self.lane, self.session = lane, lane.session
+        self.ruling: Ruling | None = None
+
+    def look(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
+        """True: the frame passes as it is. False: `lane.halt` says how it goes on."""
+        lane, session = self.lane, self.session
+        step, end = entry[1], pos + 4 + size
+        noted: Noted = entry[3]
+        if noted.exchange is None:
+            return self.with_another(entry, noted, buf, pos, n, end, now)
+        if self.ruling is None:
+            self.ruling = self.judge(noted, noted.exchange, step, buf, pos, n, end, now)
+            if self.ruling is None:
+                return False
+        ruling = self.ruling
+        if ruling.until is not None and now < ruling.until:
+            session.timers.at(ruling.until, lane.try_again)
+            lane.halt = Blocked("delay")
+            return False
+        if ruling.final and ruling.drop != "continue":
+            self.done(ruling)
+            if ruling.swallow or ruling.drop == "stall":
+                session.stall()
+            else:
+                session.close_by_rule(ruling.close or "fin", ruling.acted)
+            return False
+        if noted.exchange.response_depth() != Depth.BODY and ruling.drop is None:
+            return self.go_plain(ruling, entry, noted, buf, pos, n, end, now)
+        if end > n:
+            lane.halt = Keep(end - pos, hold=True)
+            return False
+        return self.send(ruling, entry, noted, buf, pos, end, now)
+
+    def judge(
+        self, noted: Noted, exchange: RuledExchange, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float
+    ) -> Ruling | None:
+        """The rules' word, or None with `lane.halt` set."""
+        lane = self.lane
+        if exchange.response_depth() == Depth.BODY:
+            if end > n:
+                lane.halt = Keep(end - pos, hold=True)
+                return None
+            frame = self.client_side(step.plain, noted, buf, pos, end)
+            if frame is None:
+                return None
+            ruling = Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, frame)
+            if ruling.frame is None and frame != buf[pos + 4 : end]:
+                ruling.frame = frame
+            return ruling
+        need = min(THROTTLE_HEAD, end - pos)
+        if exchange.throttle and n - pos < need:
+            lane.halt = Keep(need)
+            return None
+        return Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
+
+    def client_side(self, plain: Step, noted: Noted, buf: Buffer, pos: int, end: int) -> bytes | None:
+        """The frame as the client would get it without live rules; None with `lane.halt` set, or closed."""
+        pieces = self.lane.rewritten(plain, noted.rewrite, buf, pos, end)
+        if pieces is not None and not pieces:  # STOPPED
+            return None
+        return bytes(buf[pos + 4 : end]) if pieces is None else b"".join(pieces)[4:]
+
+    def go_plain(
+        self, ruling: Ruling, entry: Entry, noted: Noted, buf: Buffer, pos: int, n: int, end: int, now: float
+    ) -> bool:
+        """Rules that act on the header have acted: the rest is as if there were none."""
+        lane, plain = self.lane, entry[1].plain
+        if ruling.hint:
+            self.patch(ruling, plain, buf, pos, n)
+        self.done(ruling)
+        self.session.mute(max(ruling.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
+        entry = lane.fifo[0] = (entry[0], plain, entry[2], noted.rewrite)
+        if plain.response is None or (plain.clean is not None and end <= n and plain.clean(buf, pos, end)):
+            return True
+        return lane.look(entry, buf, pos, n, end - pos - 4, now)
+
+    def patch(self, ruling: Ruling, plain: Step, buf: Buffer, pos: int, n: int) -> None:
+        """throttle_time_ms where it lies, in the driver's own buffer: it has a fixed width and comes first."""
+        version = ruling.exchange.api.header_version("response", plain.version)
+        at = body_start(buf, pos + 4, n, version, "response")
+        if at is None or at + 4 > n:
+            self.session.counters.count("throttle_not_told")
+            return
+        told = max(milliseconds(ruling.hint), int.from_bytes(buf[at : at + 4], "big", signed=True))
+        buf[at : at + 4] = told.to_bytes(4, "big")  # type: ignore[index]  # a bytearray, or a view of one
+
+    def send(self, ruling: Ruling, entry: Entry, noted: Noted, buf: Buffer, pos: int, end: int, now: float) -> bool:
+        """The whole frame is here, and judged."""
+        lane, session, fifo = self.lane, self.session, self.lane.fifo
+        self.done(ruling)
+        session.mute(max(ruling.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
+        others = ruling.changes or ruling.repeat or ruling.swap or ruling.drop is not None or noted.behind
+        if ruling.frame is None and not others and ruling.then is None:
+            return True
+        fifo.popleft()
+        entry[1].latency.add(now - entry[2])
+        out = b"" if ruling.drop is not None else bytes(buf[pos:end]) if ruling.frame is None else sized(ruling.frame)
+        for change in ruling.changes:
+            out = change(out)
+        out *= 1 + ruling.repeat
+        if ruling.swap and self.leave_behind(out):
+            out = b""
+        then = None if ruling.then is None else partial(session.close_by_rule, ruling.then, ruling.acted)
+        lane.halt = Changed([out, noted.behind], end, then=then)
+        return False
+
+    def leave_behind(self, out: bytes) -> bool:
+        """Have this response leave behind the next one. False: none is due."""
+        fifo = self.lane.fifo
+        if not fifo or fifo[0][1].key < 0:
+            return False
+        correlation, step, then, note = fifo[0]
+        if isinstance(note, Noted):
+            fifo[0] = (correlation, step, then, note._replace(behind=note.behind + out))
+        else:
+            carrier = Step(step.key, step.version, step.api)
+            carrier.response, carrier.plain = RULED, step
+            carrier.count_in(step.tally)
+            fifo[0] = (correlation, carrier, then, Noted(note, None, out))
+        return True
+
+    def with_another(self, entry: Entry, noted: Noted, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
+        """No rule is about this one, but another response is to leave behind it."""
+        lane = self.lane
+        if end > n:
+            lane.halt = Keep(end - pos, hold=True)
+            return False
+        frame = self.client_side(entry[1].plain, noted, buf, pos, end)
+        if frame is None:
+            return False
+        lane.fifo.popleft()
+        entry[1].latency.add(now - entry[2])
+        lane.halt = Changed([sized(frame), noted.behind], end)
+        return False
+
+    def done(self, ruling: Ruling) -> None:
+        self.ruling = None
+        self.session.mark(CLIENT, ruling.acted)

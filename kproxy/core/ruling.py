@@ -1,0 +1,68 @@
+"""What the live rules decided about one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kproxy.rules.decision import How, Then
+
+if TYPE_CHECKING:
+    from kproxy.rules.running import Running
+
+    from .ruled_exchange import RuledExchange
+
+Change = Callable[[bytes], bytes]
+
+
+class Ruling:
+    """Made once a frame, kept by its lane until the frame has gone or been dealt with.
+
+    until       when it may go on, None: at once
+    held_by     rules that hold it until they release it
+    close       the connection is closed in the frame's place
+    drop        the frame goes nowhere, and then
+    swallow     nothing more goes anywhere on this connection
+    frame       what goes on in its place, without the size; None: the frame as it came
+    answer      kproxy's own answer, without the size; the request goes nowhere
+    changes     made to the bytes that leave, size in front; `then` closes the connection behind them
+    repeat, swap  of responses: leaves so many times more; leaves after the next one
+    throttle    seconds for which the client is not read after the response (for acks=0: now)
+    hint        throttle_time_ms of the response in seconds, where it is patched in place
+    acted       rules that did something, to be counted as applied when it has gone out
+    """
+
+    __slots__ = ("acted", "answer", "changes", "close", "close_after", "drop", "exchange", "frame", "held_by", "hint",
+                 "repeat", "swallow", "swap", "then", "throttle", "until")  # fmt: skip
+
+    def __init__(self, exchange: RuledExchange) -> None:
+        self.exchange = exchange
+        self.until: float | None = None
+        self.held_by: list[Running] = []
+        self.close: How | None = None
+        self.close_after: How | None = None
+        self.drop: Then | None = None
+        self.swallow = False
+        self.frame: bytes | None = None
+        self.answer: bytes | None = None
+        self.changes: list[Change] = []
+        self.then: How | None = None
+        self.repeat = 0
+        self.swap = False
+        self.throttle = 0.0
+        self.hint = 0.0
+        self.acted: list[Running] = []
+
+    @property
+    def final(self) -> bool:
+        """The frame goes nowhere: no other rule has a say."""
+        return self.close is not None or self.drop is not None or self.swallow
+
+    def act(self, running: Running) -> None:
+        """This rule did something to the frame at hand."""
+        if running not in self.acted:
+            self.acted.append(running)
+
+    def delay(self, seconds: float, since: float) -> None:
+        """Delays add."""
+        self.until = (since if self.until is None else self.until) + seconds

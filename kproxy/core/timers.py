@@ -1,0 +1,40 @@
+"""What a session wants to be done later: the driver is asked to call `tick` then."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+from .commands import Command, WakeAt
+
+Call = Callable[[float], None]
+
+
+class Timers:
+    """Calls in order of their times, and of their making where these are equal."""
+
+    __slots__ = ("armed", "calls", "commands", "numbers")
+
+    def __init__(self, commands: list[Command]) -> None:
+        self.commands = commands
+        self.calls: list[tuple[float, int, Call]] = []
+        self.numbers = count()
+        self.armed: float | None = None
+
+    def at(self, when: float, call: Call) -> None:
+        """`call(now)` at `when` or a little later."""
+        heapq.heappush(self.calls, (when, next(self.numbers), call))
+        self.arm()
+
+    def tick(self, now: float) -> None:
+        """Call what is due."""
+        self.armed = None
+        while self.calls and self.calls[0][0] <= now:
+            heapq.heappop(self.calls)[2](now)
+        self.arm()
+
+    def arm(self) -> None:
+        if self.calls and (self.armed is None or self.calls[0][0] < self.armed):
+            self.armed = self.calls[0][0]
+            self.commands.append(WakeAt(self.armed))

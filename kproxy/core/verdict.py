@@ -1,0 +1,146 @@
+"""Live rules and responses: what those do that fired for the request, or that select on the broker's error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kproxy.errors import DecodeError
+from kproxy.rules.decision import Close, Decision, Delay, Drop, Edit, Fail, Reframe, Repeat, Swallow, Swap, Throttle
+from kproxy.rules.entity import Entity
+from kproxy.wire import decode_response, encode
+from kproxy.wire.message import Message
+
+from .engine import Engine, milliseconds
+from .respond.errors import errors_of
+from .respond.failure import Failure
+from .respond.merge import merge
+from .respond.overwrite import overwrite, overwrite_top
+from .ruled import Part
+from .ruled_exchange import Pending, RuledExchange
+from .ruling import Ruling
+
+
+class Verdict:
+    """One response: made when as much of it is here as its exchange wants. `frame` is the client's, without its size;
+    None where rules act on the header only."""
+
+    __slots__ = ("edited", "engine", "errors", "exchange", "now", "ruling", "session")
+
+    def __init__(self, engine: Engine, exchange: RuledExchange, now: float) -> None:
+        self.engine, self.session, self.exchange, self.now = engine, engine.session, exchange, now
+        self.ruling = Ruling(exchange)
+        self.edited = False
+        self.errors: Mapping[Entity, int] | None = None
+
+    def reach(self, size: int, frame: bytes | None) -> Ruling:
+        """What becomes of the response. One that cannot be read passes as it is, counted."""
+        exchange, ruling = self.exchange, self.ruling
+        exchange.response_size = size
+        readable = frame is not None and self.read(frame)
+        if frame is not None and not readable:
+            self.session.counters.count("response_unreadable")
+        if readable:
+            self.merge()
+        for pending in exchange.pending:
+            if (readable or frame is None) and not ruling.final:
+                self.consider(pending)
+        ruling.throttle = max(ruling.throttle, exchange.throttle)
+        if frame is None:
+            ruling.hint = exchange.throttle
+        elif readable:
+            ruling.frame = self.encoded(frame)
+        return ruling
+
+    def read(self, frame: bytes) -> bool:
+        exchange = self.exchange
+        try:
+            exchange.answer_is(decode_response(frame, exchange.api.key, exchange.version))
+        except DecodeError:
+            return False
+        return True
+
+    def merge(self) -> None:
+        """Put in what was decided when the request came."""
+        exchange = self.exchange
+        if exchange.failures:
+            self.becomes(merge(exchange.request, exchange.response, exchange.failures))
+        if exchange.late:
+            self.becomes(overwrite(exchange.request, exchange.response, exchange.late))
+        if exchange.whole is not None:
+            self.becomes(overwrite_top(exchange.response, exchange.whole))
+
+    def becomes(self, response: Message) -> None:
+        self.exchange.answer_is(response)
+        self.edited = True
+
+    def consider(self, pending: Pending) -> None:
+        running, matched = pending.part.running, pending.entities
+        if not pending.judged:
+            found = self.with_error(pending.part, matched)
+            if found is None:
+                return
+            matched = found
+            fired = running.trigger.fires(self.now, self.engine.view.number, self.exchange.client_id)
+            running.count(fired=fired)
+            if not fired or running.observes:
+                return
+        for decision in self.engine.asked(running, "on_response", self.exchange, matched, self.now):
+            self.ruling.act(running)
+            self.take(decision, matched)
+
+    def with_error(self, part: Part, matched: tuple[Entity, ...]) -> tuple[Entity, ...] | None:
+        """Those entities that the broker answered with a selected error; None when there are none."""
+        if self.errors is None:
+            self.errors = errors_of(self.exchange.request, self.exchange.response)
+        yes, no = part.running.rule.match, part.running.rule.not_
+        found = tuple(
+            entity
+            for entity in matched
+            if (yes is None or yes.holds_error(self.errors.get(entity, 0)))
+            and not (no is not None and no.sees_error and no.holds_error(self.errors.get(entity, 0)))
+        )
+        return found or None
+
+    def take(self, decision: Decision, matched: tuple[Entity, ...]) -> None:
+        exchange, ruling = self.exchange, self.ruling
+        match decision:
+            case Edit():
+                self.edited = True
+            case Fail(code=code, message=message, entities=chosen, whole=whole):
+                failure = Failure(code, message)
+                if whole or not (chosen or matched):
+                    self.becomes(overwrite_top(exchange.response, failure))
+                else:
+                    self.becomes(
+                        overwrite(exchange.request, exchange.response, dict.fromkeys(chosen or matched, failure))
+                    )
+            case Delay(seconds=seconds):
+                ruling.delay(seconds, self.now)
+            case Throttle(seconds=seconds, hint=hint, mute=mute):
+                exchange.throttle = max(exchange.throttle, seconds if hint else 0.0)
+                ruling.throttle = max(ruling.throttle, seconds if mute else 0.0)
+            case Reframe(change=change, then=then):
+                ruling.changes.append(change)
+                ruling.then = then or ruling.then
+            case Repeat(times=times):
+                ruling.repeat += times
+            case Swap():
+                ruling.swap = True
+            case Drop(then=then_):
+                ruling.drop = then_
+            case Close(how=how):
+                ruling.close = how
+            case Swallow():
+                ruling.swallow = True
+            case _:
+                raise TypeError(f"{type(decision).__name__} is for requests")
+
+    def encoded(self, frame: bytes) -> bytes | None:
+        """The response's bytes if they are others than came."""
+        exchange = self.exchange
+        body = exchange.response.body
+        told = milliseconds(exchange.throttle)
+        if told and body.get("throttle_time_ms", told) < told:
+            body["throttle_time_ms"] = told
+            self.edited = True
+        return encode(exchange.response) if self.edited else None
