@@ -18,7 +18,7 @@ from kproxy.wire.head import produce_acks
 from kproxy.wire.judge import judge
 
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
-from .names import LoneName, lone_name, name_rewrite
+from .names import LoneName, by_id, lone_name, name_rewrite
 from .rewrite import Rewrite, Rewriter
 from .ruled import ruled
 from .step import HEAD, RULED, STOP, STREAM, WHOLE, Step
@@ -174,9 +174,11 @@ class Plan(dict[int, Step]):
         addresses = address_rewrite(step.key, step.version)
         step.response = WHOLE
         step.lone_response = self.lone(step, "response")
+        alone = len(rewrites) == 1
+        step.by_id = self.bound.names is not None and by_id(step.key, step.version, self.bound.names)
+        step.only_ids = step.by_id and alone
         if self.bound.advertise and addresses is not None:
-            alone = len(rewrites) == 1
-            if alone and step.key in STREAMED:
+            if (alone or step.by_id) and step.key in STREAMED:
                 step.response = STREAM
             if step.key in TAGGED_ENDPOINTS:
                 step.no_nodes = judge(step.key, step.version, addresses.wanted)

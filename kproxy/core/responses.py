@@ -12,6 +12,7 @@ from .commands import BROKER, CLIENT
 from .halts import Blocked, Changed, Halt, Keep, Streaming
 from .inflight import ANSWER, OWN
 from .lane import Lane
+from .names import DISGUISED
 from .rewrite import Buffer, Pieces
 from .ruled_responses import RuledResponses
 from .sasl import MAX_TOKEN, RawTokens
@@ -97,6 +98,9 @@ class ResponseLane(Lane):
             if self.rules is None:
                 self.rules = RuledResponses(self)
             return self.rules.look(entry, buf, pos, n, size, now)
+        ids = step.by_id and DISGUISED in self.session.context.memory
+        if step.by_id and not ids and (step.only_ids or (step.no_nodes and end <= n and step.no_nodes(buf, pos, end))):
+            return True
         if step.lone_response is not None and (step.no_nodes is None or (end <= n and step.no_nodes(buf, pos, end))):
             passes = self.splice(step.lone_response, buf, pos, n, end)
             if passes is False and not isinstance(self.halt, Keep):
@@ -105,7 +109,7 @@ class ResponseLane(Lane):
             if passes is not None:
                 return passes
         if end > n:
-            if step.response == STREAM and size > self.session.hold_up_to:
+            if step.response == STREAM and size > self.session.hold_up_to and not ids:
                 self.begin_stream(entry, buf, pos, n, size, now)
             else:
                 self.halt = Keep(4 + size, hold=True)

@@ -34,7 +34,7 @@ class Step:
     """
 
     __slots__ = (
-        "acks", "api", "clean", "flexible", "key", "latency", "lone_request", "lone_response", "no_nodes", "plain",
+        "acks", "api", "by_id", "clean", "flexible", "key", "latency", "lone_request", "lone_response", "no_nodes", "only_ids", "plain",
         "request", "response", "rewrite_request", "rewrite_response", "ruled", "stop", "tally", "version",
     )  # fmt: skip
 
@@ -51,6 +51,8 @@ class Step:
         self.no_nodes: Clean | None = (
             None  # whether a whole response names no broker, where names are to be changed, too
         )
+        self.by_id = False  # of names, a response has topic ids only, which matter once one was disguised in a request
+        self.only_ids = False  # and nothing else is wanted of it
         self.stop = ""  # the reason, when `request` is STOP
         self.clean: Clean | None = None  # whether a whole response has nothing that is wanted
         self.plain: Step = self  # what to do when the live rules have had their say

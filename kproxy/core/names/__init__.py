@@ -20,8 +20,8 @@ broker answers that there is no such thing.
     regex          regular expressions over topics that the broker evaluates
 """
 
-from .ids import DISGUISED
+from .ids import DISGUISED, by_id
 from .lone import LoneName, lone_name
 from .rewrites import NameRewrite, name_rewrite
 
-__all__ = ["DISGUISED", "LoneName", "NameRewrite", "lone_name", "name_rewrite"]
+__all__ = ["DISGUISED", "LoneName", "NameRewrite", "by_id", "lone_name", "name_rewrite"]

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
+from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
+from kproxy.wire import layout
 from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
 from kproxy.wire.walk import Walk, read_string
@@ -27,6 +29,9 @@ from .remembered import ASKED_IDS, MAX_ASKED_IDS, MAX_IDS, TOPIC_IDS, recall, re
 ZERO = bytes(16)
 VERSION_BYTE = 6
 FLIP, OURS = 0xF0, 0xB0
+ANSWERS_BY_ID = {0: 13, 1: 13, 8: 10, 28: 6, 78: 0, 79: 0}
+"""Answers of high traffic in which nothing but ids names topics, groups or transactional ids, by API and from which
+version on."""
 DISGUISED = "topic_ids_disguised"
 """In the memory of a connection: it has sent such an id in a Fetch, so that answers have to be looked at."""
 
@@ -146,3 +151,13 @@ def telling(key: int, struct: Struct) -> Iterator[LearntIds]:
     """Metadata, CreateTopics and DescribeTopicPartitions answers tell names with ids, from some version on."""
     if key in (3, 19, 75) and "topics[].topic_id" in id_paths(struct):
         yield LearntIds("topics[]", struct.flexible)
+
+
+def by_id(key: int, version: int, names: Names) -> bool:
+    """Whether the only names of this response are topic ids, to be looked at once the client has sent a foreign one.
+
+    Not where an answer tells ids that kproxy is to learn.
+    """
+    struct = layout.body(key, version, "response")
+    isolates = names.topics is not None and names.topics.isolates
+    return isolates and bool(id_paths(struct)) and key in ANSWERS_BY_ID and version >= ANSWERS_BY_ID[key]

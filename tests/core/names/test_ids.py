@@ -1,0 +1,165 @@
+"""Topic ids of a tenant: its own pass, those of others reach nothing, and answers name what was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kproxy.core.names.ids import ANSWERS_BY_ID, flipped
+from kproxy.core.plan import Bound, Plan
+from kproxy.rules.all_names import Names
+from kproxy.rules.name_prefix import PrefixLayer
+from kproxy.rules.names import NameMap
+from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
+from kproxy.wire import decode_request, decode_response, layout, schema
+
+TENANT = Names(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
+BOUND = Bound(names=TENANT)
+MINE, FOREIGN, NEW = (UUID(int=0x4000 << 64 | 0x8 << 60 | number) for number in (1, 2, 3))
+HIDDEN = UUID(bytes=flipped(FOREIGN.bytes))
+TOPICS = {"a.orders": MINE, "b.orders": FOREIGN}
+PRODUCE, FETCH, METADATA = 0, 1, 3
+
+
+def topics_answer(frames: Any, topics: dict[str, UUID]) -> bytes:
+    """The broker's answer to kproxy's own question."""
+    entry = {"error_code": 0, "is_internal": False, "partitions": []}
+    listed = [entry | {"name": name, "topic_id": topic_id} for name, topic_id in topics.items()]
+    built: bytes = frames.response(METADATA, 10, -0x6B70, topics=listed)
+    return built
+
+
+def produce(frames: Any, correlation: int, *ids: UUID, transactional_id: str | None = None, size: int = 50) -> bytes:
+    data = [{"topic_id": one, "partition_data": [{"index": 0, "records": b"r" * size}]} for one in ids]
+    values = {"acks": 1, "transactional_id": transactional_id, "topic_data": data}
+    built: bytes = frames.request(PRODUCE, 13, correlation, **values)
+    return built
+
+
+def fetched(frames: Any, correlation: int, *ids: UUID, size: int = 50) -> bytes:
+    part = {"partition_index": 0, "error_code": 0, "high_watermark": 5, "last_stable_offset": 5, "log_start_offset": 0}
+    part |= {"aborted_transactions": None, "preferred_read_replica": -1, "records": b"r" * size}
+    built: bytes = frames.response(
+        FETCH, 16, correlation, responses=[{"topic_id": one, "partitions": [part]} for one in ids]
+    )
+    return built
+
+
+def fetch(frames: Any, correlation: int, *ids: UUID) -> bytes:
+    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    topics = [{"topic_id": one, "partitions": [part]} for one in ids]
+    built: bytes = frames.request(FETCH, 16, correlation, topics=topics)
+    return built
+
+
+def last(data: bytes) -> bytes:
+    """The last frame of these, without its size."""
+    pos = 0
+    while pos + 4 + int.from_bytes(data[pos : pos + 4], "big") < len(data):
+        pos += 4 + int.from_bytes(data[pos : pos + 4], "big")
+    return data[pos + 4 :]
+
+
+def test_the_broker_is_asked_for_ids_that_nobody_knows(dialogue: Any, frames: Any) -> None:
+    """Once: then a client's own ids pass, and those of others go out as ids that no topic has."""
+    talk = dialogue(BOUND).client(fetch(frames, 1, MINE, FOREIGN))
+    assert decode_request(talk.to_broker[4:]).api.name == "Metadata"
+    talk.broker(topics_answer(frames, TOPICS))
+
+    asked = decode_request(last(talk.to_broker)).body["topics"]
+    assert [one["topic_id"] for one in asked] == [MINE, HIDDEN]
+
+    talk.broker(fetched(frames, 1, MINE, HIDDEN)).client(fetch(frames, 2, MINE))
+    assert last(talk.to_broker) == fetch(frames, 2, MINE)[4:]
+    talk.broker(fetched(frames, 2, MINE, HIDDEN))  # a fetch session repeats the error
+    assert talk.to_client == fetched(frames, 1, MINE, FOREIGN) + fetched(frames, 2, MINE, FOREIGN)
+    assert talk.shared.counters.events["topic_ids_unreachable"] == 1
+
+
+def test_an_id_that_stays_unknown_is_asked_for_once_a_connection(dialogue: Any, frames: Any) -> None:
+    """Until somebody tells it: a Metadata answer that passes is enough."""
+    talk = dialogue(BOUND).client(fetch(frames, 1, NEW)).broker(topics_answer(frames, TOPICS))
+    talk.broker(fetched(frames, 1)).client(fetch(frames, 2, NEW)).broker(fetched(frames, 2))
+    sent = [decode_request(frame).api.name for frame in split(talk.to_broker)]
+    assert sent == ["Metadata", "Fetch", "Fetch"]
+
+    talk.client(frames.request(METADATA, 12, 3, topics=[{"topic_id": UUID(int=0), "name": "new"}]))
+    entry = {"error_code": 0, "name": "a.new", "topic_id": NEW, "is_internal": False, "partitions": []}
+    entry["topic_authorized_operations"] = 0
+    talk.broker(frames.response(METADATA, 12, 3, topics=[entry])).client(fetch(frames, 4, NEW))
+    assert last(talk.to_broker) == fetch(frames, 4, NEW)[4:]
+
+
+def split(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        found.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return found
+
+
+@pytest.mark.parametrize("advertise", [True, False])
+def test_long_answers_stream_until_an_id_was_disguised(dialogue: Any, frames: Any, advertise: bool) -> None:
+    """A tenant that sends its own ids pays nothing; one that does not has its answers held and looked at."""
+    talk = dialogue(Bound(names=TENANT, advertise=advertise)).client(fetch(frames, 1, MINE))
+    talk.broker(topics_answer(frames, TOPICS))
+    answer = fetched(frames, 1, MINE, size=200_000)
+    talk.broker(answer[:100_000])
+    assert talk.shared.responses.used == 0
+    assert len(talk.to_client) >= 90_000
+    talk.broker(answer[100_000:])
+    assert talk.to_client == answer
+
+    talk.client(fetch(frames, 2, FOREIGN)).broker(fetched(frames, 2, HIDDEN, size=200_000), 50_000)
+    assert talk.to_client == answer + fetched(frames, 2, FOREIGN, size=200_000)
+
+
+def test_a_long_produce_request_streams_when_its_id_is_known(dialogue: Any, frames: Any) -> None:
+    """So it does with a transactional id, which is put in as soon as it is here."""
+    talk = dialogue(BOUND).client(produce(frames, 1, MINE)).broker(topics_answer(frames, TOPICS))
+    assert last(talk.to_broker) == produce(frames, 1, MINE)[4:]
+    before = len(talk.to_broker)
+    frame, expected = (produce(frames, 2, MINE, transactional_id=name, size=300_000) for name in ("worker", "a.worker"))
+    for start in range(0, len(frame), 5000):
+        talk.client(frame[start : start + 5000])
+        assert talk.shared.requests.used == 0
+    assert talk.to_broker[before:] == expected
+    assert talk.shared.counters.rewritten["transactional_ids"] == 1
+
+    talk.client(produce(frames, 3, FOREIGN, transactional_id="x", size=300_000), 70_000)
+    assert last(talk.to_broker) == produce(frames, 3, HIDDEN, transactional_id="a.x", size=300_000)[4:]
+
+
+def test_answers_by_id_hold_nothing_else() -> None:
+    """What passes without a look has no name in it, in any version that is not looked at."""
+    for key, since in ANSWERS_BY_ID.items():
+        for version in schema.load(key).versions:
+            slots = list(layout.body(key, version, "response").everywhere())
+            if version >= since:
+                assert not [slot.path for slot in slots if slot.kind in ("topic_name", "group_id", "transactional_id")]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_metadata_by_a_foreign_id_finds_nothing(dialogue: Any, frames: Any, version: int) -> None:
+    """The broker says UNKNOWN_TOPIC_ID of its own, and the client reads the id that it asked for."""
+    talk = dialogue(BOUND).client(frames.request(METADATA, version, 1, topics=[{"topic_id": FOREIGN, "name": None}]))
+    talk.broker(topics_answer(frames, TOPICS))
+    assert decode_request(last(talk.to_broker)).body["topics"] == [{"topic_id": HIDDEN, "name": None}]
+    entry = {"error_code": 100, "name": None, "topic_id": HIDDEN, "is_internal": False, "partitions": []}
+    entry["topic_authorized_operations"] = 0
+    talk.broker(frames.response(METADATA, version, 1, topics=[entry]))
+    found = decode_response(last(talk.to_client), METADATA, version).body["topics"]
+    assert [(one["topic_id"], one["name"], one["error_code"]) for one in found] == [(FOREIGN, None, 100)]
+
+
+def test_renames_do_not_look_at_ids(dialogue: Any, frames: Any) -> None:
+    """Only tenants pay for that."""
+    names = Names(
+        NameMap.of({"a": "b"}), NameMap.of({"a": "b"}, space=GROUP), NameMap.of({"a": "b"}, space=TRANSACTIONAL_ID)
+    )
+    plan = Plan(Bound(names=names))
+    assert plan[FETCH << 16 | 17].request is None
+    assert TOPIC is names.topics.space if names.topics else False
