@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import click
 
 from kproxy.rules.explain import unknown
+from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.match import ConnectionMatch
 from kproxy.rules.reference import Row, rows, sentence
 
@@ -41,13 +43,16 @@ def describe(name: str, model: type[Rule]) -> Iterator[str]:
             yield from textwrap.wrap(_one_line(paragraph), WIDTH)
     yield ""
     directions = " and ".join(f"{direction}s" for direction in model.directions)
-    yield f"changes {directions}; needs {', '.join(model.needs)}; binds when a {model.scope} opens"
+    if issubclass(model, LiveRule):
+        yield "takes effect at the next frame"
+    else:
+        yield f"changes {directions}; needs {', '.join(model.needs)}; binds when a {model.scope} opens"
     yield ""
     yield "fields"
     yield from _fields(list(rows(model)))
     yield ""
     yield "match and not select on (all of them must hold; a list is any of)"
-    yield from _fields(list(rows(ConnectionMatch)))
+    yield from _fields(list(rows(FrameMatch if issubclass(model, LiveRule) else ConnectionMatch)))
     yield ""
     yield "example"
     yield textwrap.indent(model.example.rstrip(), "  ")

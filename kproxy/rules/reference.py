@@ -6,12 +6,15 @@ import re
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from uuid import UUID
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from kproxy.rules.address import Address, PortRange
+from kproxy.rules.latency import Latency
 from kproxy.rules.ranges import Range
+from kproxy.rules.rates import parse_byte_rate, parse_count_rate
 from kproxy.rules.units import parse_duration, parse_size
 
 
@@ -61,6 +64,8 @@ _WORDS: dict[Any, str] = {
     Address: "host:port",
     PortRange: "range of ports",
     Range: "number or range",
+    Latency: "duration or distribution",
+    UUID: "topic id",
     SecretStr: "secret",
 }
 
@@ -71,6 +76,8 @@ def _what(annotation: Any, metadata: list[Any]) -> str:
         return "duration"
     if parse_size in functions:
         return "size"
+    if parse_byte_rate in functions or parse_count_rate in functions:
+        return "rate"
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (types.UnionType, Union):
         return " or ".join(_what(one, []) for one in arguments if one is not type(None))
@@ -99,4 +106,7 @@ def _default(field: FieldInfo) -> str:
         return "[]"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}s" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        unit = "s" if _what(field.annotation, field.metadata) == "duration" else ""
+        return f"{value:g}{unit}"
+    return str(value)

@@ -15,6 +15,7 @@ class Shape:
     rate   bytes per second, None: as fast as they come
     piece  bytes written at once, with `pause` seconds between two pieces
     most   bytes after which the connection is closed as `how` says, both directions together
+    age    seconds after which it is closed, counted from its opening
     """
 
     ways: frozenset[Way] = frozenset(("to_client", "to_broker"))
@@ -22,4 +23,5 @@ class Shape:
     piece: int | None = None
     pause: float = 0.0
     most: int | None = None
+    age: float | None = None
     how: Literal["fin", "rst"] = "fin"

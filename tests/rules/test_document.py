@@ -53,11 +53,11 @@ rules:
       orders: y
       no: z
   - 5
-  - {kind: quota}
+  - {kind: slowness}
 """
 
     assert mistakes(text) == [
-        '1:1: unknown key "rulez", did you mean "rules"? allowed: rules',
+        '1:1: unknown key "rulez", did you mean "rules"? allowed: rules, scenario',
         '4:11: unknown kind "rename_topics", did you mean "rename_topic"? allowed: ' + ", ".join(KINDS),
         '6:5: "topics" is missing',
         '8:5: unknown key "topcs", did you mean "topics"? allowed: name, kind, match, not, topics',
@@ -69,7 +69,7 @@ rules:
         '15:7: no without quotes is the boolean false in YAML, write the key in quotes: "no"',
         "16:5: a rule is a mapping with name and kind, found the number 5",
         '17:5: "name" is missing',
-        '17:12: unknown kind "quota", allowed: ' + ", ".join(KINDS),
+        '17:12: unknown kind "slowness", allowed: ' + ", ".join(KINDS),
     ]
 
 

@@ -1,0 +1,66 @@
+"""Token buckets that may go below empty: what comes is charged first, and whoever sent it then waits.
+
+That is how Kafka's quotas work (KIP-13, KIP-219): a frame is never refused or cut for being too large for its limit, so
+a bucket has a debt after it, which the time pays off. A debt is seconds that somebody has to wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+MOST_BUCKETS = 10_000
+"""Buckets of one limit. Client ids and topics are the clients' to choose, so there must be an end; beyond it the bucket
+that was quiet for the longest goes, and would be full again if it comes back."""
+
+LONGEST_DEBT = 600.0
+"""Seconds of debt that are carried. Who is made to wait no longer than `max_throttle` may go on overdrawing; without an
+end, whoever shares the bucket would be slowed for days after that."""
+
+
+class Bucket:
+    """`rate` tokens a second, at most `size` of them; full at `now`."""
+
+    __slots__ = ("level", "rate", "size", "then")
+
+    def __init__(self, rate: float, size: float, now: float) -> None:
+        self.rate, self.size, self.level, self.then = rate, size, size, now
+
+    def charge(self, amount: float, now: float) -> float:
+        """Take so many tokens out. Returns the seconds until the debt is paid, 0 when there is none."""
+        self.fill(now)
+        self.level = max(self.level - amount, -LONGEST_DEBT * self.rate)
+        return max(0.0, -self.level / self.rate)
+
+    def ahead(self, amount: float, now: float) -> float:
+        """The seconds that such a charge would make somebody wait; nothing is taken."""
+        self.fill(now)
+        return max(0.0, (amount - self.level) / self.rate)
+
+    def fill(self, now: float) -> None:
+        """Put in what has come since the last time. Time that goes backwards brings nothing."""
+        if now > self.then:
+            self.level = min(self.size, self.level + (now - self.then) * self.rate)
+            self.then = now
+
+
+class Buckets(Generic[Key]):
+    """A bucket for each key, made when it is first asked for; `make` gives None for what is not limited."""
+
+    def __init__(self, make: Callable[[Key, float], Bucket | None], most: int = MOST_BUCKETS) -> None:
+        self.make, self.most = make, most
+        self.buckets: OrderedDict[Key, Bucket | None] = OrderedDict()
+
+    def of(self, key: Key, now: float) -> Bucket | None:
+        """The bucket for this key."""
+        try:
+            self.buckets.move_to_end(key)
+            return self.buckets[key]
+        except KeyError:
+            if len(self.buckets) >= self.most:
+                self.buckets.popitem(last=False)
+            bucket = self.buckets[key] = self.make(key, now)
+            return bucket

@@ -1,0 +1,38 @@
+"""Chances that an effect draws for itself: the length of a delay, the bits that are flipped."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from random import Random
+from typing import Literal
+
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.trigger import MOST_COUNTS
+
+
+class Draws:
+    """Generators of the rule's own seed: one for the rule, or one for each connection or client, as `when: count_per`
+    says. Each connection draws the same, since nobody knows which comes first."""
+
+    def __init__(self, seed: str, count_per: Literal["rule", "connection", "client"] = "rule") -> None:
+        self.seed, self.count_per = seed, count_per
+        self.random = Random(seed)
+        self.clients: OrderedDict[str, Random] = OrderedDict()
+
+    def of(self, exchange: Exchange) -> Random:
+        """The generator for this exchange."""
+        if self.count_per == "rule":
+            return self.random
+        if self.count_per == "connection":
+            memory = exchange.connection.memory
+            if self not in memory:
+                memory[self] = Random(self.seed)
+            found: Random = memory[self]
+            return found
+        client = exchange.client_id or ""
+        if client not in self.clients:
+            if len(self.clients) >= MOST_COUNTS:
+                self.clients.popitem(last=False)
+            self.clients[client] = Random(f"{self.seed}:{client}")
+        self.clients.move_to_end(client)
+        return self.clients[client]

@@ -1,0 +1,42 @@
+"""bad_length: a frame with a wrong size in front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Reframe
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.frame_bytes import SIZE
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+
+
+class BadLength(FrameFault):
+    """Puts a wrong size in front of a frame: negative, zero, or larger than anybody accepts."""
+
+    example: ClassVar[str] = """\
+- name: a size below zero
+  kind: bad_length
+  match: {api: Produce}
+  when: {once: true}
+  length: -5
+"""
+
+    kind: Literal["bad_length"] = Field(description="what the rule does")
+    length: int = Field(ge=-(2**31), lt=2**31, description="what the size says, such as -5, 0 or 2147483647")
+    at: Direction = Field(default="response", description="the response, or the request towards the broker")
+
+    def side(self, key: int) -> Direction:
+        """As it is written."""
+        return self.at
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """All else stays."""
+        size = self.length.to_bytes(SIZE, "big", signed=True)
+        return (Reframe(lambda frame: size + frame[SIZE:]),)

@@ -1,0 +1,44 @@
+"""bandwidth: a slow line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.line_fault import LineFault, Ways, ways
+from kproxy.rules.line import for_a_time, for_connections
+from kproxy.rules.rates import ByteRate
+from kproxy.rules.shape import Shape
+
+
+class Bandwidth(LineFault):
+    """Lets the bytes of each connection flow no faster than this.
+
+    It is about lines, not about clients: each connection has the rate for itself, and nobody is told of a throttle.
+    For limits that connections share, and that clients know, there is quota.
+    """
+
+    example: ClassVar[str] = """\
+- name: a consumer behind a thin line
+  kind: bandwidth
+  match: {client_address: 10.9.0.0/16}
+  rate: 100kB/s
+  way: to_client
+"""
+
+    kind: Literal["bandwidth"] = Field(description="what the rule does")
+    rate: ByteRate = Field(description="bytes per second, such as 100kB/s")
+    way: Ways = Field(default="both", description="in which direction; both have the rate each")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """It is about connections, for a time."""
+        yield from for_connections(raw, "a bandwidth is that of a whole connection")
+        yield from for_a_time(raw, "a bandwidth is in force for a time")
+
+    def flow(self) -> Shape:
+        """The rate."""
+        return Shape(ways=ways(self.way), rate=self.rate)

@@ -1,0 +1,56 @@
+"""blackhole: all that comes is taken, and nothing ever comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Swallow
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+
+
+class Blackhole(LiveRule):
+    """Takes all that a client sends, and never answers.
+
+    With selectors about frames it begins at the first request that matches; without any, as soon as a connection is
+    made. It lasts as long as the connection: clients give up by their own time-out.
+    """
+
+    example: ClassVar[str] = """\
+- name: what this client sends never arrives
+  kind: blackhole
+  match: {client_id: "billing-*"}
+"""
+
+    kind: Literal["blackhole"] = Field(description="what the rule does")
+
+    @property
+    def connects(self) -> bool:
+        """It begins with the connection, unless it waits for a frame."""
+        return all(one is None or one.of_connection for one in (self.match, self.not_))
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """It wants requests, unless the connection is lost already."""
+        return Depth.HEADER if direction == "request" and not self.connects else Depth.NOTHING
+
+    def start(self) -> Effect:
+        """It has no state."""
+        return BlackholeEffect()
+
+
+class BlackholeEffect(Effect):
+    """The same for connections and requests."""
+
+    def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
+        """From the beginning."""
+        return (Swallow(),)
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """From here on."""
+        return (Swallow(),)

@@ -1,0 +1,126 @@
+"""corrupt: bits of a frame are flipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.errors import RecordsError
+from kproxy.rules.decision import Edit, Reframe
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.frame_bytes import SIZE, body_at, flipped
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.record_parts import carries_records, selected
+from kproxy.rules.selected import keys_of
+from kproxy.wire.records import Batch, LegacyEntry, entries
+from kproxy.wire.records.entry import BATCH_CRC_FROM, LEGACY_CRC_FROM
+
+PRODUCE = 0
+WITH_RECORDS = "Produce requests, Fetch and ShareFetch responses"
+MOST = 1_000_000
+
+
+class Corrupt(FrameFault):
+    """Flips bits of a frame, the same ones each time that it runs with the same seed.
+
+    In records those bits are flipped that a checksum is over, and the checksum is left as it is, so that whoever
+    checks it finds out.
+    """
+
+    example: ClassVar[str] = """\
+- name: a disk that forgets
+  kind: corrupt
+  match: {api: Fetch, topic: orders}
+  when: {probability: 0.01, seed: 7}
+  where: records
+  bits: 3
+"""
+
+    kind: Literal["corrupt"] = Field(description="what the rule does")
+    where: Literal["header", "body", "records"] = Field(
+        default="body", description="the correlation id and what else stands before the body; the body; record batches"
+    )
+    bits: int = Field(default=1, ge=1, le=MOST, description="how many; of records, in each partition")
+    at: Direction | None = Field(
+        default=None,
+        description="the response (default), or the request; records are in one of them only",
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Records are where they are."""
+        if raw.get("where") != "records":
+            return
+        match = raw.get("match")
+        written = match.get("api") if isinstance(match, dict) else None
+        keys = _keys(written)
+        sides = ("request", "response") if raw.get("at") is None else (raw["at"],)
+        if keys is not None and not any(carries_records(key, side) for key in keys for side in sides):
+            at = f" at {raw['at']}" if raw.get("at") is not None else ""
+            yield ("match", "api"), f"there are no records{at} here: records are in {WITH_RECORDS}"
+
+    def side(self, key: int) -> Direction | None:
+        """Of records: where they are."""
+        if self.where != "records":
+            return self.at or "response"
+        side: Direction = "request" if key == PRODUCE else "response"
+        return side if carries_records(key, side) and self.at in (None, side) else None
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """Nothing happens to a response without records."""
+        side = self.side(exchange.api.key)
+        assert side is not None
+        if self.where == "records":
+            return self.corrupt_records(exchange, entities, side, random)
+
+        def spoil(frame: bytes) -> bytes:
+            body = body_at(frame, exchange, side)
+            start, end = (SIZE, body) if self.where == "header" else (body, len(frame))
+            return flipped(frame, start, end, self.bits, random)
+
+        return (Reframe(spoil),)
+
+    def corrupt_records(
+        self, exchange: Exchange, entities: Sequence[Entity], side: Direction, random: Random
+    ) -> Decisions:
+        message = exchange.request if side == "request" else exchange.response
+        changed = False
+        for _, part in selected(message, entities or exchange.entities):
+            records = part["records"]
+            if isinstance(records, bytes | bytearray | memoryview) and (spans := covered(bytes(records))):
+                start, end = spans[int(random.random() * len(spans))]
+                part["records"] = flipped(bytes(records), start, end, self.bits, random)
+                changed = True
+        return (Edit(),) if changed else ()
+
+
+def covered(records: bytes) -> list[tuple[int, int]]:
+    """Where the bytes of each whole batch stand that its checksum is over."""
+    spans: list[tuple[int, int]] = []
+    position = 0
+    try:
+        for entry in entries(records):
+            if isinstance(entry, Batch | LegacyEntry):
+                first = BATCH_CRC_FROM if isinstance(entry, Batch) else LEGACY_CRC_FROM
+                spans.append((position + first, position + len(entry.raw)))
+                position += len(entry.raw)
+    except RecordsError:  # what follows is spoilt already
+        pass
+    return spans
+
+
+def _keys(written: Any) -> frozenset[int] | None:
+    """The APIs that are selected; None: all, or what is no API."""
+    if written is None:
+        return None
+    try:
+        return frozenset[int]().union(*(keys_of(one) for one in (written if isinstance(written, list) else [written])))
+    except (ValueError, AttributeError):  # the selector itself says it
+        return None

@@ -1,0 +1,50 @@
+"""delay: frames go on later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Delay
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.latency import Latencies
+
+
+class DelayRule(FrameFault):
+    """Lets frames go on later, by a fixed time or one that is drawn for each.
+
+    All that follows on the same connection and in the same direction waits behind them, since Kafka's answers come in
+    the order of their requests. No other connection waits.
+    """
+
+    seen: ClassVar[Depth] = Depth.HEADER
+    example: ClassVar[str] = """\
+- name: metadata is slow to come
+  kind: delay
+  match: {api: Metadata}
+  delay: {normal: [200ms, 50ms]}
+  at: response
+"""
+
+    kind: Literal["delay"] = Field(description="what the rule does")
+    delay: Latencies = Field(
+        description="200ms, or drawn: {uniform: [100ms, 300ms]}, {normal: [200ms, 50ms]} (mean, standard deviation), "
+        "{lognormal: [200ms, 0.4]} (median, sigma)"
+    )
+    at: Direction = Field(default="request", description="before the broker gets it, or on the way back")
+
+    def side(self, key: int) -> Direction:
+        """As it is written."""
+        return self.at
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """Drawn anew for each."""
+        return (Delay(self.delay.draw(random)),)

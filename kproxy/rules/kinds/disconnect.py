@@ -1,0 +1,99 @@
+"""disconnect: connections are closed, at a request, at a response, after some bytes or at some age."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Close, How
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.explain import KEY, Wrong
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_fault import FrameEffect, FrameFault
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.line import for_a_time, for_connections
+from kproxy.rules.shape import Shape
+from kproxy.rules.units import Bytes, Seconds
+
+Positive = Field(gt=0)
+
+
+class Disconnect(FrameFault):
+    """Closes connections: in place of a request or a response, after so many bytes, or at some age.
+
+    With `at: request` the broker never sees the request; with `at: response` it has done its work, and the client does
+    not hear of it. With `after` or `age` the frames do not matter, and a frame may be cut anywhere.
+    """
+
+    seen: ClassVar[Depth] = Depth.HEADER
+    example: ClassVar[str] = """\
+- name: the third write is stored, and then the connection is reset
+  kind: disconnect
+  match: {api: Produce}
+  when: {nth: 3}
+  how: rst
+  at: response
+"""
+
+    kind: Literal["disconnect"] = Field(description="what the rule does")
+    how: How = Field(
+        default="fin",
+        description="fin: in order; rst: by a reset; half: kproxy sends nothing more and says so, and goes on reading",
+    )
+    at: Direction | None = Field(
+        default=None, description="in place of the request (default), or of the response to it"
+    )
+    after: Annotated[Bytes, Positive] | None = Field(
+        default=None, description="after so many bytes in both directions together, such as 1MB"
+    )
+    age: Annotated[Seconds, Positive] | None = Field(
+        default=None, description="when the connection is so old, such as 30s"
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """`after` and `age` are about connections."""
+        given = [name for name in ("after", "age") if raw.get(name) is not None]
+        if not given:
+            return
+        if raw.get("at") is not None:
+            yield ("at", KEY), f'"{given[0]}" closes wherever a frame is just then, "at" cannot be said'
+        if raw.get("how") == "half":
+            yield ("how",), f'with "{given[0]}" a connection is closed by fin or rst'
+        yield from for_connections(raw, f'"{given[0]}" is about a whole connection')
+        yield from for_a_time(raw, f'"{given[0]}" is in force for a time')
+
+    @property
+    def of_lines(self) -> bool:
+        """Whether frames do not matter."""
+        return self.after is not None or self.age is not None
+
+    def side(self, key: int) -> Direction | None:
+        """Neither, if frames do not matter."""
+        return None if self.of_lines else self.at or "request"
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """The same for each."""
+        return (Close(self.how),)
+
+    def start(self) -> Effect:
+        """A limit of connections, or the end at a frame."""
+        return DisconnectEffect(self)
+
+
+class DisconnectEffect(FrameEffect):
+    """Both."""
+
+    rule: Disconnect
+
+    def shape(self, connection: ConnectionView) -> Shape | None:
+        """So many bytes, so old."""
+        rule = self.rule
+        if not rule.of_lines:
+            return None
+        return Shape(most=rule.after, age=rule.age, how="rst" if rule.how == "rst" else "fin")

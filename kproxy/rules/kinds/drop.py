@@ -1,0 +1,60 @@
+"""drop: a request or its response is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Drop, Then
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+
+
+class DropRule(FrameFault):
+    """Loses a response, whose work is done, or a request, whose work is not.
+
+    By default nothing more comes on that connection afterwards, so that the client finds out by its own time-out, as
+    when a broker hangs.
+    """
+
+    seen: ClassVar[Depth] = Depth.HEADER
+    example: ClassVar[str] = """\
+- name: the second write is stored, and nobody hears of it
+  kind: drop
+  match: {api: Produce, topic: orders}
+  when: {nth: 2}
+  what: response
+  then: close
+"""
+
+    kind: Literal["drop"] = Field(description="what the rule does")
+    what: Direction = Field(default="response", description="which of the two is lost")
+    then: Then = Field(
+        default="stall",
+        description="stall: nothing more is sent on the connection; close: it is closed; continue: it goes on, with a "
+        "response missing",
+    )
+
+    def side(self, key: int) -> Direction:
+        """What is lost."""
+        return self.what
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """The same for each."""
+        return (Drop(self.then),)
+
+    def warnings(self) -> Iterable[str]:
+        """What clients make of a missing response."""
+        yield from super().warnings()
+        if self.then == "continue":
+            yield (
+                "then: continue leaves out one response and sends those after it, which no broker does: "
+                "Java clients close the connection at the next one, others wait for their time-out"
+            )

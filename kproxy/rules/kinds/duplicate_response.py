@@ -1,0 +1,36 @@
+"""duplicate_response: a response comes more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Repeat
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+
+MOST = 1000
+"""More copies show nothing more, and all of them are in memory at once."""
+
+
+class DuplicateResponse(FrameFault):
+    """Sends a response again, right behind itself."""
+
+    example: ClassVar[str] = """\
+- name: every tenth answer comes twice
+  kind: duplicate_response
+  match: {api: [Produce, Fetch]}
+  when: {every: 10}
+"""
+
+    kind: Literal["duplicate_response"] = Field(description="what the rule does")
+    times: int = Field(default=1, ge=1, le=MOST, description="how often it comes again")
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """The same for each."""
+        return (Repeat(self.times),)

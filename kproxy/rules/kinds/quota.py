@@ -1,0 +1,142 @@
+"""quota: how much clients may send, fetch and ask in a second, and how many connections they may open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.depth import Depth
+from kproxy.rules.explain import KEY, Wrong
+from kproxy.rules.frame_match import carries
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Family, LiveRule
+from kproxy.rules.kinds.quota_effect import EXEMPT, FETCHES, PRODUCE, QuotaEffect, has_max_bytes
+from kproxy.rules.line import of_frames
+from kproxy.rules.quota_limits import AT_CONNECT, RESOURCES, Override, Resource, Word, selectors
+from kproxy.rules.rates import ByteRate, CountRate
+from kproxy.rules.units import Seconds
+
+OF_TOPICS = frozenset(("topic", "topic_id", "partition"))
+
+
+class Quota(LiveRule):
+    """Limits bytes, requests and connections in a second, as Kafka's own quotas do.
+
+    Who is over a limit is told so by `throttle_time_ms`, and is not read from for that long (KIP-219). Nothing is
+    refused, and no fetched data is kept back.
+    """
+
+    family: ClassVar[Family] = "quota"
+    example: ClassVar[str] = """\
+- name: each etl job on its own
+  kind: quota
+  match: {client_id: "etl-*"}
+  per: [client_id]
+  produce: 10MB/s
+  fetch: 50MB/s
+  overrides:
+    - {client_id: etl-nightly, produce: 40MB/s}
+    - {client_id: "etl-test-*", produce: 100kB/s, fetch: 1MB/s}
+"""
+
+    kind: Literal["quota"] = Field(description="what the rule does")
+    per: list[Word] = Field(
+        default_factory=list, description="what has a limit of its own; all that match share one if left out"
+    )
+    produce: ByteRate | None = Field(default=None, description="bytes of Produce requests, such as 10MB/s")
+    fetch: ByteRate | None = Field(default=None, description="bytes of Fetch and ShareFetch responses")
+    requests: CountRate | None = Field(default=None, description="requests of all APIs, such as 200/s")
+    connections: CountRate | None = Field(default=None, description="connections being opened, such as 5/s")
+    burst: Seconds = Field(default=1.0, gt=0, description="what may come at once after a pause: so long's worth")
+    max_throttle: Seconds = Field(
+        default=30.0, gt=0, description="the longest that anybody waits for one request; the debt stays"
+    )
+    overrides: list[Override] = Field(
+        default_factory=list, description="other limits for some of what `per` tells apart; the first that holds counts"
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """It limits something; overrides select on what `per` tells apart; connections are known when they open."""
+        words, overrides = _list(raw, "per"), _list(raw, "overrides")
+        if not any(
+            one.get(name) is not None for one in (raw, *overrides) if isinstance(one, dict) for name in RESOURCES
+        ):
+            yield (), f"a quota limits something: {', '.join(RESOURCES)}"
+        for index, word in enumerate(words):
+            if word in words[:index]:
+                yield ("per", index), f'"{word}" is there already'
+        for index, one in enumerate(overrides):
+            if isinstance(one, dict):
+                yield from _override_mistakes(index, one, words)
+        if raw.get("connections") is not None:
+            for name, where in of_frames(raw):
+                yield (
+                    where,
+                    (
+                        f'"connections" are counted when they open, and "{name}" is not known then; '
+                        "write a rule of its own for one of the two"
+                    ),
+                )
+
+    def warnings(self) -> Iterable[str]:
+        """What holds responses, and what divides nothing."""
+        if self.by_topic and self.limits("fetch"):
+            yield (
+                "to divide a Fetch response by topic it has to be seen whole: it is held in memory until it is here, "
+                "up to burst's worth of bytes"
+            )
+        blind = [word for word in self.per if word not in AT_CONNECT]
+        if self.limits("connections") and blind:
+            yield f"connections are counted when they open, and not per {', '.join(blind)}, which is not known then"
+
+    @property
+    def connects(self) -> bool:
+        """It counts connections if it limits them."""
+        return self.limits("connections")
+
+    @property
+    def by_topic(self) -> bool:
+        """Whether only a part of a frame may be charged, so that it must be seen how much is whose."""
+        sides = [one.of_entities for one in (self.match, self.not_) if one is not None]
+        return "topic" in self.per or any(OF_TOPICS & side for side in sides)
+
+    def limits(self, resource: Resource) -> bool:
+        """Whether there is a limit of this, for all or for some."""
+        return any(getattr(one, resource) is not None for one in (self, *self.overrides))
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """Lengths are in headers; a Fetch request's body has `max_bytes`, and only bodies have topics."""
+        whole = Depth.BODY if self.by_topic else Depth.HEADER
+        depth = Depth.NOTHING
+        if direction == "response":
+            return whole if key in FETCHES and self.limits("fetch") else depth
+        if self.limits("requests") and key not in EXEMPT:
+            depth = Depth.HEADER
+            if self.by_topic:
+                depth = Depth.BODY if carries(key, version, ("topic",)) else Depth.NOTHING
+        if key == PRODUCE and self.limits("produce"):
+            depth = max(depth, whole)
+        if key in FETCHES and self.limits("fetch"):
+            depth = max(depth, Depth.BODY if has_max_bytes(key, version) else whole)
+        return depth
+
+    def start(self) -> QuotaEffect:
+        """Full buckets."""
+        return QuotaEffect(self)
+
+
+def _list(raw: dict[Any, Any], name: str) -> list[Any]:
+    found = raw.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _override_mistakes(index: int, raw: dict[Any, Any], words: list[Any]) -> Iterable[Wrong]:
+    """Whom an override selects must have a bucket of their own: a limit cannot be two things for one bucket."""
+    for name in selectors(raw):
+        if name not in words:
+            yield ("overrides", index, name, KEY), f'"{name}" is not in per, so that these have no limit of their own'
+        elif raw.get("connections") is not None and name not in AT_CONNECT:
+            yield ("overrides", index, name, KEY), f'"{name}" is not known when a connection opens'

@@ -1,0 +1,171 @@
+"""A quota at work: what is charged to which bucket, and what comes of it.
+
+The charge is the frame's length as its header says it. Where only some of a frame's topics are meant, or each has a
+bucket of its own, a topic is charged with its part of the frame: that of its records among all record bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kproxy.rules.bucket import Bucket, Buckets
+from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.kinds.live import Effect
+from kproxy.rules.quota_limits import AT_CONNECT, Key, Resource, Word, connection_key, key_of
+from kproxy.rules.record_parts import shares
+from kproxy.wire import layout, schema
+from kproxy.wire.message import Message
+
+if TYPE_CHECKING:
+    from kproxy.rules.kinds.quota import Quota
+
+PRODUCE = 0
+FETCHES = frozenset((1, 78))
+"""Fetch, ShareFetch."""
+EXEMPT = frozenset((4, 5, 6, 7, 17, 18, 36))
+"""Not counted as requests: what brokers say to each other to keep the cluster up (LeaderAndIsr, StopReplica,
+UpdateMetadata, ControlledShutdown), as in Kafka; and ApiVersions, SaslHandshake and SaslAuthenticate, which Kafka
+answers before it knows whose quota they would be."""
+SHORTEST = 0.001
+"""Seconds; the unit of throttle_time_ms. A smaller debt is left to the next frame."""
+
+Charge = tuple[Key, float]
+
+
+class QuotaEffect(Effect):
+    """Buckets by resource and key."""
+
+    def __init__(self, rule: Quota) -> None:
+        self.rule, self.per = rule, tuple(rule.per)
+        self.at_connect: tuple[Word, ...] = tuple(word for word in rule.per if word in AT_CONNECT)
+        self.by_topic, self.longest = rule.by_topic, rule.max_throttle
+        self.produce, self.fetch = self.buckets("produce"), self.buckets("fetch")
+        self.requests, self.connections = self.buckets("requests"), self.buckets("connections")
+
+    def buckets(self, resource: Resource) -> Buckets[Key] | None:
+        """None: it is not limited, for nobody."""
+        if not self.rule.limits(resource):
+            return None
+        words = self.at_connect if resource == "connections" else self.per
+
+        def make(key: Key, now: float) -> Bucket | None:
+            rate = self.rate(resource, words, key)
+            if rate is None:
+                return None
+            counted = resource in ("requests", "connections")  # one of these must always be possible
+            return Bucket(rate, max(rate * self.rule.burst, 1.0 if counted else 0.0), now)
+
+        return Buckets(make)
+
+    def rate(self, resource: Resource, words: Sequence[Word], key: Key) -> float | None:
+        """The limit for this key: of the first override that is for it and names this resource, or the rule's."""
+        values = dict(zip(words, key, strict=True))
+        for one in self.rule.overrides:
+            rate: float | str | None = getattr(one, resource)
+            if rate is not None and one.holds(values):
+                return None if isinstance(rate, str) else rate
+        own: float | None = getattr(self.rule, resource)
+        return own
+
+    # ---- connections
+
+    def on_connect(self, connection: ConnectionView, now: float) -> Sequence[Decision]:
+        """It waits for its turn; one whose turn would come after `max_throttle` is closed and not counted, so that no
+        more than rate × max_throttle wait."""
+        if self.connections is None:
+            return ()
+        bucket = self.connections.of(connection_key(self.at_connect, connection), now)
+        if bucket is None:
+            return ()
+        if bucket.ahead(1, now) > self.longest:
+            return (Close(),)
+        wait = bucket.charge(1, now)
+        return (Delay(wait),) if wait >= SHORTEST else ()
+
+    # ---- exchanges
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
+        """Requests are charged one each, Produce by its length too; a Fetch asks for no more than there may be."""
+        key, wait, edited = exchange.api.key, 0.0, False
+        if self.requests is not None and key not in EXEMPT:
+            wait = charge(self.requests, self.counted(exchange, entities), now)
+        if self.produce is not None and key == PRODUCE:
+            charges = self.measured(exchange, entities, exchange.request_size, "request")
+            wait = max(wait, charge(self.produce, charges, now))
+        if self.fetch is not None and key in FETCHES and has_max_bytes(key, exchange.version):
+            edited = self.clamp(self.fetch, exchange, entities, now)
+        throttle = self.throttle(wait)
+        return (Edit(), *throttle) if edited else throttle
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
+        """Fetched bytes are charged when their number is known; the data goes on at once."""
+        if self.fetch is None or exchange.api.key not in FETCHES:
+            return ()
+        return self.throttle(
+            charge(self.fetch, self.measured(exchange, entities, exchange.response_size, "response"), now)
+        )
+
+    def throttle(self, wait: float) -> tuple[Decision, ...]:
+        return (Throttle(min(wait, self.longest)),) if wait >= SHORTEST else ()
+
+    def counted(self, exchange: Exchange, entities: Sequence[Entity]) -> Iterable[Charge]:
+        """One request, for each of its topics where these are told apart."""
+        if not self.by_topic:
+            return ((key_of(self.per, exchange, None), 1.0),)
+        keys = dict.fromkeys(key_of(self.per, exchange, entity) for entity in self.about(exchange, entities))
+        return [(key, 1.0) for key in keys]
+
+    def measured(self, exchange: Exchange, entities: Sequence[Entity], size: int, direction: str) -> Iterable[Charge]:
+        """The frame's length, or the parts of it that its topics have."""
+        if not self.by_topic:
+            return ((key_of(self.per, exchange, None), float(size)),)
+        message: Message = exchange.request if direction == "request" else exchange.response
+        return [
+            (key_of(self.per, exchange, entity), size * share)
+            for entity, share in shares(message, self.about(exchange, entities))
+        ]
+
+    def about(self, exchange: Exchange, entities: Sequence[Entity]) -> Sequence[Entity]:
+        """Those that matched; all, where no selector is about them."""
+        return [entity for entity in entities or exchange.entities if entity.topic or entity.topic_id]
+
+    def clamp(self, buckets: Buckets[Key], exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
+        """Lower `max_bytes` to what a full bucket holds, so that one response never makes a debt of many seconds.
+
+        Brokers do the same with their own quotas. The client goes on in any case: of the first partition that has
+        data a whole batch is sent, however long it is (KIP-74), so that no floor but 1 is needed. `min_bytes` above it
+        would make the broker wait for more than it may send.
+        """
+        keys = (key for key, _ in self.counted(exchange, entities))
+        sizes = [bucket.size for key in keys if (bucket := buckets.of(key, now)) is not None]
+        if not sizes:
+            return False
+        most = max(1, int(min(sizes)))
+        body = exchange.request.body
+        if body["max_bytes"] <= most:
+            return False
+        body["max_bytes"] = most
+        body["min_bytes"] = min(body["min_bytes"], most)
+        return True
+
+
+def charge(buckets: Buckets[Key], charges: Iterable[Charge], now: float) -> float:
+    """Charge all of them; the longest time until one of their debts is paid."""
+    wait = 0.0
+    for key, amount in charges:
+        bucket = buckets.of(key, now)
+        if bucket is not None:
+            wait = max(wait, bucket.charge(amount, now))
+    return wait
+
+
+@cache
+def has_max_bytes(key: int, version: int) -> bool:
+    """Whether requests of this version say how much they want at most."""
+    if version not in schema.load(key).versions:
+        return False
+    return any(slot.name == "max_bytes" for slot in layout.body(key, version, "request").slots)

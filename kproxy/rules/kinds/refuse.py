@@ -1,0 +1,63 @@
+"""refuse: connections are closed as soon as they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Close
+from kproxy.rules.depth import Depth
+from kproxy.rules.exchange import ConnectionView
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.base import Direction, Scope
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.line import for_connections
+
+
+class Refuse(LiveRule):
+    """Closes new connections as soon as they are made, as if the broker were down.
+
+    Connections that are open stay. What `when` counts are connections.
+    """
+
+    scope: ClassVar[Scope] = "connection"
+    example: ClassVar[str] = """\
+- name: broker 2 is down for half a minute
+  kind: refuse
+  match: {node: 2}
+  when: {for: 30s}
+"""
+
+    kind: Literal["refuse"] = Field(description="what the rule does")
+    how: Literal["rst", "fin"] = Field(default="rst", description="by a reset, or in order")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """It is about connections."""
+        yield from for_connections(raw, "connections are refused before there is any frame")
+
+    @property
+    def connects(self) -> bool:
+        """It does."""
+        return True
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """It looks at no frame."""
+        return Depth.NOTHING
+
+    def start(self) -> Effect:
+        """It has no state."""
+        return RefuseEffect(self.how)
+
+
+class RefuseEffect(Effect):
+    """The same for every connection."""
+
+    def __init__(self, how: Literal["rst", "fin"]) -> None:
+        self.how = how
+
+    def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
+        """Close it."""
+        return (Close(self.how),)

@@ -1,0 +1,35 @@
+"""reorder_responses: a response comes after the one that should follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Swap
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+
+
+class ReorderResponses(FrameFault):
+    """Sends a response after the one that should follow it.
+
+    Nothing happens to a response that no other is due after: there is nothing to change places with.
+    """
+
+    example: ClassVar[str] = """\
+- name: answers out of order
+  kind: reorder_responses
+  match: {api: Produce}
+  when: {every: 5}
+"""
+
+    kind: Literal["reorder_responses"] = Field(description="what the rule does")
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """With the next one, if there is one."""
+        return (Swap(),)

@@ -1,0 +1,58 @@
+"""short_body: a frame whose body lacks its end, in a size that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Reframe
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.frame_bytes import SIZE, body_at, kept, sized
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.kinds.truncate import Fraction, one_length
+from kproxy.rules.units import Bytes
+
+
+class ShortBody(FrameFault):
+    """Cuts the end of a body off and makes the frame's size right for what is left.
+
+    The client gets a whole frame that it cannot read, and the connection goes on.
+    """
+
+    example: ClassVar[str] = """\
+- name: an answer that cannot be read
+  kind: short_body
+  match: {api: Produce}
+  when: {once: true}
+  fraction: 0.5
+"""
+
+    kind: Literal["short_body"] = Field(description="what the rule does")
+    bytes: Bytes | None = Field(default=None, description="how many bytes of the body are left")
+    fraction: Fraction = Field(default=0.5, description="which part of the body is left, if `bytes` does not say it")
+    at: Direction = Field(default="response", description="the response, or the request towards the broker")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """One of the two says how much."""
+        yield from one_length(raw)
+
+    def side(self, key: int) -> Direction:
+        """As it is written."""
+        return self.at
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """The header stays whole."""
+
+        def cut(frame: bytes) -> bytes:
+            start = body_at(frame, exchange, self.at)
+            return sized(frame[SIZE : start + kept(len(frame) - start, self.bytes, self.fraction)])
+
+        return (Reframe(cut),)

@@ -1,0 +1,41 @@
+"""slice: bytes arrive in small pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.line_fault import LineFault, Ways, ways
+from kproxy.rules.line import for_a_time, for_connections
+from kproxy.rules.shape import Shape
+from kproxy.rules.units import Bytes, Seconds
+
+
+class Slice(LineFault):
+    """Sends bytes in small pieces with pauses between them, so that frames come in many parts."""
+
+    example: ClassVar[str] = """\
+- name: ten bytes at a time
+  kind: slice
+  match: {listener: outside}
+  bytes: 10
+  every: 5ms
+"""
+
+    kind: Literal["slice"] = Field(description="what the rule does")
+    bytes: Annotated[Bytes, Field(ge=1)] = Field(description="length of a piece")
+    every: Seconds = Field(default=0.005, description="time between two pieces")
+    way: Ways = Field(default="both", description="in which direction")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """It is about connections, for a time."""
+        yield from for_connections(raw, "the bytes of a whole connection are cut in pieces")
+        yield from for_a_time(raw, "bytes are cut in pieces for a time")
+
+    def flow(self) -> Shape:
+        """Piece and pause."""
+        return Shape(ways=ways(self.way), piece=self.bytes, pause=self.every)

@@ -1,0 +1,47 @@
+"""trailing_bytes: bytes after the last field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Reframe
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.frame_bytes import SIZE, sized
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.units import Bytes
+
+MOST = 1 << 20
+"""Bytes; beyond that it is a question of memory, not of reading."""
+
+
+class TrailingBytes(FrameFault):
+    """Adds bytes after the last field of a frame, in a size that is right for them.
+
+    Kafka's own clients pass over them, which is how brokers can be newer than clients; strict readers find them.
+    """
+
+    example: ClassVar[str] = """\
+- name: four bytes too many
+  kind: trailing_bytes
+  match: {api: Produce}
+  bytes: 4
+"""
+
+    kind: Literal["trailing_bytes"] = Field(description="what the rule does")
+    bytes: Annotated[Bytes, Field(ge=1, le=MOST)] = Field(default=4, description="how many zero bytes are added")
+    at: Direction = Field(default="response", description="the response, or the request towards the broker")
+
+    def side(self, key: int) -> Direction:
+        """As it is written."""
+        return self.at
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """Zeros."""
+        return (Reframe(lambda frame: sized(frame[SIZE:] + bytes(self.bytes))),)

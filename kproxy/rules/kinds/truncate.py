@@ -1,0 +1,65 @@
+"""truncate: a frame ends in the middle, and then the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Reframe
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import KEY, Wrong
+from kproxy.rules.frame_bytes import kept
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.units import Bytes
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Truncate(FrameFault):
+    """Sends only the beginning of a frame, and then closes the connection.
+
+    The frame's size says what it would have been. At least its last byte is missing.
+    """
+
+    example: ClassVar[str] = """\
+- name: a fetch breaks off in the middle
+  kind: truncate
+  match: {api: Fetch, topic: orders}
+  when: {nth: 5}
+  fraction: 0.5
+"""
+
+    kind: Literal["truncate"] = Field(description="what the rule does")
+    bytes: Bytes | None = Field(default=None, description="how many bytes are sent, the 4 of the size among them")
+    fraction: Fraction = Field(default=0.5, description="which part of the frame is sent, if `bytes` does not say it")
+    how: Literal["fin", "rst"] = Field(default="fin", description="how the connection is closed then")
+    at: Direction = Field(default="response", description="towards the client, or the request towards the broker")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """One of the two says how much."""
+        yield from one_length(raw)
+
+    def side(self, key: int) -> Direction:
+        """As it is written."""
+        return self.at
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """Never the whole frame."""
+
+        def cut(frame: bytes) -> bytes:
+            return frame[: min(kept(len(frame), self.bytes, self.fraction), len(frame) - 1)]
+
+        return (Reframe(cut, self.how),)
+
+
+def one_length(raw: dict[Any, Any]) -> Iterable[Wrong]:
+    """`bytes` and `fraction` say the same thing."""
+    if raw.get("bytes") is not None and raw.get("fraction") is not None:
+        yield ("fraction", KEY), '"bytes" says already how much is left, one of the two is enough'

@@ -1,0 +1,81 @@
+"""unknown_tag: a tagged field that nobody has heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.decision import Edit
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.selected import keys_of
+from kproxy.rules.units import Bytes
+from kproxy.wire import schema
+
+KAFKAS_OWN = 100
+"""Tags below this are Kafka's to give: its highest is 3 so far."""
+MOST = 1 << 20
+"""Bytes; beyond that it is a question of memory, not of reading."""
+TAGS = "_tagged_fields"
+
+
+class UnknownTag(FrameFault):
+    """Adds an unknown tagged field to the end of a body, as a newer Kafka may do (KIP-482).
+
+    Versions of an API that have no tagged fields are left as they are.
+    """
+
+    example: ClassVar[str] = """\
+- name: brokers from the future
+  kind: unknown_tag
+  match: {api: [Metadata, Fetch]}
+  tag: 9999
+  bytes: 8
+"""
+
+    kind: Literal["unknown_tag"] = Field(description="what the rule does")
+    tag: int = Field(default=9999, ge=KAFKAS_OWN, lt=2**31, description="its number")
+    bytes: Annotated[Bytes, Field(le=MOST)] = Field(default=8, description="how many zero bytes it holds")
+    at: Direction = Field(default="response", description="the response, or the request towards the broker")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Some version of each selected API has tagged fields."""
+        match = raw.get("match")
+        written = match.get("api") if isinstance(match, dict) else None
+        for text in written if isinstance(written, list) else [written]:
+            keys = _keys(text)
+            if keys and not any(schema.load(key).flexible for key in keys):
+                yield ("match", "api"), f"no version of {text} has tagged fields"
+
+    def side(self, key: int) -> Direction:
+        """As it is written."""
+        return self.at
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """Flexible versions only."""
+        return super().depth(direction, key, version) if version in schema.load(key).flexible else Depth.NOTHING
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """In ascending order of the tags."""
+        message = exchange.request if self.at == "request" else exchange.response
+        if message.version not in message.api.flexible:  # an answer in a lower version (KIP-511)
+            return ()
+        others = [field for field in message.body.get(TAGS) or () if field[0] != self.tag]
+        message.body[TAGS] = sorted([*others, (self.tag, bytes(self.bytes))])
+        return (Edit(),)
+
+
+def _keys(text: Any) -> frozenset[int]:
+    try:
+        return keys_of(text) if isinstance(text, str | int) else frozenset()
+    except ValueError:  # the selector itself says it
+        return frozenset()

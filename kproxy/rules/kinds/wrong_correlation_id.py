@@ -1,0 +1,48 @@
+"""wrong_correlation_id: a response that seems to belong to another request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from kproxy.rules.decision import Reframe
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.frame_bytes import SIZE
+from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.live import Decisions
+
+
+def _not_zero(number: int) -> int:
+    if not number:
+        raise ValueError("an offset of 0 would change nothing")
+    return number
+
+
+class WrongCorrelationId(FrameFault):
+    """Gives a response another correlation id than its request has."""
+
+    example: ClassVar[str] = """\
+- name: an answer to something else
+  kind: wrong_correlation_id
+  match: {api: Produce}
+  when: {once: true}
+  offset: 7
+"""
+
+    kind: Literal["wrong_correlation_id"] = Field(description="what the rule does")
+    offset: Annotated[int, Field(gt=-(2**31), lt=2**31), AfterValidator(_not_zero)] = Field(
+        default=1, description="what is added to the right one; -1 is that of the request before"
+    )
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
+        """With wrap, as 32-bit numbers have it."""
+
+        def changed(frame: bytes) -> bytes:
+            number = int.from_bytes(frame[SIZE : SIZE + 4], "big") + self.offset
+            return frame[:SIZE] + (number & 0xFFFFFFFF).to_bytes(4, "big") + frame[SIZE + 4 :]
+
+        return (Reframe(changed),)

@@ -1,0 +1,39 @@
+"""What rules about whole connections can select on, and when they are in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kproxy.rules.explain import KEY, Wrong
+from kproxy.rules.frame_match import FrameMatch
+from kproxy.rules.match import ConnectionMatch
+from kproxy.rules.source import Where
+
+OPENING = (*ConnectionMatch.model_fields, "node")
+"""Selectors about what is known when a connection opens."""
+TIMES = ("after", "for")
+
+
+def of_frames(raw: dict[Any, Any]) -> Iterator[tuple[str, Where]]:
+    """The selectors, as they are written, about something that a connection that opens does not have; their places."""
+    for side in ("match", "not"):
+        for name in raw[side] if isinstance(raw.get(side), dict) else ():
+            if name in FrameMatch.model_fields and name not in OPENING:
+                yield name, (side, name, KEY)
+
+
+def for_connections(raw: dict[Any, Any], what: str) -> Iterable[Wrong]:
+    """A rule about whole connections selects nothing of frames."""
+    for name, where in of_frames(raw):
+        yield where, f'{what}, so that "{name}" cannot be selected on, only {", ".join(OPENING)}'
+
+
+def for_a_time(raw: dict[Any, Any], what: str) -> Iterable[Wrong]:
+    """A rule about how bytes flow has no requests to count: of `when` it has only times."""
+    when = raw.get("when")
+    for word, value in when.items() if isinstance(when, dict) else ():
+        if word not in TIMES:
+            yield ("when", word, KEY), f'{what}, so that "{word}" cannot be said, only {" and ".join(TIMES)}'
+        elif word == "after" and isinstance(value, int):
+            yield ("when", word), f"{what}: a duration is wanted, such as {value}s"

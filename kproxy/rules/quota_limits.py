@@ -1,0 +1,116 @@
+"""What a quota is counted for (`per`), and the limits that hold there (`overrides`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr
+
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.explain import Model, Wrong, unknown
+from kproxy.rules.match import Networks, Texts, address_test, text_test
+from kproxy.rules.ranges import Ranges
+from kproxy.rules.rates import ByteRate, CountRate, Unlimited
+from kproxy.rules.selected import ApiNames, api_keys
+
+Word = Literal["client_id", "principal", "client_address", "topic", "api", "node", "listener", "connection"]
+Resource = Literal["produce", "fetch", "requests", "connections"]
+RESOURCES: tuple[Resource, ...] = ("produce", "fetch", "requests", "connections")
+AT_CONNECT: frozenset[Word] = frozenset(("client_address", "node", "listener"))
+"""What is known when a connection is made."""
+
+Value = str | int | None
+Key = tuple[Value, ...]
+
+
+class Override(Model):
+    """Other limits for some: selectors, of which all must hold, and limits, which take the place of the rule's own."""
+
+    client_id: Texts | None = Field(default=None, description="the client id in the request's header")
+    principal: Texts | None = Field(default=None, description="whom the broker has authenticated")
+    client_address: Networks | None = Field(default=None, description="the client's IP address, or networks")
+    topic: Texts | None = Field(default=None, description="topic")
+    api: ApiNames | None = Field(default=None, description="API by name, glob or number")
+    node: Ranges | None = Field(default=None, description="id of the broker that the connection is for")
+    listener: Texts | None = Field(default=None, description="name of the listener that the client connected to")
+    produce: ByteRate | Unlimited | None = Field(default=None, description="bytes of Produce requests")
+    fetch: ByteRate | Unlimited | None = Field(default=None, description="bytes of Fetch and ShareFetch responses")
+    requests: CountRate | Unlimited | None = Field(default=None, description="requests of all APIs")
+    connections: CountRate | Unlimited | None = Field(default=None, description="connections being opened")
+
+    _tests: dict[str, list[Callable[[Any], bool]]] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """It has a selector and a limit."""
+        if not selectors(raw):
+            yield (), f"an override selects whom it is for, by one of {', '.join(SELECTORS)}"
+        if not any(raw.get(one) is not None for one in RESOURCES):
+            yield (), f"an override has another limit than the rule, one of {', '.join(RESOURCES)}"
+
+    @classmethod
+    def unknown_key(cls, name: object) -> str:
+        """A connection cannot be selected: its number is nobody's to know."""
+        if name == "connection":
+            return '"connection" cannot be selected, connections have no names'
+        return unknown("key", name, cls.keys())
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Compile the tests once."""
+        for name in ("client_id", "principal", "topic", "listener"):
+            if (texts := getattr(self, name)) is not None:
+                self._tests[name] = [text_test(text) for text in texts]
+        if self.client_address is not None:
+            self._tests["client_address"] = [address_test(self.client_address)]
+        if self.api is not None:
+            self._tests["api"] = [api_keys(self.api).__contains__]
+        if self.node is not None:
+            self._tests["node"] = [one.__contains__ for one in self.node]
+
+    def holds(self, values: Mapping[Word, Value]) -> bool:
+        """Whether it is for what these values stand for; what is not among them does not match."""
+        return all(
+            (value := values.get(name)) is not None and any(test(value) for test in tests)  # type: ignore[call-overload]
+            for name, tests in self._tests.items()
+        )
+
+
+SELECTORS = tuple(name for name in Override.model_fields if name not in RESOURCES)
+
+
+def selectors(raw: Mapping[Any, Any]) -> list[str]:
+    """The selectors that an override has as it is written."""
+    return [name for name in SELECTORS if raw.get(name) is not None]
+
+
+def key_of(words: Iterable[Word], exchange: Exchange, entity: Entity | None) -> Key:
+    """What tells this exchange, or the part of it that is about this entity, from others."""
+    return tuple(_value(word, exchange, entity) for word in words)
+
+
+def connection_key(words: Iterable[Word], connection: ConnectionView) -> Key:
+    """The same for a connection that is being made, of which only `AT_CONNECT` is known."""
+    return tuple(_of_connection(word, connection) for word in words)
+
+
+def _value(word: Word, exchange: Exchange, entity: Entity | None) -> Value:
+    if word == "client_id":
+        return exchange.client_id or ""  # null and empty are the same client for Kafka, too
+    if word == "principal":
+        return exchange.principal
+    if word == "api":
+        return exchange.api.key
+    if word == "topic":
+        return None if entity is None else entity.topic or str(entity.topic_id)
+    return _of_connection(word, exchange.connection)
+
+
+def _of_connection(word: Word, connection: ConnectionView) -> Value:
+    facts = connection.facts
+    if word == "client_address":
+        return facts.client_address
+    if word == "node":
+        return facts.node
+    return facts.listener if word == "listener" else connection.number

@@ -1,0 +1,59 @@
+"""How many bytes of records a message has for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+from kproxy.rules.entity import Entity
+from kproxy.wire.message import Message
+
+Where = tuple[str | UUID | None, int]
+"""A topic, by name or by id as the message says it, and a partition."""
+
+_ARRAYS = {
+    (0, "request"): ("topic_data", "name", "partition_data", "index"),
+    (1, "response"): ("responses", "topic", "partitions", "partition_index"),
+    (78, "response"): ("responses", "topic", "partitions", "partition_index"),
+}  # Produce, Fetch, ShareFetch: the arrays of topics and partitions, and the fields that name them
+
+
+def carries_records(key: int, direction: str) -> bool:
+    """Whether messages of this API carry records in this direction, and a client is at their end."""
+    return (key, direction) in _ARRAYS
+
+
+def partitions(message: Message) -> Iterator[tuple[Where, dict[str, object]]]:
+    """The partitions of a Produce request or a Fetch or ShareFetch response, whose `records` are bytes or None."""
+    topics, name, parts, index = _ARRAYS[message.api.key, message.direction]
+    for topic in message.body[topics] or ():
+        called = topic[name] if name in topic else topic["topic_id"]
+        for part in topic[parts] or ():
+            yield (called, part[index]), part
+
+
+def selected(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, dict[str, object]]]:
+    """Those partitions that are among the entities."""
+    known: dict[Where, Entity] = {}
+    for entity in entities:
+        if entity.partition is not None:
+            known[entity.topic, entity.partition] = entity
+            if entity.topic_id is not None:
+                known[entity.topic_id, entity.partition] = entity
+    for where, part in partitions(message):
+        if where in known:
+            yield known[where], part
+
+
+def record_bytes(part: dict[str, object]) -> int:
+    """The length of its records."""
+    records = part["records"]
+    return len(records) if isinstance(records, bytes | bytearray | memoryview) else 0
+
+
+def shares(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, float]]:
+    """Which part of all record bytes of the message each of these entities has; none when there are no records."""
+    total = sum(record_bytes(part) for _, part in partitions(message))
+    if total:
+        for entity, part in selected(message, entities):
+            yield entity, record_bytes(part) / total
