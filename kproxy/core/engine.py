@@ -21,7 +21,7 @@ from kproxy.wire import decode_request, encode
 from kproxy.wire.message import Message
 
 from .cluster import Cluster
-from .commands import Reshape
+from .commands import CLIENT, Reshape
 from .respond.answer import fail, fail_each
 from .respond.failure import Failure
 from .respond.part import without
@@ -63,10 +63,11 @@ class Engine:
             for decision in self.decided(running, now) if fired and not running.observes else ():
                 match decision:
                     case Close(how=how):
+                        session.mark(CLIENT, [running])
                         session.close_by_rule(how, [running])
                         return
                     case Swallow() | Drop():
-                        running.was_applied()
+                        session.mark(CLIENT, [running])
                         session.stall()
                         return
                     case Delay(seconds=seconds):

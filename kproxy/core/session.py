@@ -231,8 +231,7 @@ class Session:
 
     def close_by_rule(self, how: How, acted: list[Running]) -> None:
         """A fault's end of the connection, in one of three ways."""
-        for running in acted:
-            running.was_applied()
+        self.settle_marks()
         names = ", ".join(f'"{running.name}"' for running in acted)
         if how == "half":
             self.stalled = True
@@ -248,10 +247,7 @@ class Session:
     def stall(self) -> None:
         """Nothing goes anywhere on this connection any more; it stays open."""
         self.stalled = True
-        for acted in self.acted:
-            for running in acted:
-                running.was_applied()
-            acted.clear()
+        self.settle_marks()
         self.requests.die()
         self.responses.die()
 
@@ -277,8 +273,17 @@ class Session:
             self.acted[side].extend(acted)
             self.attention = True
 
+    def settle_marks(self) -> None:
+        """What these rules did is done: nothing of it has to reach the kernel."""
+        for acted in self.acted:
+            for running in acted:
+                running.was_applied()
+            acted.clear()
+
     def put_marks(self) -> None:
         """Behind what they did: when the kernel has that, the rules have been applied (promise 7)."""
+        if self.closing:
+            self.settle_marks()
         for side, acted in enumerate(self.acted):
             if acted:
                 self.mark_number -= 1

@@ -1,0 +1,188 @@
+"""A session driven by hand: bytes go in on one side, what comes out on both sides is compared. No socket, no clock.
+
+    talk = Dialogue(rules)
+    talk.client(request(0, 9, 1, ...)).broker(response(0, 9, 1, ...)).later(0.2)
+    assert talk.to_client == ...
+
+The buffer that is fed is scribbled over after each call, so a session that keeps a view of it is found out. Every other
+one ends with the bytes that were read, so that looking beyond them is found out, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kproxy.core.commands import (
+    BROKER,
+    CLIENT,
+    Close,
+    Command,
+    EnsureNodes,
+    Pause,
+    Reshape,
+    Resume,
+    Send,
+    Shut,
+    Wake,
+    WakeAt,
+)  # fmt: skip
+from kproxy.core.plan import Bound, Plan
+from kproxy.core.session import NOWHERE, Session, Shared
+from kproxy.rules.document import parse_rules
+from kproxy.rules.facts import Facts
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.shape import Shape
+from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
+
+
+def sized(frame: bytes) -> bytes:
+    """With its size in front."""
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def defaults(key: int, version: int, direction: str, **values: Any) -> dict[str, Any]:
+    """A body of which the fields that are not given have their defaults."""
+    struct = layout.body(key, version, direction)
+    return {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | values
+
+
+def request(key: int, version: int, correlation: int, client_id: str | None = "tester", **values: Any) -> bytes:
+    """A request frame with its size; fields not given have their defaults."""
+    header = {
+        "request_api_key": key,
+        "request_api_version": version,
+        "correlation_id": correlation,
+        "client_id": client_id,
+    }
+    return sized(encode(Message(schema.load(key), version, header, defaults(key, version, "request", **values))))
+
+
+def response(key: int, version: int, correlation: int, **values: Any) -> bytes:
+    """A response frame with its size."""
+    body = defaults(key, version, "response", **values)
+    return sized(encode(Message(schema.load(key), version, {"correlation_id": correlation}, body)))
+
+
+class Dialogue:
+    """Drives a session as a driver would. Rules are given as YAML text, or bound already.
+
+    Attributes: session; rules (the rule set); to_client, to_broker (all bytes that came out so far); log (all
+    commands); read (by side, whether it is read); closed (the Close, or None); shut (sides that were half-closed);
+    shapes; wakes (times at which the session wants to be called); now.
+    """
+
+    def __init__(
+        self, rules: str = "", *, bound: Bound | None = None, shared: Shared | None = None, plan: Plan | None = None,
+        facts: Facts = NOWHERE, advertise: bool = False, number: int = 1,
+    ) -> None:  # fmt: skip
+        self.shared = shared or Shared()
+        self.rules = parse_rules(rules) if rules else RuleSet()
+        held = self.rules.bind(facts)
+        fixed = bound or Bound(held.names, advertise or held.advertise is not None, True, held.versions)
+        self.session = Session(plan or Plan(fixed, held.live), self.shared, facts, number, held)
+        self.out = {CLIENT: bytearray(), BROKER: bytearray()}
+        self.log: list[Command] = []
+        self.read = {CLIENT: True, BROKER: True}
+        self.closed: Close | None = None
+        self.shut: set[int] = set()
+        self.shapes: tuple[Shape, ...] = ()
+        self.wakes: list[float] = []
+        self.nodes: Callable[[int], tuple[str, int] | None] | None = lambda node: ("proxy", 30000 + node)
+        self.now = 0.0
+        self.session.begin(self.now)
+        self.obey()
+
+    @property
+    def to_client(self) -> bytes:
+        return bytes(self.out[CLIENT])
+
+    @property
+    def to_broker(self) -> bytes:
+        return bytes(self.out[BROKER])
+
+    def client(self, data: bytes, chunk: int = 0) -> Dialogue:
+        """The client sends `data`, all at once or in chunks."""
+        return self.feed(CLIENT, data, chunk or len(data))
+
+    def broker(self, data: bytes, chunk: int = 0) -> Dialogue:
+        """The broker sends `data`, all at once or in chunks."""
+        return self.feed(BROKER, data, chunk or len(data))
+
+    def later(self, seconds: float) -> Dialogue:
+        """So much time passes, and the session is woken where it wants to be."""
+        end = self.now + seconds
+        while due := [when for when in self.wakes if when <= end]:
+            when = min(due)
+            self.wakes.remove(when)
+            self.now = max(self.now, when)
+            self.session.tick(self.now)
+            self.obey()
+        self.now = end
+        return self
+
+    def feed(self, side: int, data: bytes, chunk: int) -> Dialogue:
+        """Bytes from one side."""
+        for number, start in enumerate(range(0, len(data), chunk or 1)):
+            take = self.session.from_client if side == CLIENT else self.session.from_broker
+            buf = bytearray(data[start : start + chunk])
+            n = len(buf)
+            buf += b"beyond" * (number % 2)
+            with memoryview(buf) as view:
+                go = take(view, n, self.now)
+                assert 0 <= go <= n, f"{go} of {n} bytes pass"
+                self.out[1 - side] += view[:go]
+            buf[:] = b"\xee" * len(buf)
+            self.obey()
+        return self
+
+    def obey(self) -> None:
+        """Do what the session wants."""
+        commands = self.session.commands
+        while commands:
+            command = commands.pop(0)
+            assert self.closed is None or isinstance(command, Wake | WakeAt), f"{command} after {self.closed}"
+            self.log.append(command)
+            match command:
+                case Send(side, data, token):
+                    self.out[side] += data
+                    if token:
+                        self.session.sent(token, self.now)
+                case Pause(side):
+                    self.read[side] = False
+                case Resume(side):
+                    self.read[side] = True
+                case EnsureNodes(nodes):
+                    if self.nodes is not None:
+                        self.session.nodes_ready({node: self.nodes(node) for node in nodes}, self.now)
+                case WakeAt(when):
+                    self.wakes.append(when)
+                case Shut(side):
+                    self.shut.add(side)
+                case Reshape(shapes):
+                    self.shapes = shapes
+                case Close():
+                    self.closed = command
+                case _:
+                    pass
+
+    # ---- what came out, decoded
+
+    def requests(self) -> list[Message]:
+        """The requests that the broker got."""
+        return [decode_request(frame) for frame in frames(self.to_broker)]
+
+    def responses(self, *asked: tuple[int, int]) -> list[Message]:
+        """The responses that the client got, to requests of these (api key, version) in this order."""
+        pairs = zip(frames(self.to_client), asked, strict=True)
+        return [decode_response(frame, key, version) for frame, (key, version) in pairs]
+
+
+def frames(data: bytes) -> list[bytes]:
+    """Whole frames without their sizes; what is cut at the end stays as it is."""
+    found, pos = [], 0
+    while pos < len(data):
+        size = int.from_bytes(data[pos : pos + 4], "big", signed=True)
+        found.append(data[pos + 4 : pos + 4 + size])
+        pos += 4 + max(size, 0)
+    return found

@@ -1,0 +1,171 @@
+"""Live rules in the session: what fires, what is answered, what goes on, and in which order."""
+
+from __future__ import annotations
+
+from kproxy.core.commands import BROKER, CLIENT
+from kproxy.testing.dialogue import Dialogue, request, response
+
+PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
+NOT_LEADER = 6
+
+THIRD = """
+rules:
+  - name: the third write fails
+    kind: error
+    match: {api: Produce, topic: orders, partition: 0}
+    when: {nth: 3}
+    error: NOT_LEADER_OR_FOLLOWER
+"""
+
+
+def produce(correlation: int, *parts: tuple[str, int], acks: int = -1, version: int = 9) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in parts:
+        topics.setdefault(topic, []).append(partition)
+    data = [
+        {"name": name, "partition_data": [{"index": index, "records": b"r" * 70} for index in indexes]}
+        for name, indexes in topics.items()
+    ]
+    return request(PRODUCE, version, correlation, acks=acks, topic_data=data)
+
+
+def produced(correlation: int, *parts: tuple[str, int], version: int = 9) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in parts:
+        topics.setdefault(topic, []).append(partition)
+    said = [
+        {"name": name, "partition_responses": [{"index": index, "base_offset": 7} for index in indexes]}
+        for name, indexes in topics.items()
+    ]
+    return response(PRODUCE, version, correlation, responses=said)
+
+
+def codes(talk: Dialogue, count: int, version: int = 9) -> list[dict[tuple[str, int], int]]:
+    return [
+        {
+            (topic["name"], part["index"]): part["error_code"]
+            for topic in answer.body["responses"]
+            for part in topic["partition_responses"]
+        }
+        for answer in talk.responses(*[(PRODUCE, version)] * count)
+    ]
+
+
+def test_the_third_matching_request_is_answered_in_the_brokers_place() -> None:
+    """The broker sees all but the third; the client gets four answers in the order of its requests."""
+    talk = Dialogue(THIRD)
+    asked = [produce(number, ("orders", 0)) for number in range(1, 5)]
+    said = [produced(number, ("orders", 0)) for number in (1, 2, 4)]
+    for frame in asked:
+        talk.client(frame)
+    talk.broker(b"".join(said))
+
+    assert talk.to_broker == asked[0] + asked[1] + asked[3]
+    assert [answer[("orders", 0)] for answer in codes(talk, 4)] == [0, 0, NOT_LEADER, 0]
+    assert [message.header["correlation_id"] for message in talk.responses(*[(PRODUCE, 9)] * 4)] == [1, 2, 3, 4]
+    running = talk.rules.live[0]
+    assert (running.matched, running.fired, running.applied) == (4, 1, 1)
+
+
+def test_the_rest_of_a_mixed_request_is_the_brokers() -> None:
+    """Only the partition that fails is taken out; the answer has all of them in the order of the request."""
+    talk = Dialogue(THIRD.replace("{nth: 3}", "{nth: 1}"))
+    talk.client(produce(1, ("orders", 0), ("orders", 1), ("clicks", 0)))
+
+    (seen,) = talk.requests()
+    assert [[topic["name"], len(topic["partition_data"])] for topic in seen.body["topic_data"]] == [
+        ["orders", 1], ["clicks", 1],
+    ]  # fmt: skip
+    talk.broker(produced(1, ("orders", 1), ("clicks", 0)))
+    (answer,) = codes(talk, 1)
+    assert answer == {("orders", 0): NOT_LEADER, ("orders", 1): 0, ("clicks", 0): 0}
+    assert list(answer) == [("orders", 0), ("orders", 1), ("clicks", 0)]
+
+
+def test_an_error_after_the_work_changes_only_the_answer() -> None:
+    """`at: response`: the broker gets the very bytes, and the client another answer."""
+    talk = Dialogue(THIRD.replace("nth: 3", "nth: 1") + "    at: response\n")
+    asked = produce(1, ("orders", 0), ("orders", 1))
+    talk.client(asked).broker(produced(1, ("orders", 0), ("orders", 1)))
+
+    assert talk.to_broker == asked
+    assert codes(talk, 1) == [{("orders", 0): NOT_LEADER, ("orders", 1): 0}]
+
+
+def test_what_does_not_fire_passes_as_it_came() -> None:
+    """Frames of other APIs, other topics, and those for which it is not their turn are the same bytes."""
+    talk = Dialogue(THIRD)
+    asked = [produce(1, ("orders", 0)), request(HEARTBEAT, 4, 2, group_id="g"), produce(3, ("clicks", 0))]
+    said = [produced(1, ("orders", 0)), response(HEARTBEAT, 4, 2), produced(3, ("clicks", 0))]
+    for chunk in (0, 1, 7, 100):
+        talk = Dialogue(THIRD)
+        talk.client(b"".join(asked), chunk).broker(b"".join(said), chunk)
+        assert (talk.to_broker, talk.to_client) == (b"".join(asked), b"".join(said))
+        assert talk.rules.live[0].matched == 1
+
+
+def test_observe_counts_and_changes_nothing() -> None:
+    """Mode observe: fired is counted, applied is not, and every byte passes."""
+    talk = Dialogue(THIRD.replace("nth: 3", "nth: 1") + "    mode: observe\n")
+    asked, said = produce(1, ("orders", 0)), produced(1, ("orders", 0))
+    talk.client(asked).broker(said)
+
+    assert (talk.to_broker, talk.to_client) == (asked, said)
+    running = talk.rules.live[0]
+    assert (running.matched, running.fired, running.applied) == (1, 1, 0)
+
+
+def test_a_write_without_acks_that_fails_closes_the_connection() -> None:
+    """There is no answer to carry the error; a broker closes then, too."""
+    talk = Dialogue(THIRD.replace("nth: 3", "nth: 1"))
+    talk.client(produce(1, ("orders", 0), acks=0))
+
+    assert talk.to_broker == b""
+    assert talk.closed is not None
+    assert talk.closed.cause == "rule"
+
+
+def test_a_failed_partition_of_a_fetch_is_put_into_the_brokers_answer() -> None:
+    """The broker is asked to answer at once, and its session stays whole."""
+    rules = "rules:\n  - {name: gone, kind: error, match: {api: Fetch, topic: orders}, error: NOT_LEADER_OR_FOLLOWER}\n"
+    talk = Dialogue(rules)
+    topics = [{"topic": name, "partitions": [{"partition": 0, "fetch_offset": 5}]} for name in ("orders", "clicks")]
+    talk.client(request(FETCH, 11, 1, max_wait_ms=500, topics=topics))
+    (seen,) = talk.requests()
+    assert seen.body["max_wait_ms"] == 0
+    assert [topic["topic"] for topic in seen.body["topics"]] == ["orders", "clicks"]
+
+    said = [
+        {"topic": name, "partitions": [{"partition_index": 0, "high_watermark": 9, "records": b"x" * 10}]}
+        for name in ("orders", "clicks")
+    ]
+    talk.broker(response(FETCH, 11, 1, responses=said))
+    (answer,) = talk.responses((FETCH, 11))
+    found = {topic["topic"]: topic["partitions"][0] for topic in answer.body["responses"]}
+    assert found["orders"]["error_code"] == NOT_LEADER
+    assert not found["orders"]["records"]
+    assert bytes(found["clicks"]["records"]) == b"x" * 10
+
+
+def test_a_held_request_waits_until_it_is_let_go() -> None:
+    """`hold`: nothing passes the held request on its connection; when it is released all goes on in order."""
+    rules = """
+rules:
+  - {name: wait, kind: error, match: {api: Heartbeat}, when: {hold: true, nth: 1}, error: 27, at: response}
+"""
+    talk = Dialogue(rules)
+    first, second = request(HEARTBEAT, 4, 1, group_id="g"), request(METADATA, 9, 2, topics=None)
+    talk.client(first + second)
+    assert talk.to_broker == b""
+    assert not talk.read[CLIENT]
+    assert len(talk.rules.live[0].held) == 1
+
+    assert talk.rules.live[0].release() == 1
+    talk.session.released(talk.now)
+    talk.obey()
+    assert talk.to_broker == first + second
+    assert talk.read[CLIENT]
+    talk.broker(response(HEARTBEAT, 4, 1))
+    (answer,) = talk.responses((HEARTBEAT, 4))
+    assert answer.body["error_code"] == 27
+    assert BROKER not in talk.shut
