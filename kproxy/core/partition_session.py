@@ -1,0 +1,143 @@
+"""One fetch session (KIP-227) or share session (KIP-932): what the client asks for, and what the broker knows of it.
+
+The two differ while rules answer for some partitions, or for whole requests, in the broker's place. The client lists
+only what has changed since its last request, so what the broker has not been told is owed to it with the next request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+Key = tuple[str | UUID, int]
+"""A partition: its topic's name, or its id in the versions that have ids, and its number."""
+
+LAST_EPOCH: Final = 2**31 - 1
+OPENING: Final = 0
+CLOSING: Final = -1
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the request after this one: 0 and -1 are never come back to."""
+    return 1 if epoch == LAST_EPOCH else epoch + 1
+
+
+class Listing:
+    """How partitions stand in requests of one API: the names of its fields.
+
+    `number` is the field of the partition's number; `once` are fields of a partition that say something about this
+    request alone (acknowledgements), and are not owed.
+    """
+
+    __slots__ = ("number", "once")
+
+    def __init__(self, number: str, once: Mapping[str, Any]) -> None:
+        self.number, self.once = number, once
+
+    def listed(self, body: Mapping[str, Any]) -> Iterator[tuple[Key, dict[str, Any]]]:
+        """The partitions that a request names, in its order."""
+        for topic in body["topics"] or ():
+            name = _topic(topic)
+            for partition in topic["partitions"] or ():
+                yield (name, partition[self.number]), partition
+
+    def forgotten(self, body: Mapping[str, Any]) -> Iterator[Key]:
+        """The partitions that it takes out of the session."""
+        for topic in body.get("forgotten_topics_data") or ():
+            name = _topic(topic)
+            for number in topic["partitions"] or ():
+                yield name, number
+
+    def topics(self, partitions: Iterable[tuple[Key, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+        """As they stand under `topics`: neighbours of the same topic together."""
+        found: list[dict[str, Any]] = []
+        last = None
+        for (name, _), partition in partitions:
+            if name != last:
+                found.append({_field(name): name, "partitions": []})
+                last = name
+            found[-1]["partitions"].append(dict(partition))
+        return found
+
+    def forgotten_topics(self, keys: Iterable[Key]) -> list[dict[str, Any]]:
+        """As they stand under `forgotten_topics_data`."""
+        found: dict[str | UUID, list[int]] = {}
+        for name, number in keys:
+            found.setdefault(name, []).append(number)
+        return [{_field(name): name, "partitions": numbers} for name, numbers in found.items()]
+
+
+class PartitionSession:
+    """The partitions of a session in the order in which the client first named them, each with what it said last."""
+
+    __slots__ = ("asked", "broker_epoch", "client_epoch", "dropped", "known", "listing", "owed")
+
+    def __init__(self, listing: Listing, body: Mapping[str, Any]) -> None:
+        """From the request that opens it."""
+        self.listing = listing
+        self.asked: dict[Key, dict[str, Any]] = {}  # by the client
+        self.known: set[Key] = set()  # to the broker
+        self.owed: dict[Key, None] = {}  # told by the client, not yet to the broker; in order
+        self.dropped: dict[Key, None] = {}  # known to the broker, and the client has forgotten them
+        self.client_epoch = self.broker_epoch = OPENING  # of the next request
+        self.update(body)
+
+    def update(self, body: Mapping[str, Any]) -> None:
+        """A request of the client, with the epoch that was expected."""
+        once = self.listing.once
+        for key, partition in self.listing.listed(body):
+            self.asked[key] = {**partition, **once} if once else dict(partition)
+            self.owed[key] = None
+            self.dropped.pop(key, None)
+        for key in self.listing.forgotten(body):  # brokers add before they forget, too
+            self.asked.pop(key, None)
+            self.owed.pop(key, None)
+            if key in self.known:
+                self.dropped[key] = None
+        self.pass_epoch()
+
+    def pass_epoch(self) -> None:
+        """A request of the client that says nothing about the session's partitions."""
+        self.client_epoch = next_epoch(self.client_epoch)
+
+    def broker_takes(self) -> int:
+        """The epoch that the broker expects of the next request, which is given to it now."""
+        epoch, self.broker_epoch = self.broker_epoch, next_epoch(self.broker_epoch)
+        return epoch
+
+    def forward(self, body: Mapping[str, Any], removed: Collection[Key]) -> dict[str, Any] | None:
+        """What goes to the broker of this request, when rules have removed some partitions; None: it goes as it is.
+
+        What was removed before and is not now is told to the broker, what is removed now is taken out of its session.
+        """
+        listed = dict(self.listing.listed(body))
+        forgotten = list(dict.fromkeys(self.listing.forgotten(body)))
+        owed = [key for key in self.owed if key not in listed and key not in removed]
+        kept = [key for key in listed if key not in removed]
+        dropped = [*self.dropped, *(key for key in removed if key in self.known)]
+        forget = list(dict.fromkeys((*forgotten, *dropped)))
+        epoch = self.broker_takes()
+        self.owed = {key: None for key in removed if key in self.asked}
+        self.dropped = {}
+        self.known.update(kept, owed)
+        self.known.difference_update(forget)
+        field = "session_epoch" if "session_epoch" in body else "share_session_epoch"
+        if body[field] == epoch and not owed and len(kept) == len(listed) and len(forget) == len(forgotten):
+            return None
+        partitions = [(key, listed[key]) for key in kept] + [(key, self.asked[key]) for key in owed]
+        return {
+            **body,
+            field: epoch,
+            "topics": self.listing.topics(partitions),
+            "forgotten_topics_data": self.listing.forgotten_topics(forget),
+        }
+
+
+def _topic(entry: Mapping[str, Any]) -> str | UUID:
+    found: str | UUID = entry["topic_id"] if "topic_id" in entry else entry["topic"]
+    return found
+
+
+def _field(name: str | UUID) -> str:
+    return "topic" if isinstance(name, str) else "topic_id"
