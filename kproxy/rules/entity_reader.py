@@ -102,8 +102,10 @@ class EntityReader:
                 if level <= opened < deepest:
                     found.append(make(roles[opened], tuple(index[: opened + 1])))
                 index[level] += 1
-                index[level + 1 :] = [-1] * (deepest - level)
-                roles[level] = dict(roles[level - 1])
+                if not index[level]:  # later elements of an array overwrite the keys of the one before
+                    roles[level] = dict(roles[level - 1])
+                if level < deepest:
+                    index[level + 1 :] = [-1] * (deepest - level)
                 opened = level
             if field.read is not None:
                 roles[level][field.role] = field.read(buf, start, stop)

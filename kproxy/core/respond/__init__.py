@@ -2,12 +2,14 @@
 
 *fail*: the whole request · *without*: the request with fewer entities, for the broker · *merge*: the broker's response
 to that, with the others' errors put in · *overwrite*: errors after the broker's work · *leave out*: what an answer to
-"all" must not show. Everything is a function of its arguments; what is handed in is left as it is, except by
-`leave_out`.
+"all" must not show · *errors*: what a response says of each entity.
+
+Everything is a function of its arguments; what is handed in stays as it is, except for `leave_out`.
 """
 
 from .answer import fail, fail_each
 from .carry import can_carry, why_not
+from .errors import errors_of
 from .failure import Failure
 from .listing import leave_out
 from .merge import merge
@@ -17,6 +19,7 @@ from .part import without
 __all__ = [
     "Failure",
     "can_carry",
+    "errors_of",
     "fail",
     "fail_each",
     "leave_out",

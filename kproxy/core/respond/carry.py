@@ -35,7 +35,9 @@ def elsewhere(key: int) -> str:
     tops = [version for version in api.versions if shape(key, version).code is not None]
     each = [version for version in api.versions if shape(key, version).carries]
     words = [
-        f"{said} have one {where}" for said, where in ((spans(tops), "at the top"), (spans(each), "for each")) if said
+        f"{said} have one {where}"
+        for said, where in ((spans(tops), "at the top"), (spans(each), "for each entity"))
+        if said
     ]
     return f"; versions {', '.join(words)}" if words else ""
 
