@@ -15,7 +15,6 @@ from kproxy.rules.written import Place, Written
 
 def check_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) -> None:
     """Note all such mistakes at the rule that stands later."""
-    _check_names(written)
     advertise = [(one, one.rule) for one in written if isinstance(one.rule, AdvertiseRule)]
     _check_advertise(advertise)
     check_versions(written)
@@ -28,7 +27,8 @@ def check_rules(written: Sequence[Written], listeners: Mapping[str, Place] | Non
             _check_tls(one, rule, listeners)
 
 
-def _check_names(written: Sequence[Written]) -> None:
+def check_names(written: Sequence[Written]) -> None:
+    """Note names that are given twice, at the rule that stands later."""
     first: dict[str, Written] = {}
     for one in written:
         if one.name is not None and (other := first.setdefault(one.name, one)) is not one:

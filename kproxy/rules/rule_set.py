@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +12,9 @@ from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
+from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.kinds.name_rule import NameRule
+from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
 
 CACHED_BINDINGS = 256
@@ -23,44 +25,68 @@ CACHED_BINDINGS = 256
 class Bound:
     """What one connection keeps until it closes: the names of the rules that match it, and what they come to.
 
-    `names`, `advertise` and `versions` are None when no rule says anything about them. Connections that match the same
-    rules share one object.
+    `names`, `advertise` and `versions` are None when no rule says anything about them. `live` are the live rules that
+    can be about this connection, in file order; unlike all else they change while it is open. `key` is the same for
+    the same connection rules, in whatever rule set. Connections that match the same rules share one object.
     """
 
     rules: tuple[str, ...] = ()
     names: Names | None = None
     advertise: Advertise | None = None
     versions: VersionLimits | None = None
+    live: tuple[Running, ...] = ()
+    key: str = ""
 
 
 class RuleSet:
     """Rules in file order. `origins` tells where each comes from (`file:line:column`); `id` is the same for the same
-    rules in the same order, whatever files they come from."""
+    rules in the same order, whatever files they come from. Immutable; `live` are the live rules at work.
 
-    def __init__(self, rules: Sequence[Rule] = (), origins: Sequence[str] = ()) -> None:
+    `running` are the live rules that are at work already; those that are not among them start at time 0 with seed 0,
+    which is what a test or an explanation wants (a proxy has them from its `RuleStore`).
+    """
+
+    def __init__(
+        self, rules: Sequence[Rule] = (), origins: Sequence[str] = (), running: Iterable[Running] = ()
+    ) -> None:
         self.rules = tuple(rules)
         self.origins = tuple(origins)
-        content = "\n".join(rule.model_dump_json(by_alias=True) for rule in self.rules)
-        self.id = hashlib.sha256(content.encode()).hexdigest()[:12]
+        self.id = content_id(self.rules)
+        given = {one.name: one for one in running}
+        self._live = {
+            index: given.get(rule.name) or Running(rule, "", 0, 0.0)
+            for index, rule in enumerate(self.rules)
+            if isinstance(rule, LiveRule)
+        }
+        self.live = tuple(self._live.values())
+        self._selective = tuple(index for index, rule in enumerate(self.rules) if not rule.is_unconditional)
         self._bound = lru_cache(CACHED_BINDINGS)(self._bind)
-        self._constant = self._bound(self._indexes(None)) if all(rule.is_unconditional for rule in self.rules) else None
+        self._constant = None if self._selective else self._bound(frozenset())
 
     def __len__(self) -> int:
         return len(self.rules)
 
     def bind(self, facts: Facts) -> Bound:
-        """What holds for a connection, decided once when it opens."""
-        return self._constant or self._bound(self._indexes(facts))
+        """What holds for a connection, decided once when it opens; its live rules anew with each rule set."""
+        return self._constant or self._bound(
+            frozenset(index for index in self._selective if not self.rules[index].holds(facts))
+        )
 
-    def _indexes(self, facts: Facts | None) -> tuple[int, ...]:
-        return tuple(index for index, rule in enumerate(self.rules) if facts is None or rule.holds(facts))
-
-    def _bind(self, indexes: tuple[int, ...]) -> Bound:
-        rules = [self.rules[index] for index in indexes]
+    def _bind(self, without: frozenset[int]) -> Bound:
+        indexes = [index for index in range(len(self.rules)) if index not in without]
+        rules = [self.rules[index] for index in indexes if index not in self._live]
         limits = tuple(rule.limit for rule in rules if isinstance(rule, LimitVersions))
         return Bound(
             rules=tuple(rule.name for rule in rules),
             names=Names.of(layer for rule in rules if isinstance(rule, NameRule) for layer in rule.layers()),
             advertise=next((rule for rule in rules if isinstance(rule, AdvertiseRule)), None),
             versions=VersionLimits(limits) if limits else None,
+            live=tuple(self._live[index] for index in indexes if index in self._live),
+            key=content_id(rules) if rules else "",
         )
+
+
+def content_id(rules: Iterable[Rule]) -> str:
+    """12 hexadecimal digits that change when a rule does, or their order."""
+    content = "\n".join(rule.model_dump_json(by_alias=True) for rule in rules)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
