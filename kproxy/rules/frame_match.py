@@ -84,13 +84,15 @@ class FrameMatch(ConnectionMatch):
 
     def about(self, key: int, version: int) -> bool:
         """Whether a request of this API and version can match at all."""
+        return self.about_frame(key, version) and (not self.of_entities or carries(key, version, self.of_entities))
+
+    def about_frame(self, key: int, version: int) -> bool:
+        """The same, whatever a request of that version says that it is about."""
         if self._keys is not None and key not in self._keys:
             return False
         if self.version is not None and not any(version in one for one in self.version):
             return False
-        if self.acks is not None and key != 0:
-            return False
-        return not self.of_entities or carries(key, version, self.of_entities)
+        return self.acks is None or key == 0
 
     @property
     def of_entities(self) -> frozenset[str]:

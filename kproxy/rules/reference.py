@@ -57,6 +57,7 @@ def title(model: type[BaseModel]) -> str:
 
 
 _WORDS: dict[Any, str] = {
+    Any: "value",
     str: "text",
     bool: "true or false",
     int: "whole number",

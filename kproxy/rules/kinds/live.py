@@ -92,9 +92,6 @@ class LiveRule(Rule):
         wanted = self.match is None or self.match.of_any_connection
         return wanted and (self.not_ is None or not self.not_.of_connection)
 
-    files_only: ClassVar[bool] = False
-    """Whether it is refused from anywhere but a file, since it runs code."""
-
     @property
     def connects(self) -> bool:
         """Whether it acts when a client connects (`Effect.on_connect`): selected and counted are connections then."""
@@ -103,6 +100,11 @@ class LiveRule(Rule):
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """Whether it acts on frames of this direction, API and version, and how deep it must see them for that."""
         raise NotImplementedError
+
+    @property
+    def selects_errors(self) -> bool:
+        """Whether it looks at what the broker answered, so that it has its say only then."""
+        return any(one is not None and one.sees_error for one in (self.match, self.not_))
 
     def unnamed(self, exchange: Exchange) -> bool:
         """Whether it has a say in a request none of whose entities match, such as one that asks for all there is.

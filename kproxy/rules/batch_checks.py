@@ -1,0 +1,65 @@
+"""What can be asked of the records of a Produce request, entry by entry.
+
+Codec and producer stand in an entry's header. Sizes of records are measured as users make them: key, value and headers
+of one record, uncompressed. Only a compressed entry has to be decompressed for that, and only one that is large enough
+to hold such a record has its records looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kproxy.errors import RecordsError
+from kproxy.wire.compression import CODECS, DECOMPRESSED_LIMIT, decompress, too_long
+from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, decode
+from kproxy.wire.records.record import read_records
+
+
+def codec_name(entry: Batch | LegacyEntry) -> str:
+    """none, gzip, snappy, lz4, zstd; a number for one that is unknown."""
+    return CODECS.get(entry.codec, str(entry.codec))
+
+
+def is_idempotent(entry: Batch | LegacyEntry) -> bool:
+    """Whether the producer has an id, so that a batch that is sent twice is stored once (KIP-98)."""
+    return isinstance(entry, Batch) and entry.producer_id >= 0
+
+
+class RecordSizes:
+    """Looks for records of more than `most` bytes. All that it decompresses, together, is at most `left` bytes."""
+
+    def __init__(self, most: int, left: int = DECOMPRESSED_LIMIT) -> None:
+        self.most, self.left = most, left
+
+    def too_large(self, entry: Entry) -> int:
+        """The size of the first such record in an entry, 0 if there is none.
+
+        An entry that cannot be decompressed within the limit counts as one record of that size. One that cannot be
+        read counts as small: the broker refuses it.
+        """
+        if isinstance(entry, Cut):
+            return 0
+        limit = self.left
+        try:
+            return next((size for size in map(size_of, self.records(entry)) if size > self.most), 0)
+        except RecordsError as problem:
+            return max(limit, self.most + 1) if str(problem) == str(too_long(limit)) else 0
+
+    def records(self, entry: Batch | LegacyEntry) -> Iterator[Record]:
+        """Those records that could be too large. Raises RecordsError."""
+        if isinstance(entry, LegacyEntry):
+            if entry.codec or len(entry.body) > self.most:
+                yield from decode(entry, self.left)
+            return
+        data = entry.payload
+        if entry.codec and entry.count > 0:
+            data = memoryview(decompress(entry.codec, entry.payload, self.left))
+            self.left -= len(data)
+        if len(data) > self.most:
+            yield from read_records(data, entry.count, 0, 0)
+
+
+def size_of(record: Record) -> int:
+    """Bytes that a user has put into it."""
+    headers = sum(len(key.encode("utf-8", "surrogateescape")) + len(value or b"") for key, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers

@@ -1,0 +1,93 @@
+"""The error that a broker answers with when something is not allowed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from kproxy.rules.decision import Fail
+from kproxy.rules.entity import CONFIG_TYPES, Entity
+from kproxy.rules.error_place import place_of
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.permissions import Check, permissions
+from kproxy.wire.shapes import shape
+
+CODES = {"topic": 29, "group": 30, "cluster": 31, "transactional_id": 53, "token": 65}
+"""TOPIC_, GROUP_, CLUSTER_, TRANSACTIONAL_ID_ and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
+
+TOPIC_AUTHORIZATION_FAILED = CODES["topic"]
+
+ASKED = {
+    "topic": "topic", "topic_id": "topic", "partition": "topic",
+    "group": "group", "member": "group",
+    "transactional_id": "transactional_id",
+}  # fmt: skip
+"""Selector → the check that it is about."""
+
+
+def denial(key: int, selected: frozenset[str], entity: Entity) -> int:
+    """The error code of this API for this entity, which was chosen by these selectors.
+
+    Of the checks that a broker makes for it, that one fails which the rule selects on; else the first.
+    """
+    checks = permissions()[key].checks
+    possible = [check for check in checks if concerns(check, entity)] or list(checks)
+    wanted = {ASKED[name] for name in selected if name in ASKED}
+    return code_of(next((check for check in possible if check in wanted), possible[0]), entity)
+
+
+def concerns(check: Check, entity: Entity) -> bool:
+    """Whether there is something in the entity that the check could be about."""
+    match check:
+        case "topic":
+            return entity.topic is not None or entity.topic_id is not None
+        case "group":
+            return entity.group is not None
+        case "transactional_id":
+            return entity.transactional_id is not None
+        case _:
+            return True
+
+
+def code_of(check: Check, entity: Entity) -> int:
+    """The error code of a check; `resource` and `coordinator` are what the entity says that they are."""
+    if check == "resource":
+        return CODES[CONFIG_TYPES.get(entity.resource[0], "cluster") if entity.resource else "cluster"]
+    if check == "coordinator":
+        of = "group" if entity.group is not None else "transactional_id" if entity.transactional_id else "cluster"
+        return CODES[of]
+    return CODES.get(check, CODES["cluster"])
+
+
+def by_code(
+    key: int, entities: Sequence[Entity], selected: frozenset[str], error: int | None
+) -> dict[int, tuple[Entity, ...]]:
+    """Entities by the error that each of them gets; `error` is one for all instead of the API's own."""
+    found: dict[int, list[Entity]] = defaultdict(list)
+    for entity in entities:
+        found[denial(key, selected, entity) if error is None else error].append(entity)
+    return {code: tuple(some) for code, some in found.items()}
+
+
+def refusals(
+    exchange: Exchange, entities: Sequence[Entity], selected: frozenset[str], error: int | None
+) -> tuple[Fail, ...]:
+    """Errors in the broker's place: at the top where a broker has this one there and all of the request fails with it,
+    else each entity's own.
+
+    What only some groups of a request fail with stands beside their topics; it is left for the response, with nothing
+    done that could not be undone, since such requests only read.
+    """
+    key, version = exchange.api.key, exchange.version
+    found = by_code(key, entities, selected, error)
+    if len(entities) == len(exchange.entities) and len(found) == 1:
+        (code,) = found
+        return (Fail(code, whole=place_of(key, version, code, None) == "top"),)
+    if shape(key, version).whole == "first":
+        found = {code: some for code, some in found.items() if place_of(key, version, code, None) != "top"}
+    return tuple(Fail(code, entities=some) for code, some in found.items())
+
+
+def refusal_of_all(exchange: Exchange, error: int | None) -> Fail:
+    """The answer to a request that would change all there is, without naming it."""
+    return Fail(denial(exchange.api.key, frozenset(), Entity()) if error is None else error, whole=True)

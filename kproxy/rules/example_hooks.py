@@ -1,0 +1,12 @@
+"""Hooks as examples, for `kind: python`."""
+
+from __future__ import annotations
+
+from kproxy.rules.decision import Decision, Delay
+from kproxy.rules.exchange import Exchange
+from kproxy.wire.message import Message
+
+
+def many_topics_wait(exchange: Exchange, message: Message) -> Decision | None:
+    """A second's delay for requests that write to more than ten topics."""
+    return Delay(1.0) if len(message.body["topic_data"]) > 10 else None

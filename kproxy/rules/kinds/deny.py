@@ -1,0 +1,154 @@
+"""deny: the broker's own authorization errors, and nothing of it in lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.asks_all import SUBSCRIBERS, asks_all, can_ask_all, listed_roles, subscribed
+from kproxy.rules.chosen import chosen
+from kproxy.rules.decision import Edit, Fail, LeaveOut
+from kproxy.rules.denial import TOPIC_AUTHORIZATION_FAILED, by_code, refusal_of_all, refusals
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.error_place import fail_outermost, place_of
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, Family, LiveRule
+from kproxy.rules.permissions import permissions
+from kproxy.rules.selected import Error
+from kproxy.wire.shapes import shape
+
+ANYBODY = "nobody"
+OF_TOPICS = frozenset(("topic", "topic_id"))
+
+
+class DenyRule(LiveRule):
+    """Forbids what it selects, with the error that a broker with such ACLs answers.
+
+    Requests that ask for "all" are answered without the things that are forbidden. ApiVersions and the SASL handshake
+    are never forbidden: no client could learn anything from that.
+    """
+
+    family: ClassVar[Family] = "access"
+    example: ClassVar[str] = """\
+- name: nobody deletes topics through here
+  kind: deny
+  match: {api: DeleteTopics}
+"""
+
+    kind: Literal["deny"] = Field(description="what the rule does")
+    error: Error | None = Field(
+        default=None, description="another error than the authorization error of the API, by name or number"
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """What is selected can be forbidden, and before the broker has done it."""
+        for one in chosen(raw):
+            if one.by_name and permissions()[one.api.key].checks == (ANYBODY,):
+                yield (
+                    one.where,
+                    f"{one.api.name} is never forbidden, it comes before all else; use kind: error",
+                )
+        match = raw.get("match")
+        if isinstance(match, dict) and match.get("error") is not None:
+            yield ("match", "error"), "this is decided before the broker answers; use kind: error to change answers"
+        if raw.get("error") in (0, "NONE"):
+            yield ("error",), "0 is no error (NONE)"
+
+    @property
+    def selected(self) -> frozenset[str]:
+        """The selectors about entities that are in use."""
+        return frozenset() if self.match is None else self.match.of_entities
+
+    def about(self, key: int, version: int) -> bool:
+        """Also what lists, without naming any, the things that are selected."""
+        if super().about(key, version):
+            return True
+        return self.match is not None and self.match.about_frame(key, version) and self.lists(key, version)
+
+    def lists(self, key: int, version: int) -> bool:
+        """Whether an answer may show what is forbidden without having been asked for it."""
+        return bool(self.selected) and can_ask_all(key, version) and self.selected <= listed_roles(key, version)
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """BODY: the answer names what the request does. Responses only where they list, or have errors for groups."""
+        if permissions()[key].checks == (ANYBODY,):
+            return Depth.NOTHING
+        if direction == "request":
+            return Depth.BODY
+        groups = shape(key, version).whole == "first" and bool(self.selected)
+        return Depth.BODY if groups or self.lists(key, version) else Depth.NOTHING
+
+    def unnamed(self, exchange: Exchange) -> bool:
+        """Requests for all there is, and members that subscribe to a topic that is forbidden."""
+        key, version = exchange.api.key, exchange.version
+        if key in SUBSCRIBERS:
+            return bool(self.selected & OF_TOPICS) and self.subscribes(exchange)
+        return self.lists(key, version) and asks_all(exchange.request)
+
+    def subscribes(self, exchange: Exchange) -> bool:
+        """Whether a member wants a topic that is forbidden."""
+        return any(
+            self.forbids(Entity(topic=topic, group=one.group, member=one.member))
+            for topic in subscribed(exchange.request)
+            for one in exchange.entities
+        )
+
+    def forbids(self, entity: Entity) -> bool:
+        """Whether the selectors about entities hold."""
+        wanted = self.match is None or self.match.holds_entity(entity)
+        return wanted and (self.not_ is None or not self.not_.of_entities or not self.not_.holds_entity(entity))
+
+    def start(self) -> Effect:
+        """Without state."""
+        return DenyEffect(self)
+
+
+class DenyEffect(Effect):
+    """Errors before the broker sees it; lists without what is forbidden."""
+
+    def __init__(self, rule: DenyRule) -> None:
+        self.rule = rule
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """In the broker's place."""
+        rule = self.rule
+        return refusals(exchange, entities, rule.selected, rule.error) if entities else self.on_unnamed(exchange)
+
+    def on_unnamed(self, exchange: Exchange) -> Decisions:
+        """A request for all: what would change all fails, what lists is answered first."""
+        key = exchange.api.key
+        if key in SUBSCRIBERS:
+            return (Fail(self.rule.error or TOPIC_AUTHORIZATION_FAILED, whole=True),)
+        if permissions()[key].changes != "nothing":
+            return (refusal_of_all(exchange, self.rule.error),)
+        return ()
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """Lists without what is forbidden, and errors of groups."""
+        key, version = exchange.api.key, exchange.version
+        decided: list[Edit | LeaveOut] = []
+        form = shape(key, version)
+        if entities and form.whole == "first" and len(entities) != len(exchange.entities):
+            for code, some in by_code(key, entities, self.rule.selected, self.rule.error).items():
+                groups = {entity.group for entity in some}
+                if place_of(key, version, code, None) == "top" and fail_outermost(
+                    form, exchange.response.body, groups, code
+                ):
+                    decided.append(Edit())
+        if self.rule.lists(key, version):
+            decided.append(LeaveOut(lambda entity: not self.rule.forbids(named(exchange, entity))))
+        return decided
+
+
+def named(exchange: Exchange, entity: Entity) -> Entity:
+    """The entity with its topic's name if an answer has only the id."""
+    if entity.topic is not None or entity.topic_id is None:
+        return entity
+    topic = exchange.connection.cluster.topic_of(entity.topic_id)
+    return Entity(topic, entity.topic_id, entity.partition, entity.group, entity.transactional_id)

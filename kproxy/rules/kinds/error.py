@@ -1,0 +1,163 @@
+"""error: an error code in the broker's place, or after its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.chosen import Chosen, chosen, spans
+from kproxy.rules.decision import Answer, Edit, Fail
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.error_place import Place, fail_outermost, has_text, place_of
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.selected import Error, acks_number, error_number
+from kproxy.wire.shapes import shape
+
+AFTER_THE_WORK = (7, 20)
+"""REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND: what a broker says when it has stored the records."""
+
+
+class ErrorRule(LiveRule):
+    """Answers with an error code, in the broker's place or after its work.
+
+    Of a request about several things, only those fail that match; the broker answers for the others.
+    """
+
+    example: ClassVar[str] = """\
+- name: the third write is stored but reported as failed
+  kind: error
+  match: {api: Produce, topic: orders, partition: 0}
+  when: {nth: 3}
+  error: NOT_LEADER_OR_FOLLOWER
+  at: response
+"""
+
+    kind: Literal["error"] = Field(description="what the rule does")
+    error: Error = Field(description="the error by name or number, as `kproxy protocol` lists them")
+    at: Literal["request", "response"] | None = Field(
+        default=None,
+        description="request: the broker never sees it; response: it has done its work. By default `response` for "
+        "REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND and rules that select on `error`, else `request`",
+    )
+    message: str | None = Field(default=None, description="text beside the code, in versions that have a field for it")
+    level: Place | None = Field(
+        default=None,
+        description="top: of the whole response; entity: of each thing that matches. By default where brokers put "
+        "this error",
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """That it is an error, and that what is selected can have it there."""
+        code = code_of(raw.get("error"))
+        if code == 0:
+            yield ("error",), "0 is no error (NONE); to let a request succeed that failed, change it with `set`"
+        elif code is not None:
+            for one in chosen(raw):
+                yield from cannot_say(one, code, raw.get("level"))
+        yield from cannot_be(raw, code)
+
+    @property
+    def after(self) -> bool:
+        """Whether the broker does its work."""
+        if self.at is None:
+            return self.error in AFTER_THE_WORK or self.selects_errors
+        return self.at == "response"
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """BODY on the side that it acts on, where that has a place for the error."""
+        acts = (direction == "response") == self.after
+        if not acts or place_of(key, version, self.error, self.level) is None:
+            return Depth.NOTHING
+        return Depth.BODY
+
+    def warnings(self) -> Iterable[str]:
+        """Versions without a place for it, acks=0, and texts that nobody would see."""
+        match = self.match
+        if match is not None and match.acks is not None and 0 in match.acks:
+            words = "is not seen by this rule" if self.after else "is answered by closing the connection, as brokers do"
+            yield f"a Produce request with acks 0 has no response, it {words}"
+        raw = {} if match is None else {"match": match.model_dump(include={"api", "version"}, mode="json")}
+        for one in chosen(raw):
+            places = {version: place_of(one.api.key, version, self.error, self.level) for version in one.versions}
+            lacking = [version for version, place in places.items() if place is None]
+            if lacking:
+                yield f"{one.api.name} {spans(lacking)} has no place for this error and passes"
+            texts = [place and has_text(one.api.key, version, place) for version, place in places.items()]
+            if self.message is not None and one.by_name and not any(texts):
+                yield f"no selected version of {one.api.name} has a field for a message"
+
+    def start(self) -> Effect:
+        """Without state."""
+        return ErrorEffect(self)
+
+
+class ErrorEffect(Effect):
+    """The rule's code, at its place in each API."""
+
+    def __init__(self, rule: ErrorRule) -> None:
+        self.rule = rule
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """In the broker's place."""
+        rule, form = self.rule, shape(exchange.api.key, exchange.version)
+        top = place_of(exchange.api.key, exchange.version, rule.error, rule.level) == "top"
+        if top and form.whole == "each" and form.response and form.code is not None:
+            said = {form.code: rule.error} | ({} if form.text is None else {form.text: rule.message})
+            return (Answer(said),)
+        return (Fail(rule.error, rule.message, whole=top),)
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """After its work."""
+        rule, form = self.rule, shape(exchange.api.key, exchange.version)
+        if place_of(exchange.api.key, exchange.version, rule.error, rule.level) != "top":
+            return (Fail(rule.error, rule.message),)
+        if form.code is None:
+            groups = {entity.group for entity in entities}
+            return (Edit(),) if fail_outermost(form, exchange.response.body, groups, rule.error, rule.message) else ()
+        return (Fail(rule.error, rule.message, whole=True),)
+
+
+def code_of(value: Any) -> int | None:
+    """The error as written; None if it is wrong, which its own type reports."""
+    try:
+        return error_number(value)
+    except ValueError:
+        return None
+
+
+def cannot_say(one: Chosen, code: int, level: Any) -> Iterator[Wrong]:
+    """An API that is selected by its name, and has nowhere to say this."""
+    if level not in (None, "top", "entity") or not one.by_name or not one.versions:
+        return
+    if any(place_of(one.api.key, version, code, level) for version in one.versions):
+        return
+    where = "" if level is None else " at its top" if level == "top" else " for each of what it is about"
+    able = [version for version in one.api.versions if place_of(one.api.key, version, code, level)]
+    other = [version for version in one.versions if place_of(one.api.key, version, code, None)]
+    hint = f"; versions {spans(able)} have" if able else "; without `level` it can be said" if other else ""
+    yield one.where, f"a response of {one.api.name} {spans(one.versions)} has no error code{where}{hint}"
+
+
+def cannot_be(raw: dict[Any, Any], code: int | None) -> Iterator[Wrong]:
+    """Times that exclude each other."""
+    match, not_, at = (raw.get(name) for name in ("match", "not", "at"))
+    for side, selectors in (("match", match), ("not", not_)):
+        if isinstance(selectors, dict) and selectors.get("error") is not None and at == "request":
+            yield ("at",), f'"{side}: {{error: …}}" looks at the broker\'s response, that is too late for "at: request"'
+    acks = match.get("acks") if isinstance(match, dict) else None
+    try:
+        numbers = {acks_number(one) for one in (acks if isinstance(acks, list) else [acks])}
+    except ValueError:
+        return
+    if numbers == {0} and (at == "response" or (at is None and code in AFTER_THE_WORK)):
+        yield (
+            ("match", "acks"),
+            "a Produce request with acks 0 has no response; at: request closes its connection, as brokers do",
+        )

@@ -1,0 +1,186 @@
+"""require: how clients have to produce, and what they have to call themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, PrivateAttr
+
+from kproxy.errors import RecordsError
+from kproxy.rules.batch_checks import RecordSizes, codec_name, is_idempotent
+from kproxy.rules.chosen import chosen
+from kproxy.rules.decision import Drop, Fail
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, Family, LiveRule
+from kproxy.rules.match import Test, Texts, text_test
+from kproxy.rules.selected import Acks
+from kproxy.rules.units import Bytes
+from kproxy.wire.records import Batch, Cut, LegacyEntry, entries
+
+PRODUCE = 0
+BEFORE_WORK = frozenset((3, 10, 17, 18, 36))
+"""Metadata, FindCoordinator, SaslHandshake, ApiVersions, SaslAuthenticate: how a client gets to where it can be told.
+An error in them makes it try again and again, without a word to its user."""
+
+MESSAGE_TOO_LARGE, INVALID_REQUIRED_ACKS, POLICY_VIOLATION, UNSUPPORTED_COMPRESSION_TYPE = 10, 21, 44, 76
+
+OF_RECORDS = ("compression", "max_record", "idempotence")
+REQUIREMENTS = ("acks", *OF_RECORDS, "client_id")
+
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+Codecs = Annotated[list[Codec], BeforeValidator(_as_list, json_schema_input_type=str | list[str]), Field(min_length=1)]
+
+Found = tuple[int, str]
+"""An error code, and the reason in words."""
+
+
+class RequireRule(LiveRule):
+    """Refuses what does not keep to these requirements.
+
+    What concerns records is refused partition by partition; wrong acks and a wrong client id fail the whole request. A
+    request with acks 0 that breaks a requirement goes nowhere and its connection is closed, as brokers do.
+    """
+
+    family: ClassVar[Family] = "access"
+    example: ClassVar[str] = """\
+- name: house rules for producers
+  kind: require
+  match: {topic: "orders*"}
+  acks: all
+  compression: [zstd, lz4]
+  max_record: 1MB
+  idempotence: true
+"""
+
+    kind: Literal["require"] = Field(description="what the rule does")
+    acks: Acks | None = Field(default=None, description="acks of Produce requests: 0, 1, all, or a list of these")
+    compression: Codecs | None = Field(
+        default=None, description="codecs of batches that are produced: none, gzip, snappy, lz4, zstd"
+    )
+    max_record: Bytes | None = Field(
+        default=None,
+        description="size that a record may have: key, value and headers, uncompressed. To see that, batches are "
+        "decompressed, to 100 MiB for a request at most; one that would be larger is refused",
+    )
+    idempotence: Literal[True] | None = Field(
+        default=None, description="producers have an id, so that no batch is stored twice"
+    )
+    client_id: Texts | None = Field(
+        default=None, description="what clients call themselves, in all requests that do more than find the brokers"
+    )
+
+    _client_ids: list[Test] = PrivateAttr(default_factory=list)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Compile the patterns once."""
+        self._client_ids.extend(text_test(text) for text in self.client_id or ())
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Something is required, of requests that can break it."""
+        given = [name for name in REQUIREMENTS if raw.get(name) is not None]
+        if not given:
+            yield (), f"nothing is required, at least one of {', '.join(REQUIREMENTS)} is needed"
+        of_produce = [name for name in given if name != "client_id"]
+        selected = chosen(raw)
+        if of_produce and selected and all(one.api.key != PRODUCE for one in selected):
+            yield selected[0].where, f"{', '.join(of_produce)} can be required of Produce only"
+        elif given == ["client_id"] and selected and all(one.api.key in BEFORE_WORK for one in selected):
+            yield selected[0].where, f"{selected[0].api.name} is let pass whatever a client calls itself"
+        match = raw.get("match")
+        if isinstance(match, dict) and match.get("error") is not None:
+            yield ("match", "error"), "this is decided before the broker answers"
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """BODY of requests: the answer to one that is refused names what it asks."""
+        of_produce = key == PRODUCE and any(getattr(self, name) is not None for name in REQUIREMENTS)
+        of_clients = self.client_id is not None and key not in BEFORE_WORK
+        return Depth.BODY if direction == "request" and (of_produce or of_clients) else Depth.NOTHING
+
+    def start(self) -> Effect:
+        """Without state."""
+        return RequireEffect(self)
+
+    def of_request(self, exchange: Exchange) -> Found | None:
+        """What is wrong with the request as a whole."""
+        if self._client_ids:
+            name = exchange.client_id or ""
+            if not any(test(name) for test in self._client_ids):
+                return POLICY_VIOLATION, f'client id "{name}" is not one of {", ".join(self.client_id or ())}'
+        if self.acks is not None and exchange.api.key == PRODUCE:
+            acks = exchange.request.body["acks"]
+            if acks not in self.acks:
+                wanted = ", ".join("all" if one == -1 else str(one) for one in self.acks)
+                return INVALID_REQUIRED_ACKS, f"acks {acks} are not allowed here, {wanted} is wanted"
+        return None
+
+
+class RequireEffect(Effect):
+    """Fails what is not as required."""
+
+    def __init__(self, rule: RequireRule) -> None:
+        self.rule = rule
+        self.of_records = any(getattr(rule, name) is not None for name in OF_RECORDS)
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """In the broker's place; without a word where a client waits for none."""
+        wrong = self.rule.of_request(exchange)
+        found = (Fail(*wrong),) if wrong is not None else tuple(self.failures(exchange, entities))
+        if found and exchange.api.key == PRODUCE and exchange.request.body["acks"] == 0:
+            return (Drop(then="close"),)
+        return found
+
+    def failures(self, exchange: Exchange, entities: Sequence[Entity]) -> Iterator[Fail]:
+        """One for each kind of mistake, with the partitions that have it."""
+        if not self.of_records or exchange.api.key != PRODUCE:
+            return
+        sizes = RecordSizes(self.rule.max_record) if self.rule.max_record is not None else None
+        found: dict[Found, list[Entity]] = {}
+        for entity in entities:
+            data = records_of(exchange.request.body, entity)
+            wrong = None if data is None else self.of_partition(data, sizes)
+            if wrong is not None:
+                found.setdefault(wrong, []).append(entity)
+        for (code, message), some in found.items():
+            yield Fail(code, message, entities=tuple(some))
+
+    def of_partition(self, data: bytes, sizes: RecordSizes | None) -> Found | None:
+        """The first mistake in the records of one partition. What cannot be read is left to the broker."""
+        try:
+            return next((wrong for entry in entries(data) if (wrong := self.of_entry(entry, sizes))), None)
+        except RecordsError:
+            return None
+
+    def of_entry(self, entry: Batch | LegacyEntry | Cut, sizes: RecordSizes | None) -> Found | None:
+        """What is wrong with one batch."""
+        rule = self.rule
+        if isinstance(entry, Cut):
+            return None
+        if rule.compression is not None and (codec := codec_name(entry)) not in rule.compression:
+            wanted = ", ".join(rule.compression)
+            return UNSUPPORTED_COMPRESSION_TYPE, f"compression {codec} is not allowed here, {wanted} is wanted"
+        if rule.idempotence and not is_idempotent(entry):
+            return POLICY_VIOLATION, "only idempotent producers may write here: enable.idempotence=true"
+        if sizes is not None and (size := sizes.too_large(entry)):
+            return MESSAGE_TOO_LARGE, f"a record of {size} bytes, at most {rule.max_record} are allowed here"
+        return None
+
+
+def records_of(body: dict[str, Any], entity: Entity) -> bytes | None:
+    """The records that a Produce request has for a partition; None for what is no partition of it."""
+    if len(entity.where) != len(("topic", "partition")):
+        return None
+    topic, partition = entity.where
+    records: bytes | None = body["topic_data"][topic]["partition_data"][partition]["records"]
+    return records

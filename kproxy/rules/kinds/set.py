@@ -1,0 +1,184 @@
+"""set: any field of any message gets another value."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.chosen import Chosen, chosen, spans
+from kproxy.rules.decision import Edit
+from kproxy.rules.depth import Depth
+from kproxy.rules.elements import elements_of
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import KEY, Wrong
+from kproxy.rules.field_path import Path, Places, nearest_path, parse_path, slot_at
+from kproxy.rules.field_value import field_value
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.wire import layout
+from kproxy.wire.layout import Slot
+from kproxy.wire.message import Message
+
+PRODUCE, ACKS = 0, "acks"
+
+
+class SetRule(LiveRule):
+    """Sets fields of requests or responses to other values.
+
+    Only in elements of what matches, if a selector says what that is. Lengths and counts around them follow; a field
+    that already has the value is left alone.
+    """
+
+    example: ClassVar[str] = """\
+- name: leaders of orders have no epoch
+  kind: set
+  match: {api: Metadata, topic: orders}
+  fields: {"topics[].partitions[].leader_epoch": -1}
+  at: response
+"""
+
+    kind: Literal["set"] = Field(description="what the rule does")
+    fields: Annotated[dict[str, Any], Field(min_length=1)] = Field(
+        description="path of a field, as `kproxy protocol` names them: its value. [] stands for every element of an "
+        "array, [0] for one"
+    )
+    at: Direction = Field(default="response", description="which of the two messages is changed")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Paths lead somewhere in each API that is selected, and values fit there in every version."""
+        given, at = raw.get("fields"), raw.get("at", "response")
+        match = raw.get("match")
+        if not isinstance(match, dict) or match.get("api") is None:
+            yield (), "which API is meant? fields have other paths in each, write match: {api: …}"
+        if not isinstance(given, dict) or at not in ("request", "response"):
+            return
+        selected = chosen(raw)
+        for text, value in given.items():
+            if isinstance(text, str):
+                yield from wrong_path(text, value, selected, at)
+
+    def warnings(self) -> Iterable[str]:
+        """Versions without the field, and answers that do not exist."""
+        match = self.match
+        if match is None:
+            return
+        if self.at == "response" and match.acks is not None and 0 in match.acks:
+            yield "a Produce request with acks 0 has no response"
+        for one in chosen({"match": match.model_dump(include={"api", "version"}, mode="json")}):
+            for text in self.fields:
+                path = parse_path(text)
+                lacking = [version for version in one.versions if not slot_at(path, one.api.key, version, self.at)]
+                if lacking:
+                    yield f"{one.api.name} {spans(lacking)} has no {text}"
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """BODY of the message that is changed, in versions that have one of the fields."""
+        if direction != self.at:
+            return Depth.NOTHING
+        return (
+            Depth.BODY
+            if any(slot_at(parse_path(text), key, version, direction) for text in self.fields)
+            else (Depth.NOTHING)
+        )
+
+    def start(self) -> Effect:
+        """With the places of the fields in each version, found once."""
+        return SetEffect(self)
+
+
+class SetEffect(Effect):
+    """Values at their places."""
+
+    def __init__(self, rule: SetRule) -> None:
+        self.rule = rule
+        self.selective = rule.match is not None and bool(rule.match.of_entities)
+        self.known: dict[tuple[int, int], list[tuple[Places, Any]]] = {}
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """The request is changed."""
+        return self.change(exchange.request, entities)
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """The response is changed."""
+        return self.change(exchange.response, entities)
+
+    def change(self, message: Message, entities: Sequence[Entity]) -> Decisions:
+        """Put the values in, and say so if anything has become another."""
+        lets = elements_of(message, entities) if self.selective else None
+        changed = False
+        for places, value in self.values(message.api.key, message.version):
+            for container, name in list(places.find(message.body, lets)):
+                if container[name] != value or type(container[name]) is not type(value):
+                    container[name] = copy.deepcopy(value)
+                    changed = True
+        return (Edit(),) if changed else ()
+
+    def values(self, key: int, version: int) -> list[tuple[Places, Any]]:
+        """What goes where in this version."""
+        if (key, version) not in self.known:
+            self.known[key, version] = list(self.resolved(key, version))
+        return self.known[key, version]
+
+    def resolved(self, key: int, version: int) -> Iterator[tuple[Places, Any]]:
+        """Paths and values that this version has."""
+        struct = layout.body(key, version, self.rule.at)
+        for text, value in self.rule.fields.items():
+            path = parse_path(text)
+            slot = slot_at(path, key, version, self.rule.at)
+            if slot is not None:
+                yield Places(struct, path), field_value(slot, value, element=is_element(path))
+
+
+def is_element(path: Path) -> bool:
+    """Whether the path ends in brackets."""
+    return path[-1].index is not None
+
+
+def wrong_path(text: str, value: Any, selected: Sequence[Chosen], at: str) -> Iterator[Wrong]:
+    """What is wrong with one line of `fields`."""
+    key: tuple[Any, ...] = ("fields", text, KEY)
+    try:
+        path = parse_path(text)
+    except ValueError as error:
+        yield key, str(error)
+        return
+    for one in selected:
+        found = [(version, slot_at(path, one.api.key, version, at)) for version in one.versions]
+        if all(slot is None for _, slot in found):
+            if one.by_name:
+                yield key, no_such_path(text, path, one, at)
+            continue
+        yield from (
+            (("fields", text), message)
+            for message in dict.fromkeys(bad_value(slot, value, path) for _, slot in found if slot is not None)
+            if message
+        )
+        if one.api.key == PRODUCE and at == "request" and text == ACKS and value == 0:
+            yield ("fields", text), "acks 0 would leave the client waiting for a response that never comes"
+
+
+def no_such_path(text: str, path: Path, one: Chosen, at: str) -> str:
+    """The message for a path that leads nowhere, with where it would lead, or the one that was meant."""
+    elsewhere = [version for version in one.api.versions if slot_at(path, one.api.key, version, at)]
+    if elsewhere:
+        return f'"{text}" is in versions {spans(elsewhere)} of the {at}, selected are {spans(one.versions)}'
+    near = nearest_path(path, one.api.key, one.versions or tuple(one.api.versions), at)
+    other = "request" if at == "response" else "response"
+    if any(slot_at(path, one.api.key, version, other) for version in one.api.versions):
+        return f'"{text}" is a field of the {other}, write at: {other}'
+    hint = f', did you mean "{near}"?' if near else ""
+    return f'a {one.api.name} {at} has no field "{text}"{hint}'
+
+
+def bad_value(slot: Slot, value: Any, path: Path) -> str:
+    """Why a value does not fit; empty when it does."""
+    try:
+        field_value(slot, value, element=is_element(path))
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,99 @@
+"""throttle_time: clients are told that they are throttled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.chosen import chosen, spans
+from kproxy.rules.decision import Throttle
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.units import Seconds
+from kproxy.wire import layout, schema
+
+LONGEST = (2**31 - 1) / 1000
+"""Seconds; the field has 32 bits of milliseconds."""
+
+
+class ThrottleTimeRule(LiveRule):
+    """Sets `throttle_time_ms` in responses, as a broker does whose quota is used up.
+
+    Nothing is slowed unless the client obeys; with `mute` kproxy also reads nothing from it for that time (KIP-219).
+    """
+
+    example: ClassVar[str] = """\
+- name: the billing service is told to wait
+  kind: throttle_time
+  match: {api: [Produce, Fetch], client_id: "billing-*"}
+  delay: 3s
+"""
+
+    kind: Literal["throttle_time"] = Field(description="what the rule does")
+    delay: Annotated[Seconds, Field(gt=0, le=LONGEST)] = Field(
+        description="the time that clients are told; of several the longest holds"
+    )
+    mute: bool = Field(
+        default=False, description="nothing is read from the client for that time, whether it obeys or not"
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """What is selected has the field, unless the connection is muted."""
+        if raw.get("mute") is True:
+            return
+        for one in chosen(raw):
+            if one.by_name and one.versions and not any(says(one.api.key, version) for version in one.versions):
+                able = [version for version in one.api.versions if says(one.api.key, version)]
+                hint = f"versions {spans(able)} have" if able else '"mute: true" would stop reading from the client'
+                yield one.where, f"a response of {one.api.name} {spans(one.versions)} has no throttle_time_ms; {hint}"
+
+    def warnings(self) -> Iterable[str]:
+        """Versions without the field."""
+        match = self.match
+        if self.mute or match is None:
+            return
+        if match.acks is not None and 0 in match.acks:
+            yield "a Produce request with acks 0 has no response that could say it"
+        for one in chosen({"match": match.model_dump(include={"api", "version"}, mode="json")}):
+            lacking = [version for version in one.versions if not says(one.api.key, version)]
+            if one.by_name and lacking:
+                yield f"{one.api.name} {spans(lacking)} has no throttle_time_ms"
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """HEADER: the engine knows where the field is. A rule that selects on errors has its say at the response."""
+        if not (self.mute or says(key, version)):
+            return Depth.NOTHING
+        return Depth.HEADER if (direction == "response") == self.selects_errors else Depth.NOTHING
+
+    def start(self) -> Effect:
+        """Without state."""
+        return ThrottleTimeEffect(Throttle(self.delay, hint=True, mute=self.mute))
+
+
+class ThrottleTimeEffect(Effect):
+    """The same for every exchange."""
+
+    def __init__(self, throttle: Throttle) -> None:
+        self.throttle = throttle
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """Put into the response when it comes."""
+        return (self.throttle,)
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """For an error that is selected."""
+        return (self.throttle,)
+
+
+def says(key: int, version: int) -> bool:
+    """Whether responses of this version have the field."""
+    if version not in schema.load(key).versions:
+        return False
+    return any(slot.name == "throttle_time_ms" for slot in layout.body(key, version, "response").slots)

@@ -1,0 +1,146 @@
+"""What brokers check before they do what a request asks, and what it would change: a line for each API.
+
+*checks*: of whom permission is asked, in the order in which a rule looks for what it selects; the first is asked when
+it selects nothing of them. `resource` is the topic, group or cluster that a config resource belongs to, `coordinator`
+the group or transactional id of a coordinator key. `nobody`: anybody may, and no authorization error exists.
+From KafkaApis, ControllerApis and AclApis of Kafka 3.9 and 4.
+
+*changes*: `nothing`; `data`, what is stored or set; `offsets`, how far a group has read; `members`, who is in a group,
+which a client that only reads needs, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Literal, NamedTuple, get_args
+
+from kproxy.wire import schema
+
+Check = Literal["topic", "group", "transactional_id", "cluster", "resource", "coordinator", "token", "nobody"]
+Change = Literal["nothing", "data", "offsets", "members"]
+
+
+class Permission(NamedTuple):
+    """One line of the table."""
+
+    checks: tuple[Check, ...]
+    changes: Change
+
+
+TABLE = """
+Produce                         topic transactional_id          data
+Fetch                           topic                           nothing
+ListOffsets                     topic                           nothing
+Metadata                        topic                           nothing
+LeaderAndIsr                    cluster                         data
+StopReplica                     cluster                         data
+UpdateMetadata                  cluster                         data
+ControlledShutdown              cluster                         data
+OffsetCommit                    group topic                     offsets
+OffsetFetch                     group topic                     nothing
+FindCoordinator                 coordinator                     nothing
+JoinGroup                       group                           members
+Heartbeat                       group                           members
+LeaveGroup                      group                           members
+SyncGroup                       group                           members
+DescribeGroups                  group                           nothing
+ListGroups                      group                           nothing
+SaslHandshake                   nobody                          nothing
+ApiVersions                     nobody                          nothing
+CreateTopics                    topic                           data
+DeleteTopics                    topic                           data
+DeleteRecords                   topic                           data
+InitProducerId                  transactional_id cluster        data
+OffsetForLeaderEpoch            topic                           nothing
+AddPartitionsToTxn              transactional_id topic          data
+AddOffsetsToTxn                 transactional_id group          data
+EndTxn                          transactional_id                data
+WriteTxnMarkers                 cluster                         data
+TxnOffsetCommit                 transactional_id group topic    offsets
+DescribeAcls                    cluster                         nothing
+CreateAcls                      cluster                         data
+DeleteAcls                      cluster                         data
+DescribeConfigs                 resource                        nothing
+AlterConfigs                    resource                        data
+AlterReplicaLogDirs             cluster                         data
+DescribeLogDirs                 cluster                         nothing
+SaslAuthenticate                nobody                          nothing
+CreatePartitions                topic                           data
+CreateDelegationToken           token                           data
+RenewDelegationToken            token                           data
+ExpireDelegationToken           token                           data
+DescribeDelegationToken         token                           nothing
+DeleteGroups                    group                           data
+ElectLeaders                    cluster                         data
+IncrementalAlterConfigs         resource                        data
+AlterPartitionReassignments     cluster                         data
+ListPartitionReassignments      cluster                         nothing
+OffsetDelete                    group topic                     offsets
+DescribeClientQuotas            cluster                         nothing
+AlterClientQuotas               cluster                         data
+DescribeUserScramCredentials    cluster                         nothing
+AlterUserScramCredentials       cluster                         data
+Vote                            cluster                         data
+BeginQuorumEpoch                cluster                         data
+EndQuorumEpoch                  cluster                         data
+DescribeQuorum                  cluster                         nothing
+AlterPartition                  cluster                         data
+UpdateFeatures                  cluster                         data
+Envelope                        cluster                         data
+FetchSnapshot                   cluster                         nothing
+DescribeCluster                 cluster                         nothing
+DescribeProducers               topic                           nothing
+BrokerRegistration              cluster                         data
+BrokerHeartbeat                 cluster                         data
+UnregisterBroker                cluster                         data
+DescribeTransactions            transactional_id                nothing
+ListTransactions                transactional_id                nothing
+AllocateProducerIds             cluster                         data
+ConsumerGroupHeartbeat          group topic                     members
+ConsumerGroupDescribe           group                           nothing
+ControllerRegistration          cluster                         data
+GetTelemetrySubscriptions       cluster                         nothing
+PushTelemetry                   cluster                         nothing
+AssignReplicasToDirs            cluster                         data
+ListConfigResources             cluster                         nothing
+DescribeTopicPartitions         topic                           nothing
+ShareGroupHeartbeat             group topic                     members
+ShareGroupDescribe              group                           nothing
+ShareFetch                      group topic                     nothing
+ShareAcknowledge                group topic                     offsets
+AddRaftVoter                    cluster                         data
+RemoveRaftVoter                 cluster                         data
+UpdateRaftVoter                 cluster                         data
+InitializeShareGroupState       cluster                         offsets
+ReadShareGroupState             cluster                         nothing
+WriteShareGroupState            cluster                         offsets
+DeleteShareGroupState           cluster                         offsets
+ReadShareGroupStateSummary      cluster                         nothing
+StreamsGroupHeartbeat           group topic                     members
+StreamsGroupDescribe            group                           nothing
+DescribeShareGroupOffsets       group topic                     nothing
+AlterShareGroupOffsets          group topic                     offsets
+DeleteShareGroupOffsets         group topic                     offsets
+StreamsGroupTopologyDescriptionUpdate   group topic             members
+UnregisterController            cluster                         data
+"""
+
+
+@cache
+def permissions() -> Mapping[int, Permission]:
+    """API key → its line."""
+    return read(TABLE)
+
+
+def read(text: str) -> Mapping[int, Permission]:
+    """A table as it is written. Raises KeyError for an unknown API, ValueError for an unknown word."""
+    found = {}
+    for line in text.strip().splitlines():
+        name, *checks, changes = line.split()
+        for word, allowed in ((changes, get_args(Change)), *((check, get_args(Check)) for check in checks)):
+            if word not in allowed:
+                raise ValueError(f"{name}: {word!r}, expected one of {allowed}")
+        found[schema.names()[name]] = Permission(tuple(checks), changes)  # type: ignore[arg-type]  # checked above
+    return MappingProxyType(found)
