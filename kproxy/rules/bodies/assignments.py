@@ -1,0 +1,43 @@
+"""The assignment of a member of a classic consumer group: bytes of the consumer protocol inside of SyncGroup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kproxy.errors import DecodeError
+from kproxy.wire import codec, layout, schema
+
+ASSIGNMENT = "consumer_assignment"
+PREFIX = 2  # the version, INT16, in front
+PARTITIONS = "assigned_partitions"
+
+Topics = list[dict[str, Any]]
+Change = Callable[[Topics], Topics]
+
+
+def rewritten(data: bytes, change: Change) -> bytes | None:
+    """The same assignment with other topics and partitions; None for bytes that are no consumer's assignment.
+
+    A version above the newest is read as that, and what follows its fields is kept, as `ConsumerProtocol.java` does.
+    """
+    version = int.from_bytes(data[:PREFIX], "big", signed=True)
+    if len(data) < PREFIX or version < 0:
+        return None
+    struct = layout.embedded(ASSIGNMENT, min(version, schema.embedded()[ASSIGNMENT].versions.last))
+    try:
+        said, end = codec.decode(struct, data, PREFIX, api=ASSIGNMENT, version=version)
+    except DecodeError:
+        return None
+    said[PARTITIONS] = change(said[PARTITIONS] or [])
+    return data[:PREFIX] + codec.encode(struct, said, api=ASSIGNMENT, version=version) + data[end:]
+
+
+def empty(topics: Topics) -> Topics:
+    """No partition at all."""
+    return []
+
+
+def negative(topics: Topics) -> Topics:
+    """The same partitions with numbers that no topic has: -1 for 0, -2 for 1."""
+    return [{**topic, "partitions": [-1 - abs(number) for number in topic["partitions"]]} for topic in topics]

@@ -1,0 +1,85 @@
+"""bad_assignment: members of a group are assigned what they should not be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.apis import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
+from kproxy.rules.bodies.assignments import empty, negative, rewritten
+from kproxy.rules.decision import Edit
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+
+BROKER_ASSIGNS = frozenset({CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
+CHANGES = {"empty": empty, "negative": negative}
+
+
+class BadAssignment(LiveRule):
+    """Changes which partitions the members of a group are assigned.
+
+    `empty`: none. `negative`: partition numbers below 0, which no topic has. `swap`: members get each other's, as the
+    leader's SyncGroup passes by, and the broker keeps it so. In the newer protocols (KIP-848, KIP-932) the broker
+    assigns, and there is nothing to swap; a member then owns other partitions than the broker believes.
+    """
+
+    example: ClassVar[str] = """\
+- name: members of billing are assigned nothing
+  kind: bad_assignment
+  match: {group: billing}
+  how: empty
+"""
+
+    kind: Literal["bad_assignment"] = Field(description="what the rule does")
+    how: Literal["empty", "swap", "negative"] = Field(description="what is wrong with the assignment")
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        if self.how == "swap":
+            return Depth.BODY if direction == "request" and key == SYNC_GROUP else Depth.NOTHING
+        about = direction == "response" and (key == SYNC_GROUP or key in BROKER_ASSIGNS)
+        return Depth.BODY if about else Depth.NOTHING
+
+    def warnings(self) -> Iterable[str]:
+        """What cannot be swapped."""
+        if self.how == "swap":
+            yield "only groups of the classic protocol: in the newer ones no request has the assignments of all members"
+
+    def start(self) -> Effect:
+        return BadAssignments(self.how)
+
+
+class BadAssignments(Effect):
+    """Changes assignments on their way to the broker, or to the members."""
+
+    def __init__(self, how: Literal["empty", "swap", "negative"]) -> None:
+        self.how = how
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """Give each member the assignment of the next, in the order of their ids; only the leader sends any."""
+        members = sorted(exchange.request.body["assignments"] or (), key=lambda one: str(one["member_id"]))
+        given = [member["assignment"] for member in members]
+        if all(bytes(one) == bytes(given[0]) for one in given):
+            return ()
+        for member, assignment in zip(members, given[1:] + given[:1], strict=True):
+            member["assignment"] = assignment
+        return (Edit(),)
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        body, change = exchange.response.body, CHANGES[self.how]
+        if exchange.api.key == SYNC_GROUP:
+            after = rewritten(bytes(body["assignment"] or b""), change)
+            changed = after is not None and after != bytes(body["assignment"])
+            body["assignment"] = after if changed else body["assignment"]
+        else:
+            changed = body["assignment"] is not None and self.of_broker(body["assignment"])
+        return (Edit(),) if changed else ()
+
+    def of_broker(self, assignment: dict[str, Any]) -> bool:
+        before = assignment["topic_partitions"]
+        assignment["topic_partitions"] = CHANGES[self.how](before)
+        return bool(before)

@@ -1,0 +1,50 @@
+"""change_partitions: a topic has more or fewer partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.metadata_rule import TopicRule
+
+MOST = 10_000
+"""Partitions; each is a dict in memory and a few dozen bytes in every answer."""
+
+
+class ChangePartitions(TopicRule):
+    """Tells clients that a topic has more or fewer partitions than it has.
+
+    Partitions that are not there are described as those that are, in turn; what is sent to them is answered by the
+    brokers with UNKNOWN_TOPIC_OR_PARTITION. Of the others the highest are left out, and at least one stays.
+    """
+
+    example: ClassVar[str] = """\
+- name: orders seems to have grown
+  kind: change_partitions
+  match: {topic: orders}
+  by: 3
+"""
+
+    kind: Literal["change_partitions"] = Field(description="what the rule does")
+    to: int | None = Field(default=None, ge=1, le=MOST, description="so many partitions")
+    by: int | None = Field(default=None, ge=-MOST, le=MOST, description="so many more, or fewer if below 0")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """One of the two."""
+        if ("to" in raw) == ("by" in raw):
+            yield (), 'either "to" or "by" is wanted: the number of partitions, or how many more'
+
+    def change(self, topic: dict[str, Any], exchange: Exchange) -> bool:
+        there = sorted(topic["partitions"] or (), key=lambda partition: partition["partition_index"])
+        if not there:
+            return False
+        wanted = self.to if self.to is not None else len(there) + (self.by or 0)
+        wanted = min(max(wanted, 1), MOST)
+        more = ({**there[number % len(there)], "partition_index": number} for number in range(len(there), wanted))
+        topic["partitions"] = [*there[:wanted], *more]
+        return wanted != len(there)

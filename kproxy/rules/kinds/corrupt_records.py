@@ -1,0 +1,69 @@
+"""corrupt_records: bits of records flip, and the checksum shows it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.records import Buffer, Whole, change_entries, first_offset, last_offset
+from kproxy.rules.bodies.topics import Place
+from kproxy.rules.kinds.records_rule import SomeRecordsRule
+from kproxy.wire.records import Batch
+from kproxy.wire.records.entry import BATCH, LEGACY
+
+MOST = 64
+CRC_OF_BATCH, CRC_OF_MESSAGE, CRC_SIZE = 17, 12, 4
+
+
+class CorruptRecords(SomeRecordsRule):
+    """Flips bits in batches of records and leaves their checksum as it was, which is then wrong.
+
+    On produce the broker answers CORRUPT_MESSAGE, and producers send again. On fetch the Java client raises
+    CorruptRecordException; librdkafka looks at checksums only with `check.crcs`, and else gives what it can read.
+    `where: crc` leaves the records whole and the checksum alone is wrong. `offsets` choose batches that hold one of
+    them; to change records without it showing, see `poison_records`.
+    """
+
+    example: ClassVar[str] = """\
+- name: the wire to the consumers is bad
+  kind: corrupt_records
+  match: {topic: orders}
+  when: {nth: 3}
+  at: fetch
+  bits: 3
+"""
+
+    kind: Literal["corrupt_records"] = Field(description="what the rule does")
+    where: Literal["records", "crc"] = Field(
+        default="records", description="which bits flip: those of the records, or those of the checksum"
+    )
+    bits: int = Field(default=1, ge=1, le=MOST, description="how many bits of each batch flip")
+
+    def change(self, data: Buffer, place: Place) -> bytes | None:
+        def flipped(entry: Whole) -> bytes | None:
+            if not self.holds_one(place, entry):
+                return None
+            made = bytearray(entry.raw)
+            start, end = self.span(entry)
+            count = min(self.bits, (end - start) * 8)
+            for bit in self.random(place, first_offset(entry)).sample(range(start * 8, end * 8), count):
+                made[bit // 8] ^= 1 << bit % 8
+            return bytes(made)
+
+        return change_entries(data, flipped)
+
+    def span(self, entry: Whole) -> tuple[int, int]:
+        """First and last byte, the last not included, of what may change. An empty batch has its checksum only."""
+        crc = CRC_OF_BATCH if isinstance(entry, Batch) else CRC_OF_MESSAGE
+        start = BATCH.size if isinstance(entry, Batch) else LEGACY.size
+        if self.where == "crc" or start >= len(entry.raw):
+            return crc, crc + CRC_SIZE
+        return start, len(entry.raw)
+
+    def holds_one(self, place: Place, entry: Whole) -> bool:
+        """Whether this batch is chosen."""
+        first, last = first_offset(entry), last_offset(entry)
+        if self.offsets is not None and not any(one[0] <= last and first <= one[1] for one in self.offsets):
+            return False
+        return self.fraction == 1.0 or self.draw(place, first, b"") < self.fraction

@@ -1,0 +1,86 @@
+"""drop_records: records vanish on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.records import Buffer, Whole, change_entries, is_idempotent, renumbered, stored
+from kproxy.rules.bodies.topics import OF_REQUEST, Place, partitions_of_request
+from kproxy.rules.decision import Decision, Drop, Edit, Fail
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.records_rule import RECORDS, RecordChanges, SomeRecordsRule
+from kproxy.wire.records import rewrite
+
+SUCCESS = 0
+
+
+class DropRecords(SomeRecordsRule):
+    """Takes records out: silently lost on their way to the broker, or missing from what is read.
+
+    On fetch the others keep their offsets, as after compaction, and consumers go on behind what is missing. On produce
+    the producer is told that all went well; a partition of which nothing is left is answered without the broker, with
+    no offset. Batches of idempotent producers are left alone there: the broker would refuse the next one.
+    """
+
+    example: ClassVar[str] = """\
+- name: one record in a hundred never arrives
+  kind: drop_records
+  match: {topic: orders}
+  at: fetch
+  fraction: 0.01
+  seed: 7
+"""
+
+    kind: Literal["drop_records"] = Field(description="what the rule does")
+
+    def warnings(self) -> Iterable[str]:
+        """Which producers it does nothing to."""
+        if self.at == "produce":
+            yield "batches of idempotent producers, Java's default, are left alone: their records are counted"
+
+    def change(self, data: Buffer, place: Place) -> bytes | None:
+        def thinned(entry: Whole) -> bytes | None:
+            if self.at == "produce" and is_idempotent(entry):
+                return None
+            records = stored(entry)
+            kept = [record for record in records if not self.chooses(place, record.offset, record.value)]
+            if len(kept) == len(records):
+                return None
+            if self.at == "fetch":
+                return rewrite(entry, kept)
+            return renumbered(entry, kept) if kept else b""
+
+        return change_entries(data, thinned)
+
+    def start(self) -> Effect:
+        return LostRecords(self)
+
+
+class LostRecords(RecordChanges):
+    """Answers for partitions of which nothing is left to be written."""
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        changed = super().on_request(exchange, entities, now)
+        gone = [one for one in partitions_of_request(exchange, entities) if changed and one.body[RECORDS] == b""]
+        if not gone:
+            return changed
+        if exchange.acks != 0:
+            decided: list[Decision] = [*changed, Fail(SUCCESS, entities=tuple(one.asked for one in gone if one.asked))]
+            return decided
+        return (Edit(),) if left_after(exchange, gone) else (Drop("continue"),)
+
+
+def left_after(exchange: Exchange, gone: Sequence[Place]) -> bool:
+    """Take these partitions out of a request that nobody answers; whether anything is left in it."""
+    outer, inner, _ = OF_REQUEST[exchange.api.key]
+    out = {id(place.body) for place in gone}
+    body: dict[str, Any] = exchange.request.body
+    for topic in body[outer]:
+        topic[inner] = [partition for partition in topic[inner] if id(partition) not in out]
+    body[outer] = [topic for topic in body[outer] if topic[inner]]
+    return bool(body[outer])

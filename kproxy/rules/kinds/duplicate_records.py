@@ -1,0 +1,61 @@
+"""duplicate_records: records are there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.records import Buffer, Whole, change_entries, is_idempotent, renumbered, stored
+from kproxy.rules.bodies.topics import Place
+from kproxy.rules.kinds.records_rule import SomeRecordsRule
+from kproxy.wire.records import rewrite
+
+MOST = 100
+"""Copies of one record; a batch grows with it, towards the broker's `message.max.bytes`."""
+
+
+class DuplicateRecords(SomeRecordsRule):
+    """Doubles records: stored twice, or read twice.
+
+    On produce the copies stand behind their originals in the same batch and get offsets of their own; all consumers see
+    them. The producer is told the offset of the first record and counts on from there, so what it reports for later
+    records of the batch is too low. Batches of idempotent producers are left alone: their records are counted. On fetch
+    a copy has the offset of its original, for there is no other: librdkafka gives both to the application, the Java
+    client passes over the second.
+    """
+
+    example: ClassVar[str] = """\
+- name: a tenth of what is written to orders is stored twice
+  kind: duplicate_records
+  match: {topic: orders}
+  at: produce
+  fraction: 0.1
+"""
+
+    kind: Literal["duplicate_records"] = Field(description="what the rule does")
+    copies: int = Field(default=1, ge=1, le=MOST, description="how many times more")
+
+    def warnings(self) -> Iterable[str]:
+        """Which clients do not notice."""
+        if self.at == "produce":
+            yield "batches of idempotent producers, Java's default, are left alone: their records are counted"
+        else:
+            yield "consumers that go by offsets, such as Java's, pass over copies: they have no offsets of their own"
+
+    def change(self, data: Buffer, place: Place) -> bytes | None:
+        def doubled(entry: Whole) -> bytes | None:
+            if self.at == "produce" and is_idempotent(entry):
+                return None
+            records = stored(entry)
+            more = [
+                one
+                for record in records
+                for one in [record] * (1 + self.copies * self.chooses(place, record.offset, record.value))
+            ]
+            if len(more) == len(records):
+                return None
+            return rewrite(entry, more) if self.at == "fetch" else renumbered(entry, more)
+
+        return change_entries(data, doubled)

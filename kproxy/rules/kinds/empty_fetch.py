@@ -1,0 +1,79 @@
+"""empty_fetch: there is data, and consumers do not get it, or not all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.apis import FETCH, SHARE_FETCH
+from kproxy.rules.bodies.records import Buffer, whole_entries
+from kproxy.rules.bodies.topics import partitions_of_answer
+from kproxy.rules.bodies.waiting import waited
+from kproxy.rules.decision import Edit
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.units import Bytes
+
+RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"
+
+
+class EmptyFetch(LiveRule):
+    """Withholds records from consumers: all of them, or all beyond `max_bytes` of each partition.
+
+    Offsets in the answer stay true, so consumers see that they lag. An answer in which nothing is left comes as late as
+    one that a broker gives when there is no data (the request's `max_wait_ms`). With `cut`, a batch that does not fit
+    is cut in its middle, as brokers do (KIP-74), instead of left out; one that begins the answer makes no progress.
+    """
+
+    example: ClassVar[str] = """\
+- name: nothing comes from orders for half a minute
+  kind: empty_fetch
+  match: {topic: orders}
+  when: {for: 30s}
+"""
+
+    kind: Literal["empty_fetch"] = Field(description="what the rule does")
+    max_bytes: Bytes = Field(default=0, description="bytes of records that a partition keeps")
+    cut: bool = Field(default=False, description="whether the batch that goes beyond is cut there, or left out whole")
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        return Depth.BODY if direction == "response" and key in (FETCH, SHARE_FETCH) else Depth.NOTHING
+
+    def start(self) -> Effect:
+        return WithheldRecords(self)
+
+
+class WithheldRecords(Effect):
+    """Takes records out of answers."""
+
+    def __init__(self, rule: EmptyFetch) -> None:
+        self.rule = rule
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        changed = False
+        for place in partitions_of_answer(exchange, entities):
+            data = place.body[RECORDS]
+            if not data or len(data) <= self.rule.max_bytes:
+                continue
+            place.body[RECORDS] = self.beginning(data)
+            changed = True
+            for name in (ABORTED, ACQUIRED):
+                if not place.body[RECORDS] and place.body.get(name):
+                    place.body[name] = []
+        return (Edit(), *waited(exchange)) if changed else ()
+
+    def beginning(self, data: Buffer) -> bytes:
+        """As much of the records as fits."""
+        if self.rule.cut:
+            return bytes(data[: self.rule.max_bytes])
+        fits = 0
+        for entry in whole_entries(data)[0]:
+            if fits + len(entry.raw) > self.rule.max_bytes:
+                break
+            fits += len(entry.raw)
+        return bytes(data[:fits])

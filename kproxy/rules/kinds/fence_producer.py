@@ -1,0 +1,72 @@
+"""fence_producer: another producer has taken the transactional id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.apis import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+)
+from kproxy.rules.decision import Fail
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.wire import layout, schema
+
+INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
+SAID_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
+"""Versions from which brokers say PRODUCER_FENCED (KIP-588); before, and in other APIs, it is the older error."""
+FENCED = frozenset({*SAID_FROM, PRODUCE, TXN_OFFSET_COMMIT})
+
+
+class FenceProducer(LiveRule):
+    """Tells a transactional producer that another one has taken its transactional id.
+
+    The error is the one that brokers give in that API and version: PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH where
+    they know only that. Producers close on it. A producer that is starting, and asks for its first id, is left alone:
+    it is the newer one. The broker does not see what is fenced, so a transaction stays open until its time is up.
+    """
+
+    example: ClassVar[str] = """\
+- name: the producer of transfers is fenced at its third commit
+  kind: fence_producer
+  match: {api: EndTxn, transactional_id: transfers}
+  when: {nth: 3}
+"""
+
+    kind: Literal["fence_producer"] = Field(description="what the rule does")
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        if direction == "response" or key not in FENCED:
+            return Depth.NOTHING
+        return Depth.BODY if version in transactional(key) else Depth.NOTHING
+
+    def start(self) -> Effect:
+        return FencedProducers()
+
+
+def transactional(key: int) -> schema.Versions:
+    """The versions of an API whose requests name a transactional id."""
+    return layout.kinds(key, "request").get("transactional_id", schema.NONE)
+
+
+class FencedProducers(Effect):
+    """Answers in the coordinator's and the leader's place."""
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        key, version = exchange.api.key, exchange.version
+        fenced = tuple(entity for entity in entities if entity.transactional_id is not None)
+        if not fenced or (key == INIT_PRODUCER_ID and exchange.request.body.get("producer_id", -1) < 0):
+            return ()
+        newer = key in SAID_FROM and version >= SAID_FROM[key]
+        return (Fail(PRODUCER_FENCED if newer else INVALID_PRODUCER_EPOCH, entities=fenced),)

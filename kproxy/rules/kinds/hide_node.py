@@ -1,0 +1,70 @@
+"""hide_node: clients are never told of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.apis import FIND_COORDINATOR
+from kproxy.rules.bodies.brokers import LISTS, NO_NODE, carries_addresses, coordinators, listed
+from kproxy.rules.decision import Edit
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.node_rule import Nodes, names
+
+COORDINATOR_NOT_AVAILABLE = 15
+
+
+class HideNode(LiveRule):
+    """Leaves brokers out of every answer that has their addresses; `node: all` gives an empty list.
+
+    Metadata, DescribeCluster and the node endpoints of Produce, Fetch and the share APIs no longer list it, and where
+    it is coordinator FindCoordinator answers COORDINATOR_NOT_AVAILABLE. Its id still stands where partitions are led:
+    a client then knows that there is a leader, but not where. Connections that are open stay open.
+    """
+
+    example: ClassVar[str] = """\
+- name: nobody hears of broker 2
+  kind: hide_node
+  node: 2
+"""
+
+    kind: Literal["hide_node"] = Field(description="what the rule does")
+    node: Nodes = Field(description="ids of the brokers, such as 2 or 1-3, or all")
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        return Depth.BODY if direction == "response" and carries_addresses(key, version) else Depth.NOTHING
+
+    def start(self) -> Effect:
+        return HiddenNodes(self)
+
+
+class HiddenNodes(Effect):
+    """Takes brokers out of answers."""
+
+    def __init__(self, rule: HideNode) -> None:
+        self.rule = rule
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        body, key = exchange.response.body, exchange.api.key
+        hidden = self.coordinators(body) if key == FIND_COORDINATOR else self.listed(key, body)
+        return (Edit(),) if hidden else ()
+
+    def listed(self, key: int, body: dict[str, Any]) -> bool:
+        brokers, field = listed(key, body)
+        kept = [broker for broker in brokers if not names(self.rule.node, broker[field])]
+        if len(kept) == len(brokers):
+            return False
+        body[LISTS[key][0]] = kept
+        return True
+
+    def coordinators(self, body: dict[str, Any]) -> bool:
+        hidden = [one for one in coordinators(body) if one["node_id"] >= 0 and names(self.rule.node, one["node_id"])]
+        for entry in hidden:
+            entry.update(NO_NODE, error_code=COORDINATOR_NOT_AVAILABLE)
+        return bool(hidden)

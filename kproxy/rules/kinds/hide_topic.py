@@ -1,0 +1,87 @@
+"""hide_topic: clients are told that a topic is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.apis import DESCRIBE_TOPIC_PARTITIONS
+from kproxy.rules.bodies.topics import topic_of
+from kproxy.rules.decision import Edit
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.metadata_rule import DescribingRule
+from kproxy.wire.layout import ZERO_UUID
+
+UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
+NO_OPERATIONS = -(2**31)
+
+
+class HideTopic(DescribingRule):
+    """Tells clients that a topic does not exist.
+
+    It is left out of lists of all topics. Who asks for it by name gets UNKNOWN_TOPIC_OR_PARTITION, by id
+    UNKNOWN_TOPIC_ID, in Metadata and DescribeTopicPartitions. Requests that name it in other APIs still reach the
+    broker: add an `error` rule on Produce and Fetch to fail these, too.
+    """
+
+    example: ClassVar[str] = """\
+- name: orders has gone for a while
+  kind: hide_topic
+  match: {topic: orders}
+  when: {after: 10s, for: 30s}
+"""
+
+    kind: Literal["hide_topic"] = Field(description="what the rule does")
+
+    def start(self) -> Effect:
+        return HiddenTopics(self)
+
+
+class HiddenTopics(Effect):
+    """Takes topics out of answers."""
+
+    def __init__(self, rule: HideTopic) -> None:
+        self.rule = rule
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """Leave topics out, or put the error of one that is not there in their place."""
+        body = exchange.response.body
+        names, ids = asked_for(exchange)
+        kept, hidden = [], False
+        for entry in body["topics"] or ():
+            name, topic_id = topic_of(entry, exchange)
+            if not self.rule.selects(exchange, Entity(topic=name, topic_id=topic_id)):
+                kept.append(entry)
+                continue
+            hidden = True
+            if topic_id in ids:
+                kept.append(gone(entry, UNKNOWN_TOPIC_ID, by_id=True))
+            elif name in names:
+                kept.append(gone(entry, UNKNOWN_TOPIC_OR_PARTITION, by_id=False))
+        body["topics"] = kept
+        return (Edit(),) if hidden else ()
+
+
+def asked_for(exchange: Exchange) -> tuple[frozenset[Any], frozenset[Any]]:
+    """Names and ids of topics that the request lists; none when it wants all."""
+    listed = exchange.request.body["topics"] or ()
+    if exchange.api.key == DESCRIBE_TOPIC_PARTITIONS or exchange.version < 10:
+        return frozenset(one["name"] for one in listed), frozenset()
+    by_id = frozenset(one["topic_id"] for one in listed) - {ZERO_UUID}
+    return frozenset(one["name"] for one in listed if one["topic_id"] == ZERO_UUID), by_id
+
+
+def gone(entry: dict[str, Any], code: int, by_id: bool) -> dict[str, Any]:
+    """What a broker says of a topic that is not there: what it was asked for, and the error."""
+    fresh = {**entry, "error_code": code, "partitions": []}
+    if by_id:
+        fresh["name"] = None
+    elif "topic_id" in fresh:
+        fresh["topic_id"] = ZERO_UUID
+    if "topic_authorized_operations" in fresh:
+        fresh["topic_authorized_operations"] = NO_OPERATIONS
+    return fresh

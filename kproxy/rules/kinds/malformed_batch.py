@@ -1,0 +1,104 @@
+"""malformed_batch: batches of records that no broker would send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.errors import RecordsError
+from kproxy.rules.bodies.records import Buffer, Whole, is_control, stored, whole_entries
+from kproxy.rules.bodies.topics import Place, partitions_of_answer
+from kproxy.rules.decision import Edit
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.records_rule import RecordChanges, RecordsRule
+from kproxy.wire.records import Batch, decode_control
+from kproxy.wire.records.entry import CODEC, MAGIC_AT, crc_of
+
+MAGIC = 9
+LENGTH_AT, COUNT_AT = 8, 57
+CRC_AT = {0: 12, 1: 12, 2: 17}
+ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}  # their low byte
+NEGATIVE = b"\xff\xff\xff\xff"
+ABORT = "abort"
+
+
+class MalformedBatch(RecordsRule):
+    """Makes the first batch of each partition one that nobody would write; the checksum is right.
+
+    `negative_length`: the length is -1. `negative_count`: the number of records is -1 (batches only, not the older
+    messages). `bad_magic`: format 9. `unknown_codec`: compression 7. `double_abort`: every abort marker of a
+    transaction, and every entry of the list of aborted transactions, is there twice (fetch only).
+    """
+
+    example: ClassVar[str] = """\
+- name: a batch with fewer than no records
+  kind: malformed_batch
+  match: {topic: orders}
+  when: {nth: 2}
+  how: negative_count
+"""
+
+    kind: Literal["malformed_batch"] = Field(description="what the rule does")
+    how: Literal["negative_length", "negative_count", "bad_magic", "unknown_codec", "double_abort"] = Field(
+        description="what is wrong with it"
+    )
+
+    def change(self, data: Buffer, place: Place) -> bytes | None:
+        found, rest = whole_entries(data)
+        if self.how == "double_abort":
+            pieces = [entry.raw for entry in found for _ in range(1 + is_abort(entry))]
+            return b"".join((*pieces, rest)) if len(pieces) > len(found) else None
+        for number, entry in enumerate(found):
+            made = None if is_control(entry) else self.malformed(entry)
+            if made is not None:
+                before, after = found[:number], found[number + 1 :]
+                return b"".join((*(one.raw for one in before), made, *(one.raw for one in after), rest))
+        return None
+
+    def malformed(self, entry: Whole) -> bytes | None:
+        """The entry's bytes, wrong in one place."""
+        made, magic = bytearray(entry.raw), entry.magic
+        if self.how == "negative_length":
+            made[LENGTH_AT : LENGTH_AT + 4] = NEGATIVE
+            return bytes(made)
+        if self.how == "negative_count":
+            if not isinstance(entry, Batch):
+                return None
+            made[COUNT_AT : COUNT_AT + 4] = NEGATIVE
+        elif self.how == "bad_magic":
+            made[MAGIC_AT] = MAGIC
+        else:
+            made[ATTRIBUTES_AT[magic]] |= CODEC
+        made[CRC_AT[magic] : CRC_AT[magic] + 4] = crc_of(made, magic).to_bytes(4, "big")
+        return bytes(made)
+
+    def start(self) -> Effect:
+        return MalformedBatches(self)
+
+
+class MalformedBatches(RecordChanges):
+    """Doubles the list of aborted transactions, too."""
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        decided = super().on_response(exchange, entities, now)
+        if not isinstance(self.rule, MalformedBatch) or self.rule.how != "double_abort":
+            return decided
+        for place in partitions_of_answer(exchange, entities):
+            if aborted := place.body.get("aborted_transactions"):
+                place.body["aborted_transactions"] = [one for one in aborted for _ in range(2)]
+                decided = (Edit(),)
+        return decided
+
+
+def is_abort(entry: Whole) -> bool:
+    """Whether an entry is the marker of a transaction that was aborted."""
+    if not is_control(entry):
+        return False
+    try:
+        return any(decode_control(record).name == ABORT for record in stored(entry))
+    except RecordsError:
+        return False

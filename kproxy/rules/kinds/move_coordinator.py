@@ -1,0 +1,107 @@
+"""move_coordinator: a broker is no longer the coordinator of a group or a transactional id."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies import apis
+from kproxy.rules.bodies.brokers import coordinators
+from kproxy.rules.decision import Edit, Fail
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+
+NOT_COORDINATOR = 16
+OF_TRANSACTIONS = frozenset({apis.INIT_PRODUCER_ID, apis.ADD_PARTITIONS_TO_TXN, apis.ADD_OFFSETS_TO_TXN, apis.END_TXN})
+OF_GROUPS = apis.NEW_HEARTBEATS | {
+    apis.OFFSET_COMMIT, apis.OFFSET_FETCH, apis.JOIN_GROUP, apis.HEARTBEAT, apis.LEAVE_GROUP, apis.SYNC_GROUP,
+    apis.DESCRIBE_GROUPS, apis.TXN_OFFSET_COMMIT, apis.DELETE_GROUPS, apis.OFFSET_DELETE,
+    apis.CONSUMER_GROUP_DESCRIBE, apis.SHARE_GROUP_DESCRIBE, apis.STREAMS_GROUP_DESCRIBE,
+}  # fmt: skip
+MOST_KEPT = 10_000
+"""Clients with their groups that are kept in mind; the one that was quiet for the longest starts anew."""
+TOGETHER = ("node", "host", "port")
+Name = tuple[str | None, str, str]
+
+
+class MoveCoordinator(LiveRule):
+    """Answers group and transaction requests with NOT_COORDINATOR until the client has asked who is coordinator now.
+
+    Without `node` it is then told the truth and goes on: the coordinator has moved, and back. With `node`, `host` and
+    `port` FindCoordinator names that broker from then on, for as long as the rule fires: one that is not there, or one
+    that is and says NOT_COORDINATOR itself. Each client moves once for each group and each transactional id.
+    """
+
+    example: ClassVar[str] = """\
+- name: the coordinator of billing moves
+  kind: move_coordinator
+  match: {group: billing}
+"""
+
+    kind: Literal["move_coordinator"] = Field(description="what the rule does")
+    node: int | None = Field(default=None, ge=0, description="id of the broker that FindCoordinator names")
+    host: str | None = Field(default=None, min_length=1, max_length=255, description="its host, as clients are told")
+    port: int | None = Field(default=None, ge=0, le=65535, description="its port, as clients are told")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """A broker has an address."""
+        given = [name for name in TOGETHER if name in raw]
+        if given and len(given) < len(TOGETHER):
+            yield (given[0],), '"node", "host" and "port" belong together: the coordinator that clients are told'
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        if direction == "request":
+            return Depth.BODY if key in OF_GROUPS or key in OF_TRANSACTIONS else Depth.NOTHING
+        return Depth.BODY if key == apis.FIND_COORDINATOR else Depth.NOTHING
+
+    def start(self) -> Effect:
+        return MovingCoordinators(self)
+
+
+class MovingCoordinators(Effect):
+    """Knows which clients were sent away, and which of them have asked since."""
+
+    def __init__(self, rule: MoveCoordinator) -> None:
+        self.there = {name: getattr(rule, name) for name in TOGETHER} if rule.node is not None else None
+        self.asked: OrderedDict[Name, bool] = OrderedDict()
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """Send those away who have not asked yet."""
+        by = "transactional_id" if exchange.api.key in OF_TRANSACTIONS else "group"
+        away = [entity for entity in entities if self.sends_away((exchange.client_id, by, getattr(entity, by)))]
+        return (Fail(NOT_COORDINATOR, entities=tuple(away)),) if away else ()
+
+    def sends_away(self, name: tuple[str | None, str, str | None]) -> bool:
+        client, by, key = name
+        if key is None:
+            return False
+        if len(self.asked) >= MOST_KEPT and (client, by, key) not in self.asked:
+            self.asked.popitem(last=False)
+        known = self.asked.setdefault((client, by, key), False)
+        self.asked.move_to_end((client, by, key))
+        return not known
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """Whoever asks now has asked; with a broker to name, name it."""
+        moved = set()
+        for entity in entities:
+            by = "group" if entity.group is not None else "transactional_id"
+            key = getattr(entity, by)
+            if (exchange.client_id, by, key) in self.asked:
+                self.asked[exchange.client_id, by, key] = True
+                moved.add(key)
+        if self.there is None or not moved:
+            return ()
+        body = exchange.response.body
+        for entry in coordinators(body):
+            if entry.get("key", exchange.request.body.get("key")) in moved:
+                entry.update(self.there, error_code=0)
+        return (Edit(),)

@@ -1,0 +1,59 @@
+"""poison_records: records change, and nothing shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.records import Buffer, Whole, change_entries, stored
+from kproxy.rules.bodies.topics import Place
+from kproxy.rules.kinds.records_rule import SomeRecordsRule
+from kproxy.wire.records import Record, rewrite
+
+Bytes = bytes  # the model has a field of that name
+MOST = 1000
+LAST_BYTE = 255
+
+
+class PoisonRecords(SomeRecordsRule):
+    """Changes bytes of values (or keys) and makes the checksum right, so that only the application can notice.
+
+    Lengths, offsets, timestamps and headers stay. Null and empty values stay, too. On produce the changed record is
+    what is stored.
+    """
+
+    example: ClassVar[str] = """\
+- name: the record at offset 5 cannot be parsed
+  kind: poison_records
+  match: {topic: orders, partition: 0}
+  at: fetch
+  offsets: 5
+  bytes: 3
+"""
+
+    kind: Literal["poison_records"] = Field(description="what the rule does")
+    where: Literal["value", "key"] = Field(default="value", description="what is changed of a record")
+    bytes: int = Field(default=1, ge=1, le=MOST, description="how many bytes of it change")
+
+    def change(self, data: Buffer, place: Place) -> Bytes | None:
+        def poisoned(entry: Whole) -> Bytes | None:
+            before = stored(entry)
+            after = [
+                self.poison(record, place) if self.chooses(place, record.offset, record.value) else record
+                for record in before
+            ]
+            return rewrite(entry, after) if after != before else None
+
+        return change_entries(data, poisoned)
+
+    def poison(self, record: Record, place: Place) -> Record:
+        """The record with other bytes in its value or key."""
+        made = bytearray((record.value if self.where == "value" else record.key) or b"")
+        if not made:
+            return record
+        random = self.random(place, record.offset)
+        for at in random.sample(range(len(made)), min(self.bytes, len(made))):
+            made[at] ^= random.randint(1, LAST_BYTE)
+        return replace(record, value=Bytes(made)) if self.where == "value" else replace(record, key=Bytes(made))

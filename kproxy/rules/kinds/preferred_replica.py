@@ -1,0 +1,63 @@
+"""preferred_replica: consumers are sent to another replica to read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.apis import FETCH
+from kproxy.rules.bodies.topics import partitions_of_answer
+from kproxy.rules.decision import Edit
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+
+FIRST_VERSION = 11
+
+
+class PreferredReplica(LiveRule):
+    """Sends consumers to another replica to read from (KIP-392), whether there is one or not.
+
+    The Fetch answer names the broker and has no records, as a leader's has that knows a closer replica. A consumer goes
+    there for a while; when it does not know the broker it stays, asks for Metadata, and is sent away again as long as
+    the rule fires. Fetch before version 11 cannot say it. Connections to that broker itself are left alone.
+    """
+
+    example: ClassVar[str] = """\
+- name: consumers shall read from a replica that is not there
+  kind: preferred_replica
+  match: {topic: orders}
+  when: {first: 5}
+  node: 9
+"""
+
+    kind: Literal["preferred_replica"] = Field(description="what the rule does")
+    node: int = Field(ge=0, description="id of the broker that consumers are sent to")
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        about = direction == "response" and key == FETCH and version >= FIRST_VERSION
+        return Depth.BODY if about else Depth.NOTHING
+
+    def start(self) -> Effect:
+        return SentElsewhere(self.node)
+
+
+class SentElsewhere(Effect):
+    """Names the other replica."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        if exchange.connection.facts.node == self.node:
+            return ()
+        changed = False
+        for place in partitions_of_answer(exchange, entities):
+            if place.body["error_code"] == 0:
+                place.body.update(preferred_read_replica=self.node, records=b"")
+                changed = True
+        return (Edit(),) if changed else ()

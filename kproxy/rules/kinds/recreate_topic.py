@@ -1,0 +1,39 @@
+"""recreate_topic: a topic has another id, as if it had been deleted and made again."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, ClassVar, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.metadata_rule import TopicRule
+from kproxy.wire.layout import ZERO_UUID
+
+
+class RecreateTopic(TopicRule):
+    """Tells clients another id for a topic, as if it had been deleted and made again under its name.
+
+    The brokers do not know that id: Fetch 13, Produce 13 and newer versions, which name topics by id, are answered with
+    UNKNOWN_TOPIC_ID, until an answer that the rule leaves alone shows the true id, which is a second change. Clients
+    that name topics by name see nothing but the new id. Metadata before version 10 has no ids.
+    """
+
+    example: ClassVar[str] = """\
+- name: orders was made anew
+  kind: recreate_topic
+  match: {topic: orders}
+  when: {nth: [2, 3]}
+"""
+
+    kind: Literal["recreate_topic"] = Field(description="what the rule does")
+    seed: int = Field(default=0, description="another seed gives another id; the same one always the same")
+
+    def change(self, topic: dict[str, Any], exchange: Exchange) -> bool:
+        before = topic.get("topic_id", ZERO_UUID)
+        if before == ZERO_UUID:
+            return False
+        topic["topic_id"] = UUID(bytes=sha256(f"{self.seed}:{before}".encode()).digest()[:16])
+        return True

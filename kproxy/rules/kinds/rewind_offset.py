@@ -1,0 +1,45 @@
+"""rewind_offset: consumers are told another committed offset than they committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.offsets_rule import OffsetsRule
+
+HIGHEST = 2**63 - 1
+
+
+class RewindOffset(OffsetsRule):
+    """Moves committed offsets on their way to consumers, who then read twice, or leave something out.
+
+    It shows when a consumer starts or joins again. What is stored stays as it is. No offset goes below 0, and one that
+    was never committed stays so. An offset that the log does not have makes consumers do what `auto.offset.reset` says.
+    """
+
+    example: ClassVar[str] = """\
+- name: billing starts 100 records too early
+  kind: rewind_offset
+  match: {group: billing, topic: orders}
+  by: -100
+"""
+
+    kind: Literal["rewind_offset"] = Field(description="what the rule does")
+    by: int | None = Field(default=None, ge=-HIGHEST, le=HIGHEST, description="is added to each committed offset")
+    to: int | None = Field(default=None, ge=0, le=HIGHEST, description="takes the place of each committed offset")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """One of the two."""
+        if ("to" in raw) == ("by" in raw):
+            yield (), 'either "by" or "to" is wanted: how many offsets further, or which offset'
+
+    def change(self, partition: dict[str, Any]) -> dict[str, Any]:
+        before = partition["committed_offset"]
+        if before < 0:
+            return partition
+        after = self.to if self.to is not None else min(max(before + (self.by or 0), 0), HIGHEST)
+        return partition if after == before else {**partition, "committed_offset": after}

@@ -1,0 +1,110 @@
+"""set_record: keys, values, headers, timestamps and schema ids of records become others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from kproxy.rules.bodies.records import Buffer, Whole, change_entries, stored
+from kproxy.rules.bodies.topics import Place
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.records_rule import SomeRecordsRule
+from kproxy.rules.units import parse_duration
+from kproxy.wire.records import Record, rewrite
+
+SCHEMA_MAGIC = b"\x00"
+SCHEMA_SIZE = 5
+"""Confluent's wire format: a zero byte, the schema's id as INT32, the data."""
+SETS = ("value", "key", "headers", "timestamp_by", "schema_id")
+
+
+def parse_shift(value: Any) -> Any:
+    """Seconds, below 0 after a minus: `-1h`. Raises ValueError for text that is no duration."""
+    if isinstance(value, str) and value.startswith("-"):
+        return -parse_duration(value[1:])
+    return parse_duration(value)
+
+
+Shift = Annotated[float, BeforeValidator(parse_shift, json_schema_input_type=str | float), Field(allow_inf_nan=False)]
+
+
+class SetRecord(SomeRecordsRule):
+    """Gives records another key, value, timestamp, schema id or other headers; the checksum is right.
+
+    `value: null` makes a tombstone. `headers: {}` takes all headers away, `headers: {trace: null}` the one, and a text
+    sets it. `schema_id` goes into values that begin like Confluent's wire format. Where the broker sets timestamps (log
+    append time) `timestamp_by` changes nothing that a consumer sees. What is not named stays.
+    """
+
+    example: ClassVar[str] = """\
+- name: every order is a tombstone
+  kind: set_record
+  match: {topic: orders}
+  at: fetch
+  value: null
+"""
+
+    kind: Literal["set_record"] = Field(description="what the rule does")
+    value: str | None = Field(default=None, description="the value, as text; null for none")
+    key: str | None = Field(default=None, description="the key, as text; null for none")
+    headers: dict[str, str | None] | None = Field(
+        default=None, description="headers to set, or with null to take away; {} takes all away"
+    )
+    timestamp_by: Shift | None = Field(default=None, description="is added to the timestamp, such as -1h")
+    schema_id: int | None = Field(default=None, ge=0, le=2**31 - 1, description="id in Confluent's wire format")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Something has to be set."""
+        if not any(name in raw for name in SETS):
+            yield (), f"something to set is wanted: {', '.join(SETS)}"
+        if "value" in raw and "schema_id" in raw:
+            yield ("schema_id",), '"value" leaves nothing of the value for "schema_id" to go into'
+
+    def change(self, data: Buffer, place: Place) -> bytes | None:
+        def set_in(entry: Whole) -> bytes | None:
+            before = stored(entry)
+            after = [
+                self.altered(record) if self.chooses(place, record.offset, record.value) else record
+                for record in before
+            ]
+            return rewrite(entry, after) if after != before else None
+
+        return change_entries(data, set_in)
+
+    def altered(self, record: Record) -> Record:
+        """The record with what is set."""
+        given = self.model_fields_set
+        if "value" in given:
+            record = replace(record, value=as_bytes(self.value))
+        if "key" in given:
+            record = replace(record, key=as_bytes(self.key))
+        if self.headers is not None:
+            record = replace(record, headers=with_headers(record, self.headers))
+        if self.timestamp_by is not None and record.timestamp >= 0:
+            record = replace(record, timestamp=max(0, record.timestamp + round(self.timestamp_by * 1000)))
+        if self.schema_id is not None and record.value is not None:
+            record = replace(record, value=with_schema(record.value, self.schema_id))
+        return record
+
+
+def as_bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def with_headers(record: Record, wanted: dict[str, str | None]) -> tuple[tuple[str, bytes | None], ...]:
+    """The record's headers, these set or taken away; none at all when nothing is named."""
+    if not wanted:
+        return ()
+    kept = [(name, value) for name, value in record.headers if name not in wanted]
+    return (*kept, *((name, text.encode()) for name, text in wanted.items() if text is not None))
+
+
+def with_schema(value: bytes, number: int) -> bytes:
+    """A value in Confluent's wire format with another schema id; any other value as it is."""
+    if len(value) < SCHEMA_SIZE or not value.startswith(SCHEMA_MAGIC):
+        return value
+    return SCHEMA_MAGIC + number.to_bytes(4, "big") + value[SCHEMA_SIZE:]

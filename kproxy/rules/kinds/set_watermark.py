@@ -1,0 +1,131 @@
+"""set_watermark: high watermarks that stand still or go back, and logs that begin later."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.apis import FETCH, LIST_OFFSETS
+from kproxy.rules.bodies.records import last_offset, whole_entries
+from kproxy.rules.bodies.topics import Place, partitions_of_answer, partitions_of_request
+from kproxy.rules.bodies.waiting import waited
+from kproxy.rules.decision import Edit
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+
+HIGHEST = 2**63 - 1
+MOST_PARTITIONS = 100_000
+"""Partitions whose watermark is kept in mind; the one that was seen first is forgotten first."""
+LATEST, EARLIEST = -1, -2
+OFFSET_OUT_OF_RANGE = 1
+OUT_OF_RANGE = {
+    "error_code": OFFSET_OUT_OF_RANGE, "high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1,
+    "records": b"",
+}  # fmt: skip
+WORDS = ("stuck", "by", "log_start")
+
+
+class SetWatermark(LiveRule):
+    """Moves the ends of partitions as clients see them, in Fetch and ListOffsets.
+
+    `stuck` holds the high watermark where it was first seen, `by` moves it; what lies beyond is withheld, as a broker
+    withholds what is not replicated, and `last_stable_offset` goes along. `log_start` says that the log begins there:
+    who wants to read before it gets OFFSET_OUT_OF_RANGE, and does what `auto.offset.reset` says.
+    """
+
+    example: ClassVar[str] = """\
+- name: the high watermark of orders stands still
+  kind: set_watermark
+  match: {topic: orders}
+  when: {for: 30s}
+  stuck: true
+"""
+
+    kind: Literal["set_watermark"] = Field(description="what the rule does")
+    stuck: bool = Field(default=False, description="whether it stays where the rule first saw it")
+    by: int | None = Field(default=None, ge=-HIGHEST, le=HIGHEST, description="is added to it; it stays 0 or more")
+    log_start: int | None = Field(default=None, ge=0, le=HIGHEST, description="the first offset that there is")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Something has to move."""
+        if not any(raw.get(name) not in (None, False) for name in WORDS):
+            yield (), f"something to set is wanted: {', '.join(WORDS)}"
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        return Depth.BODY if direction == "response" and key in (FETCH, LIST_OFFSETS) else Depth.NOTHING
+
+    def start(self) -> Effect:
+        return Watermarks(self)
+
+
+class Watermarks(Effect):
+    """Remembers, for `stuck`, where each partition's watermark was."""
+
+    def __init__(self, rule: SetWatermark) -> None:
+        self.rule = rule
+        self.first: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        asked = {place.name: place.body for place in partitions_of_request(exchange, entities)}
+        change = self.fetched if exchange.api.key == FETCH else self.listed
+        changed = [
+            change(place, asked.get(place.name), exchange.connection.facts.cluster)
+            for place in partitions_of_answer(exchange, entities)
+            if place.body["error_code"] == 0
+        ]
+        if not any(changed):
+            return ()
+        return (Edit(), *waited(exchange)) if exchange.api.key == FETCH else (Edit(),)
+
+    def moved(self, place: Place, cluster: str, before: int) -> int:
+        """The high watermark that clients are told."""
+        after = before
+        if self.rule.stuck:
+            if len(self.first) >= MOST_PARTITIONS and (cluster, place.name) not in self.first:
+                self.first.popitem(last=False)
+            after = min(after, self.first.setdefault((cluster, place.name), before))
+        return min(max(after + (self.rule.by or 0), 0), HIGHEST)
+
+    def fetched(self, place: Place, asked: dict[str, Any] | None, cluster: str) -> bool:
+        """Change one partition of a Fetch answer."""
+        body, start = place.body, self.rule.log_start
+        before = body["high_watermark"]
+        high = self.moved(place, cluster, before)
+        found, _ = whole_entries(body["records"])
+        if start is not None:
+            wanted = asked["fetch_offset"] if asked is not None else last_offset(found[0]) if found else start
+            if wanted < start:
+                body.update({name: value for name, value in OUT_OF_RANGE.items() if name in body})
+                return True
+        changed = high != before or (start is not None and body.get("log_start_offset", start) < start)
+        body["high_watermark"] = high
+        if body.get("last_stable_offset", -1) > high:
+            body["last_stable_offset"] = high
+        if start is not None and "log_start_offset" in body:
+            body["log_start_offset"] = max(body["log_start_offset"], start)
+        visible = [entry.raw for entry in found if last_offset(entry) < high]
+        if high < before and len(visible) < len(found):
+            body["records"] = b"".join(visible)
+        return changed
+
+    def listed(self, place: Place, asked: dict[str, Any] | None, cluster: str) -> bool:
+        """Change one partition of a ListOffsets answer."""
+        body, start = place.body, self.rule.log_start
+        timestamp = asked["timestamp"] if asked is not None else None
+        before = body["old_style_offsets"][:1] if "old_style_offsets" in body else [body["offset"]]
+        if not before or timestamp not in (LATEST, EARLIEST):
+            return False
+        after = self.moved(place, cluster, before[0]) if timestamp == LATEST else max(before[0], start or 0)
+        if "old_style_offsets" in body:
+            body["old_style_offsets"] = [after, *body["old_style_offsets"][1:]]
+        else:
+            body["offset"] = after
+        return bool(after != before[0])

@@ -1,0 +1,40 @@
+"""shift_epoch: leader epochs that are older or newer than the brokers'."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.metadata_rule import PartitionRule
+
+EPOCH = "leader_epoch"
+HIGHEST = 2**31 - 1
+
+
+class ShiftEpoch(PartitionRule):
+    """Moves the leader epochs that clients are told, back or forward.
+
+    Consumers send the epoch with what they ask for: with an older one brokers answer FENCED_LEADER_EPOCH, with a newer
+    one UNKNOWN_LEADER_EPOCH (KIP-320). A client keeps the highest epoch that it has seen and passes over Metadata with
+    an older one: after a shift forward, it goes by the truth only when the true epoch has grown past it or when it
+    starts anew. Metadata before version 7 has no epochs. None goes below 0.
+    """
+
+    example: ClassVar[str] = """\
+- name: metadata from before the last election
+  kind: shift_epoch
+  match: {topic: orders}
+  by: -1
+"""
+
+    kind: Literal["shift_epoch"] = Field(description="what the rule does")
+    by: int = Field(ge=-HIGHEST, le=HIGHEST, description="is added to each leader epoch")
+
+    def change(self, partition: dict[str, Any], exchange: Exchange) -> bool:
+        before = partition.get(EPOCH, -1)
+        if before < 0:
+            return False
+        partition[EPOCH] = after = min(max(before + self.by, 0), HIGHEST)
+        return bool(after != before)

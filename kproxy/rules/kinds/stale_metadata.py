@@ -1,0 +1,133 @@
+"""stale_metadata: clients are told what was true a while ago."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from kproxy.rules.bodies.apis import DESCRIBE_CLUSTER, METADATA
+from kproxy.rules.bodies.topics import DESCRIBING
+from kproxy.rules.decision import Edit
+from kproxy.rules.depth import Depth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.units import Seconds
+
+STALE = DESCRIBING | {DESCRIBE_CLUSTER}
+MOST_SHAPES = 200
+"""Different requests whose answers are kept; the one that was not asked for the longest is forgotten."""
+MOST_BACK = 100
+"""Answers back that a rule may go; each is kept whole."""
+MOST_KEPT = 32
+"""Answers kept of one request when they go by age: closer together than that part of the age they are not kept."""
+THROTTLE = "throttle_time_ms"
+
+
+class StaleMetadata(LiveRule):
+    """Replays an older answer to the same Metadata, DescribeCluster or DescribeTopicPartitions request.
+
+    `age`: the newest answer that is at least so old, else the oldest that there is; a long age freezes what was first
+    seen. `count`: the answer so many requests ago. Requests are the same when version, topics and everything else in
+    them are, and listener, client address and user are. Only answers that the rule fires for are remembered.
+    """
+
+    example: ClassVar[str] = """\
+- name: metadata is half a minute behind
+  kind: stale_metadata
+  age: 30s
+"""
+
+    kind: Literal["stale_metadata"] = Field(description="what the rule does")
+    age: Seconds | None = Field(default=None, description="how old the answers are at least")
+    count: int | None = Field(default=None, ge=1, le=MOST_BACK, description="how many answers back")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """One of the two."""
+        if ("age" in raw) == ("count" in raw):
+            yield (), 'either "age" or "count" is wanted: how old answers are, or how many back'
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        return Depth.BODY if direction == "response" and key in STALE else Depth.NOTHING
+
+    def start(self) -> Effect:
+        return OldAnswers(self)
+
+
+class OldAnswers(Effect):
+    """Remembers answers, by what was asked and by whom."""
+
+    def __init__(self, rule: StaleMetadata) -> None:
+        self.age, self.count = rule.age, rule.count
+        self.kept: OrderedDict[object, deque[tuple[float, dict[str, Any]]]] = OrderedDict()
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """Remember this answer, and give an older one."""
+        body = exchange.response.body
+        before = self.remembered(exchange)
+        old = self.by_count(before, body, now) if self.count is not None else self.by_age(before, body, now)
+        if old is None:
+            return ()
+        throttle = {THROTTLE: body[THROTTLE]} if THROTTLE in body else {}
+        body.clear()
+        body.update(copied(old), **throttle)
+        return (Edit(),)
+
+    def remembered(self, exchange: Exchange) -> deque[tuple[float, dict[str, Any]]]:
+        connection = exchange.connection
+        asked = frozen(exchange.request.body) if exchange.api.key != METADATA else metadata_shape(exchange)
+        facts = connection.facts
+        who = facts.listener, facts.cluster, facts.client_address, facts.sni, facts.certificate, connection.principal
+        key = (exchange.api.key, exchange.version, asked, who)
+        if key not in self.kept:
+            if len(self.kept) >= MOST_SHAPES:
+                self.kept.popitem(last=False)
+            self.kept[key] = deque(maxlen=self.count)
+        self.kept.move_to_end(key)
+        return self.kept[key]
+
+    def by_count(
+        self, before: deque[tuple[float, dict[str, Any]]], body: dict[str, Any], now: float
+    ) -> dict[str, Any] | None:
+        old = before[0][1] if before else None
+        before.append((now, copied(body)))  # lets the oldest go when there are `count` of them
+        return old
+
+    def by_age(
+        self, before: deque[tuple[float, dict[str, Any]]], body: dict[str, Any], now: float
+    ) -> dict[str, Any] | None:
+        assert self.age is not None
+        while len(before) > 1 and now - before[1][0] >= self.age:
+            before.popleft()
+        old = before[0][1] if before else None
+        if not before or now - before[-1][0] >= self.age / MOST_KEPT:
+            before.append((now, copied(body)))
+        return old
+
+
+def metadata_shape(exchange: Exchange) -> object:
+    """What a Metadata request asks for; in which order it names topics does not matter."""
+    body = exchange.request.body
+    topics = body["topics"]
+    rest = frozen({name: value for name, value in body.items() if name != "topics"})
+    return rest, None if topics is None else frozenset(frozen(topic) for topic in topics)
+
+
+def frozen(value: Any) -> Any:
+    """A plain value as one that can be a key."""
+    if isinstance(value, dict):
+        return tuple((name, frozen(one)) for name, one in value.items())
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+
+def copied(value: Any) -> Any:
+    """A copy of dicts and lists all the way down."""
+    if isinstance(value, dict):
+        return {name: copied(one) for name, one in value.items()}
+    return [copied(one) for one in value] if isinstance(value, list) else value
