@@ -1,0 +1,172 @@
+"""Who the client is, as the broker has accepted it.
+
+Strategy. SASL passes through kproxy between client and broker; this watches it, without a part in it. The name comes
+from the client's first token and counts once the broker has said yes to the last one: error code 0 in SaslAuthenticate,
+or the raw reply that ends the mechanism after a handshake of version 0. A later authentication on the same connection
+replaces it (KIP-368). Without SASL the principal is the subject of the client's certificate.
+
+Names are plain (`alice`); Kafka writes `User:alice` for the same. What brokers make of names by their own rules
+(`ssl.principal.mapping.rules`, a principal builder) is not known here. Of tokens nothing but the name is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from .commands import BROKER, CLIENT
+from .counters import Counters
+from .sasl_names import MALFORMED, NAMES, NoName
+
+Source = Literal["PLAIN", "SCRAM", "OAUTHBEARER", "certificate"]
+
+SASL_HANDSHAKE = 17
+SASL_AUTHENTICATE = 36
+MOST_PENDING: Final = 16
+"""Requests of SASL whose answers are awaited. Clients have one or two."""
+
+NOBODY = "no SASL and no certificate"
+NOT_YET = "not authenticated yet"
+REFUSED = "refused by the broker"
+LOST = "SASL requests and answers out of step"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A name and where it comes from. OAUTHBEARER: the claim `sub` of the token, which only the broker has verified."""
+
+    name: str
+    source: Source
+
+
+class Dialogue:
+    """One authentication: the mechanism, how far it is, and the name that the client's first token gives."""
+
+    __slots__ = ("mechanism", "name", "reason", "tokens")
+
+    def __init__(self, mechanism: str) -> None:
+        self.mechanism = mechanism
+        self.tokens = 0  # of the client
+        self.name: str | None = None
+        self.reason = NOT_YET
+
+    def client(self, token: bytes) -> None:
+        self.tokens += 1
+        if self.tokens > 1:
+            return
+        read = NAMES.get(self.mechanism)
+        if read is None:
+            self.reason = self.mechanism if self.mechanism.isprintable() and len(self.mechanism) < 50 else "mechanism"
+            return
+        try:
+            self.name = read(token)
+        except NoName as error:
+            self.reason = str(error)
+
+    def ends_with(self, token: bytes) -> bool:
+        """Whether this token of the broker, given without an error, says that the client is who it says it is."""
+        if self.mechanism.startswith("SCRAM-"):
+            return self.tokens == 2 and token.startswith(b"v=")
+        if self.mechanism == "OAUTHBEARER":  # a token of the broker says what is wrong (RFC 7628 section 3.2.2)
+            return self.tokens == 1 and not token
+        return self.tokens == 1
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who it is about; None when the token did not tell."""
+        source: Source = "SCRAM" if self.mechanism.startswith("SCRAM-") else self.mechanism  # type: ignore[assignment]
+        return None if self.name is None else Principal(self.name, source)
+
+
+class PrincipalWatch:
+    """Sees the SASL messages of one connection, in order, and says who the client is.
+
+    `request` and `response` want SaslHandshake and SaslAuthenticate and leave others alone; `raw_token` wants what
+    follows a handshake of version 0. None of them raises, whatever is in the tokens; what cannot be read is counted as
+    `principal_unreadable`.
+
+    Attributes: principal (None: nobody, or not known); absent (why it is None; empty when it is not).
+    """
+
+    __slots__ = ("absent", "counters", "current", "pending", "principal")
+
+    def __init__(self, certificate: str | None, counters: Counters) -> None:
+        self.counters = counters
+        self.principal = None if certificate is None else Principal(certificate, "certificate")
+        self.absent = NOBODY if certificate is None else ""
+        self.current: Dialogue | None = None
+        self.pending: deque[tuple[int, Dialogue]] = deque()
+
+    def request(self, key: int, version: int, body: Mapping[str, Any]) -> None:
+        """A decoded request of the client."""
+        if self.absent == LOST:
+            return
+        if key == SASL_HANDSHAKE:
+            self.begin(body["mechanism"])
+        elif key == SASL_AUTHENTICATE:
+            if self.current is None:
+                self.begin("no handshake")
+            assert self.current is not None
+            self.token(self.current, body["auth_bytes"])
+        else:
+            return
+        assert self.current is not None
+        self.pending.append((key, self.current))
+        if len(self.pending) > MOST_PENDING:
+            self.lose()
+
+    def response(self, key: int, version: int, body: Mapping[str, Any]) -> None:
+        """A decoded response of the broker, in the order of the requests."""
+        if key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE) or not self.pending:
+            return
+        asked, dialogue = self.pending.popleft()
+        if asked != key:
+            self.lose()
+        elif body["error_code"]:
+            self.refused(dialogue)
+        elif key == SASL_AUTHENTICATE and dialogue.ends_with(bytes(body["auth_bytes"] or b"")):
+            self.accepted(dialogue)
+
+    def raw_token(self, side: int, token: bytes) -> None:
+        """A bare token, of the side that sent it (KIP-43). Without a handshake it is one of GSSAPI."""
+        if self.absent == LOST:
+            return
+        if self.current is None:
+            self.begin("GSSAPI")
+        assert self.current is not None
+        if side == CLIENT:
+            self.token(self.current, token)
+        elif side == BROKER and self.current.ends_with(token):
+            self.accepted(self.current)
+
+    # ---- what comes of it
+
+    def begin(self, mechanism: str) -> None:
+        """A handshake. Until another name is accepted, one that SASL has given stays; that of a certificate ends."""
+        self.current = Dialogue(mechanism)
+        if self.principal is None or self.principal.source == "certificate":
+            self.principal, self.absent = None, NOT_YET
+
+    def token(self, dialogue: Dialogue, token: bytes | None) -> None:
+        dialogue.client(bytes(token or b""))
+        if dialogue.tokens == 1 and dialogue.reason == MALFORMED:
+            self.counters.count("principal_unreadable")
+
+    def accepted(self, dialogue: Dialogue) -> None:
+        self.principal = dialogue.principal
+        self.absent = "" if dialogue.principal is not None else dialogue.reason
+
+    def refused(self, dialogue: Dialogue) -> None:
+        if self.principal is None:
+            self.absent = REFUSED
+        if self.current is dialogue:
+            self.current = None
+
+    def lose(self) -> None:
+        """Answers can no longer be told apart: from now on there is no name, rather than a wrong one."""
+        self.pending.clear()
+        self.current = None
+        self.principal, self.absent = None, LOST
+        self.counters.count("principal_unreadable")

@@ -1,0 +1,39 @@
+"""The client's library, as it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.core.software import Software, software
+from kproxy.rules.match import text_test
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "pattern"),
+    [
+        ("apache-kafka-java", "3.9.1", "apache-kafka-java/3.9.1"),
+        ("librdkafka", "2.16.0", "librdkafka/*"),
+        ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", "*-rdkafka-2.16.0"),
+        ("kafka-python", "3.0.12", "/kafka-python/3\\..*/"),
+    ],
+)
+def test_names_of_real_clients(name: str, version: str, pattern: str) -> None:
+    """Selectors compare `name/version`."""
+    found = software({"client_software_name": name, "client_software_version": version})
+
+    assert found == Software(name, version)
+    assert text_test(pattern)(str(found))
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("", ""), ("a", ""), ("-a", "1"), ("a b", "1"), ("a/b", "1"), ("a", "1\n"), ("a", "ü"), ("a" * 251, "1")],
+)
+def test_what_no_broker_accepts_is_no_name(name: str, version: str) -> None:
+    """Brokers answer INVALID_REQUEST to it (KIP-511); and it would be odd in logs."""
+    assert software({"client_software_name": name, "client_software_version": version}) is None
+
+
+def test_old_versions_say_nothing() -> None:
+    """Before version 3 of ApiVersions there are no such fields."""
+    assert software({}) is None
