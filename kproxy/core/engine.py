@@ -205,6 +205,8 @@ class Engine:
             for entity in open_
             if (yes is None or yes.holds_entity(entity)) and (no is None or not no.holds_entity(entity))
         )
+        if not found and (no is None or no.of_entities) and rule.unnamed(exchange):
+            return ()
         return found or None
 
     def asked(

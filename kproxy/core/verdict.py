@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kproxy.errors import DecodeError
-from kproxy.rules.decision import Close, Decision, Delay, Drop, Edit, Fail, Reframe, Repeat, Swallow, Swap, Throttle
+from kproxy.rules.decision import (
+    Close,
+    Decision,
+    Delay,
+    Drop,
+    Edit,
+    Fail,
+    LeaveOut,
+    Reframe,
+    Repeat,
+    Swallow,
+    Swap,
+    Throttle,
+)
 from kproxy.rules.entity import Entity
 from kproxy.wire import decode_response, encode
 from kproxy.wire.message import Message
@@ -13,6 +26,7 @@ from kproxy.wire.message import Message
 from .engine import Engine, milliseconds
 from .respond.errors import errors_of
 from .respond.failure import Failure
+from .respond.listing import leave_out
 from .respond.merge import merge
 from .respond.overwrite import overwrite, overwrite_top
 from .ruled import Part
@@ -85,6 +99,10 @@ class Verdict:
             if not fired or running.observes:
                 return
         for decision in self.engine.asked(running, "on_response", self.exchange, matched, self.now):
+            if isinstance(decision, LeaveOut):
+                if not leave_out(self.exchange.request, self.exchange.response, decision.visible):
+                    continue
+                decision = Edit()
             self.ruling.act(running)
             self.take(decision, matched)
 
