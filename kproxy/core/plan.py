@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.rules.all_names import Names
+from kproxy.rules.kinds.live import Effect
 from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire import schema
@@ -51,7 +52,7 @@ class Plan(dict[int, Step]):
         self.bound, self.live = bound, tuple(live)
         self.tallies = Tallies() if tallies is None else tallies
         self.connecting = [running for running in self.live if running.rule.connects]
-        self.shaped = [running for running in self.live if running.rule.shapes]
+        self.shaped = [running for running in self.live if type(running.effect).shape is not Effect.shape]
         self.versions = VersionsAnswers(self.allowed)
 
     def __missing__(self, code: int) -> Step:

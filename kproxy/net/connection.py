@@ -36,6 +36,7 @@ from kproxy.core.commands import (
 
 from .driven import Feed, HostPort, Session, host_port
 from .report import report_end
+from .shaper import Flow
 from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ class Phase(IntEnum):
 class Connection:
     """Owns both sockets from the beginning to the end; `server` is told by `server.ended(self)`."""
 
-    __slots__ = ("active", "blame", "broker", "broker_address", "cause", "client", "client_address", "facts", "leaving",
-                 "listener", "message", "moved", "node", "obeying", "phase", "race", "reactor", "server", "session",
-                 "since")  # fmt: skip
+    __slots__ = ("active", "blame", "broker", "broker_address", "cause", "client", "client_address", "facts", "flow",
+                 "leaving", "listener", "message", "moved", "node", "obeying", "phase", "race", "reactor", "server",
+                 "session", "since")  # fmt: skip
 
     def __init__(
         self, server: Server, listener: Listener, facts: Facts, session: Session,
@@ -76,6 +77,7 @@ class Connection:
         self.race: Race | None = None
         self.leaving: Close | None = None
         self.obeying = False
+        self.flow: Flow | None = None
         self.active = self.since = now
         self.moved = 0
 
@@ -152,7 +154,18 @@ class Connection:
         (self.broker if command.side else self.client).shut()
 
     def reshape(self, command: Reshape, now: float) -> None:
-        pass
+        if self.flow is not None:
+            self.flow.end()
+        self.flow = Flow(self, command.shapes) if command.shapes else None
+
+    def cut(self, how: str, message: str) -> None:
+        """End it here, whatever still waits to be written."""
+        for side in (self.client, self.broker):
+            side.out, side.pending = None, 0
+        if how == "rst":
+            self.end("rule", message, reset=True)
+        else:
+            self.close("rule", message)
 
     def sent(self, token: int, now: float) -> None:
         """The kernel has everything up to this token. Whom that wakes is woken at once: it may be long until this
@@ -300,6 +313,8 @@ class Connection:
         self.cause, self.message = self.cause or cause, self.message or message
         if self.race is not None:
             self.race.cancel()
+        if self.flow is not None:
+            self.flow.end()
         self.client.drop(reset)
         self.broker.drop(reset)
         now = monotonic()
@@ -318,10 +333,10 @@ class Connection:
         """A callback of ours raised; the reactor has logged it."""
         self.end("crashed", f"{type(error).__name__}: {error}")
 
-    def drain(self, now: float) -> None:
+    def drain(self, now: float, cause: str = "drained", message: str = "kproxy is shutting down") -> None:
         """Answer what is in flight, then close."""
         if self.phase is Phase.OPEN:
-            self.leave(Close("drained", "kproxy is shutting down"))
+            self.leave(Close(cause, message))
             self.session.drain(now)
             self.obey(now)
 

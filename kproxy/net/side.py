@@ -24,6 +24,7 @@ from .reactor import ERR, HUP, IN, OUT
 
 if TYPE_CHECKING:
     from .connection import Connection
+    from .shaper import Shaper
 
 BUFFER = bytearray(262144)
 """Every read lands here, and is sent or copied before the next one. 256 KiB: larger ones made bulk no faster."""
@@ -48,7 +49,7 @@ class Side:
     """One socket. `which` is CLIENT or BROKER; `feed` takes what is read here."""
 
     __slots__ = ("commands", "conn", "fd", "feed", "got", "mask", "muted", "out", "parked", "peer", "pending",
-                 "progress", "recv", "send", "sock", "which")  # fmt: skip
+                 "progress", "recv", "send", "shaper", "sock", "which")  # fmt: skip
     conn: Connection
     peer: Side
 
@@ -65,11 +66,14 @@ class Side:
         self.out: deque[tuple[memoryview, int]] | None = None
         self.pending = 0
         self.progress = 0.0
+        self.shaper: Shaper | None = None
 
     def attach(self, sock: socket.SocketType) -> None:
         """Take a connected, non-blocking socket; what waited for it leaves at once. Raises OSError as `send` does."""
         self.sock = sock
         self.open(sock)
+        if self.shaper is not None:
+            self.shaper.wrap()
         if self.out is not None:
             self.flush()
         if self.sock is None:  # flushed, and closed by that
@@ -202,6 +206,8 @@ class Side:
                 if token:
                     self.conn.sent(token, self.progress)
         except BlockingIOError:
+            if self.shaper is not None and self.shaper.waiting is not None:
+                self.want(self.mask & ~OUT)  # it is not the socket that does not take more
             return
         self.out = None
         self.want(self.mask & ~OUT)

@@ -70,9 +70,6 @@ class LiveRule(Rule):
     scope: ClassVar[Scope] = "entity"
     family: ClassVar[Family] = "fault"
 
-    shapes: ClassVar[bool] = False
-    """Whether it changes how the bytes of a connection flow (`Effect.shape`)."""
-
     match: FrameMatch | None = Field(default=None, description="frames that it is for; all of them if left out")
     not_: FrameMatch | None = Field(default=None, alias="not", description="frames that it is not for")
     when: When | None = Field(default=None, description="which of these it acts on; all of them if left out")

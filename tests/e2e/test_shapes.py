@@ -1,0 +1,100 @@
+"""Rules about the line itself: slow, in small pieces, cut after so many bytes or so much time."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from kproxy.testing.certificates import Authority, client_context
+from kproxy.testing.client import EndOfStream, RawClient
+from kproxy.testing.fake import FakeBroker
+from kproxy.wire import Message
+
+FETCH = 1
+SIZE = 60_000
+
+
+def fetch_answer() -> dict[str, Any]:
+    partition = {"partition_index": 0, "error_code": 0, "high_watermark": 1, "last_stable_offset": 1}
+    partition |= {"aborted_transactions": None, "records": bytes(SIZE)}
+    return {"throttle_time_ms": 0, "responses": [{"topic": "t", "partitions": [partition]}]}
+
+
+def fetch_request() -> dict[str, Any]:
+    return {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1, "isolation_level": 0, "topics": [], "replica_id": -1}
+
+
+def fetched(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
+    broker.respond(stream, request, fetch_answer())
+
+
+@pytest.fixture
+def line(fake: Callable[..., Any], proxy_with: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """A client's connection through a proxy with one rule."""
+
+    def start(rule: str, tls: bool = False) -> tuple[RawClient, Any]:
+        rules = tmp_path / "rules.yaml"
+        rules.write_text(f"rules:\n  - {{name: line, {rule}}}\n")
+        listener, context = {}, None
+        if tls:
+            authority = Authority(tmp_path)
+            listener = {"tls": {"cert": str(authority.issue("127.0.0.1"))}}
+            context = client_context(authority.file)
+        broker = fake(answers={FETCH: fetched})
+        proxy = proxy_with(broker.address, rules=[str(rules)], listener=listener)
+        return RawClient(proxy.bootstrap, tls=context), proxy
+
+    return start
+
+
+def ask(client: RawClient) -> tuple[float, dict[str, Any]]:
+    """How long one answer takes."""
+    since = monotonic()
+    answer = client.call(FETCH, 4, fetch_request())
+    return monotonic() - since, answer
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_slow_line_takes_the_time_that_its_rate_says(line: Callable[..., Any], tls: bool) -> None:
+    """60 kB at 100 kB/s come in 0.6 seconds, whole and unchanged."""
+    client, proxy = line("kind: bandwidth, rate: 100kB/s, way: to_client", tls)
+    with client:
+        took, answer = ask(client)
+    assert bytes(answer["responses"][0]["partitions"][0]["records"]) == bytes(SIZE)
+    assert 0.55 <= took <= 1.2
+    assert proxy.metric("kproxy_connections_closed_total", cause="crashed") == 0
+
+
+def test_small_pieces_arrive_one_by_one(line: Callable[..., Any]) -> None:
+    """30 kB pieces with 200 ms between them: three pieces, two pauses."""
+    client, _ = line("kind: slice, bytes: 30000, every: 200ms, way: to_client")
+    with client:
+        took, answer = ask(client)
+    assert len(answer["responses"][0]["partitions"][0]["records"]) == SIZE
+    assert 0.38 <= took <= 1.0
+
+
+def test_a_line_is_cut_after_so_many_bytes(line: Callable[..., Any]) -> None:
+    """The client gets 10 kB of the answer, then the end."""
+    client, proxy = line("kind: disconnect, after: 10kB")
+    with client, pytest.raises(EndOfStream) as end:
+        ask(client)
+    assert 9_000 < len(end.value.args[0]) < 10_000
+    assert proxy.metric("kproxy_connections_closed_total", cause="rule") == 1
+
+
+def test_a_line_is_reset_when_it_is_old(line: Callable[..., Any]) -> None:
+    """`age` and `how: rst`: the client's read ends with a reset after that time."""
+    client, _ = line("kind: disconnect, age: 300ms, how: rst")
+    with client:
+        ask(client)
+        since = monotonic()
+        with pytest.raises((ConnectionResetError, ssl.SSLError)):
+            client.socket.recv(1)
+        assert monotonic() - since < 1.0
