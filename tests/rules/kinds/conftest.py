@@ -1,0 +1,100 @@
+"""Exchanges made by hand: what an effect is given, without a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kproxy.rules.document import parse_rules
+from kproxy.rules.entity import entities
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.facts import Facts
+from kproxy.rules.kinds.live import Effect, LiveRule
+from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
+
+
+class NoCluster:
+    """Nothing is known of it."""
+
+    nodes: tuple[int, ...] = ()
+
+    def topic_of(self, topic_id: UUID) -> str | None:
+        return None
+
+
+class Hand:
+    """Makes rules, connections and exchanges."""
+
+    @staticmethod
+    def rule(text: str) -> Any:
+        """The rule of one line of flow style: `kind: quota, produce: 1kB/s`."""
+        (rule,) = parse_rules(f"rules: [{{name: r, {text}}}]").rules
+        assert isinstance(rule, LiveRule)
+        return rule
+
+    @staticmethod
+    def effect(rule: LiveRule, seed: str = "1") -> Effect:
+        """At work, with that seed."""
+        effect = rule.start()
+        effect.seed = seed
+        return effect
+
+    @staticmethod
+    def connection(number: int = 1, address: str = "10.0.0.1", principal: str | None = None) -> ConnectionView:
+        view = ConnectionView(Facts("main", "main", address, node=3), number, NoCluster())
+        view.principal = principal
+        return view
+
+    @classmethod
+    def exchange(
+        cls,
+        key: int,
+        version: int,
+        request: dict[str, Any] | None = None,
+        response: dict[str, Any] | None = None,
+        connection: ConnectionView | None = None,
+        client_id: str | None = "tester",
+    ) -> Exchange:
+        """With bodies of these values, all others at their defaults; sizes are those of real frames."""
+        api = schema.load(key)
+        header = {
+            "request_api_key": key, "request_api_version": version, "correlation_id": 9, "client_id": client_id,
+        }  # fmt: skip
+        asked = encode(Message(api, version, header, filled(key, version, "request", request or {})))
+        answered = encode(
+            Message(api, version, {"correlation_id": 9}, filled(key, version, "response", response or {}))
+        )
+        exchange = Exchange(connection or cls.connection(), api, version, 9, client_id, len(asked), 0.0)
+        exchange.response_size = len(answered)
+        exchange.read_request = lambda: decode_request(asked)
+        exchange.read_response = lambda: decode_response(answered, key, version)
+        exchange.find = lambda: entities(exchange.request)
+        return exchange
+
+
+def filled(key: int, version: int, direction: str, values: dict[str, Any]) -> dict[str, Any]:
+    struct = layout.body(key, version, direction)
+    return {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | values
+
+
+@pytest.fixture(scope="session")
+def hand() -> type[Hand]:
+    return Hand
+
+
+@pytest.fixture(scope="session")
+def mistakes_of() -> Callable[[str], list[str]]:
+    """The mistakes in the rule of one line of flow style, without their places."""
+    from kproxy.errors import DocumentError
+
+    def find(text: str) -> list[str]:
+        try:
+            parse_rules(f"rules: [{{name: r, {text}}}]", "f")
+        except DocumentError as error:
+            return [line.split(": ", 1)[1] for line in error.mistakes]
+        return []
+
+    return find
