@@ -1,0 +1,102 @@
+"""Faults of whole connections: bandwidth, slice, refuse, blackhole, and disconnect by bytes or age."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproxy.rules.decision import Close, Swallow
+from kproxy.rules.depth import Depth
+from kproxy.rules.shape import Shape
+
+BOTH = frozenset(("to_client", "to_broker"))
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("kind: bandwidth, rate: 100kB/s", Shape(BOTH, rate=100_000)),
+        ("kind: bandwidth, rate: 1kB/s, way: to_client", Shape(frozenset(("to_client",)), rate=1000)),
+        ("kind: slice, bytes: 10, every: 20ms, way: to_broker", Shape(frozenset(("to_broker",)), piece=10, pause=0.02)),
+        ("kind: slice, bytes: 1kB", Shape(BOTH, piece=1000, pause=0.005)),
+        ("kind: disconnect, after: 1MB", Shape(BOTH, most=1_000_000)),
+        ("kind: disconnect, age: 30s, how: rst", Shape(BOTH, age=30, how="rst")),
+        ("kind: disconnect, age: 1m, after: 5B", Shape(BOTH, most=5, age=60)),
+        ("kind: disconnect, how: fin", None),
+        ("kind: delay, delay: 1s", None),
+    ],
+)
+def test_bytes_flow_as_the_rule_says(text: str, shape: Shape | None, hand: Any) -> None:
+    """For every connection that it is for; rules about frames shape nothing."""
+    assert hand.effect(hand.rule(text)).shape(hand.connection()) == shape
+
+
+@pytest.mark.parametrize("text", ["kind: bandwidth, rate: 1kB/s", "kind: slice, bytes: 1", "kind: disconnect, age: 1s"])
+def test_rules_about_lines_look_at_no_frame(text: str, hand: Any) -> None:
+    """All frames stay opaque."""
+    rule = hand.rule(text)
+
+    assert {rule.depth(side, key, 3) for side in ("request", "response") for key in (0, 1, 3)} == {Depth.NOTHING}
+    assert not rule.connects
+
+
+def test_refused_connections_are_closed(hand: Any) -> None:
+    """By a reset unless it is to be in order."""
+    for text, how in (("kind: refuse", "rst"), ("kind: refuse, how: fin", "fin")):
+        rule = hand.rule(text)
+
+        assert rule.connects
+        assert hand.effect(rule).on_connect(hand.connection(), 0.0) == (Close(how),)
+
+
+def test_a_blackhole_begins_with_the_connection(hand: Any) -> None:
+    """If nothing but connections is selected."""
+    rule = hand.rule("kind: blackhole, match: {client_address: 10.0.0.0/8, node: 2}")
+
+    assert rule.connects
+    assert rule.depth("request", 3, 9) == Depth.NOTHING
+    assert hand.effect(rule).on_connect(hand.connection(), 0.0) == (Swallow(),)
+
+
+@pytest.mark.parametrize("selectors", ["match: {client_id: x}", "match: {api: Produce}", "not: {topic: y}"])
+def test_a_blackhole_begins_at_a_request(selectors: str, hand: Any) -> None:
+    """If something of frames is selected."""
+    rule = hand.rule(f"kind: blackhole, {selectors}")
+
+    assert not rule.connects
+    assert rule.depth("request", 0, 9) == Depth.HEADER
+    assert rule.depth("response", 0, 9) == Depth.NOTHING
+    assert hand.effect(rule).on_request(hand.exchange(0, 9), (), 0.0) == (Swallow(),)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (
+            "kind: bandwidth, rate: 1kB/s, match: {api: Fetch}",
+            'a bandwidth is that of a whole connection, so that "api" cannot be selected on, only listener, cluster, ',
+        ),
+        ("kind: bandwidth, rate: 1kB/s, when: {nth: 3}", 'a bandwidth is in force for a time, so that "nth" cannot be'),
+        ("kind: bandwidth, rate: 1kB/s, when: {after: 3}", "a bandwidth is in force for a time: a duration is wanted,"),
+        ("kind: slice, bytes: 0", "must be at least 1, found 0"),
+        ("kind: slice, bytes: 1, not: {topic: x}", "the bytes of a whole connection are cut in pieces, so that"),
+        ("kind: refuse, match: {client_id: x}", "connections are refused before there is any frame, so that"),
+        ("kind: disconnect, after: 1MB, at: request", '"after" closes wherever a frame is just then, "at" cannot be'),
+        ("kind: disconnect, age: 1s, how: half", 'with "age" a connection is closed by fin or rst'),
+        ("kind: disconnect, age: 1s, match: {api: Fetch}", '"age" is about a whole connection, so that "api" cannot'),
+        ("kind: disconnect, age: 1s, when: {once: true}", '"age" is in force for a time, so that "once" cannot be'),
+        ("kind: disconnect, after: 0", "must be more than 0, found 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(text: str, mistake: str, mistakes_of: Any) -> None:
+    """With the reason."""
+    (found,) = mistakes_of(text)
+
+    assert found.startswith(mistake)
+
+
+@pytest.mark.parametrize("when", ["{for: 30s}", "{after: 5s, for: 1m}"])
+def test_times_can_be_said(when: str, hand: Any) -> None:
+    """A slow line for a while."""
+    assert hand.rule(f"kind: bandwidth, rate: 1kB/s, when: {when}").when is not None
