@@ -71,16 +71,28 @@ final class Admins {
         STEPS.put("allow", Admins::allow);
         STEPS.put("acls", Admins::acls);
         STEPS.put("revoke", Admins::revoke);
+        STEPS.put("try", Tenants::attempt);
+        STEPS.put("transactions", Tenants::transactions);
+        STEPS.put("transaction", Tenants::transaction);
+        STEPS.put("elect_all", Tenants::electAll);
+        STEPS.put("allow_any", Tenants::allow);
+        STEPS.put("all_acls", Tenants::acls);
+        STEPS.put("revoke_all", Tenants::revoke);
+        STEPS.put("config_resources", Tenants::configs);
     }
 
     static Object run(JsonNode request) throws Exception {
         List<Object> answers = new ArrayList<>();
         try (Admin admin = Admin.create(Clients.properties(request.get("config")))) {
             for (JsonNode step : request.get("steps")) {
-                answers.add(STEPS.get(step.get(0).asText()).run(admin, step));
+                answers.add(one(admin, step));
             }
         }
         return answers;
+    }
+
+    static Object one(Admin admin, JsonNode step) throws Exception {
+        return STEPS.get(step.get(0).asText()).run(admin, step);
     }
 
     private static Object nodes(Admin admin, JsonNode step) throws Exception {
