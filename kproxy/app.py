@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from secrets import randbits
 from time import monotonic
 from typing import Literal
 
@@ -25,19 +25,28 @@ from kproxy.net.counts import Counts
 from kproxy.net.listener import Listener
 from kproxy.net.probe import Probe
 from kproxy.net.reactor import Reactor
+from kproxy.net.rule_files import RuleFiles
+from kproxy.net.rule_keeper import RuleKeeper
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules import rule_set
-from kproxy.rules.document import load_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
+from kproxy.rules.store import RuleStore
 
 
 class Proxy:
-    """One process: the config, its rules, and what the connections share."""
+    """One process: the config, its rules, and what the connections share.
 
-    def __init__(self, config: Config, rules: RuleSet, log: FilteringBoundLogger) -> None:
+    `store` has the rules that are in force as `rules`, and is where they are changed; `files` are those that it has
+    been filled from.
+    """
+
+    def __init__(
+        self, config: Config, rules: RuleSet, log: FilteringBoundLogger, *,
+        store: RuleStore | None = None, files: RuleFiles | None = None,
+    ) -> None:  # fmt: skip
         self.config, self.rules, self.log = config, rules, log
         self.counters, self.counts, self.tallies = Counters(), Counts(), Tallies()
         limits = config.limits
@@ -58,7 +67,9 @@ class Proxy:
         self.number = 0  # of the newest connection
         self.reactor = Reactor(log, self.counters.proxy_time.add)
         self.server = Server(self.reactor, config, self.session, self.counts, log, advertise=self.advertise,
-                             rules=[rule for rule in rules.rules if isinstance(rule, Advertise)])  # fmt: skip
+                             rules=advertising(rules))  # fmt: skip
+        self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
+        self.files = files or RuleFiles((), log)
         self.probes = {name: Probe(upstream) for name, upstream in self.server.upstreams.items()}
         self.listening = False
 
@@ -87,15 +98,19 @@ class Proxy:
         """Another rule set: its live rules from the next frame of each connection on, all else for new ones."""
         self.rules = rules
         self.plans = {}
+        self.server.use_rules(advertising(rules))
         for connection in list(self.server.connections):
             session = connection.session
             live = rules.bind(connection.facts).live
             session.use(self.plan_for(connection.listener.name, session.rules, live), monotonic())
             connection.obey(monotonic())
 
-    def advertise(self, listener: Listener, facts: Facts) -> Advertise | Literal[False]:
-        """How brokers appear to a connection: a rule's word goes before the listener's."""
-        return self.rules.bind(facts).advertise or listener.config.advertise
+    def advertise(
+        self, listener: Listener, facts: Facts, bound: rule_set.Bound | None = None
+    ) -> Advertise | Literal[False]:
+        """How brokers appear to a connection: a rule's word goes before the listener's. `bound`: what it is bound to,
+        if it is open already."""
+        return (bound or self.rules.bind(facts)).advertise or listener.config.advertise
 
     # ---- for the admin address
 
@@ -125,11 +140,13 @@ class Proxy:
         async with trio.open_nursery(strict_exception_groups=True) as nursery:
             await nursery.start(self.reactor.run)
             await nursery.start(drain_on_signal, self.server)
+            await nursery.start(self.files.watch, self.keeper)
             if self.config.admin is not None:
                 await self.start_admin(nursery)
             async with trio.open_nursery(strict_exception_groups=True) as serving:
                 await serving.start(self.server.serve)
                 self.listening = True
+                self.keeper.started()
                 self.announce()
                 gc.collect()
                 gc.freeze()  # rules and tables stay for good: full collections need not look at them
@@ -168,9 +185,7 @@ def run(config: Config) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
     log = make_log(config.log.format, config.log.level)
     try:
-        rules = load_rules(map(Path, config.rules), config.places())
-        proxy = Proxy(config, rules, log)
-        trio.run(proxy.run)
+        trio.run(prepared(config, log).run)
     except* (KproxyError, OSError) as group:
         failed = [str(error) if isinstance(error, DocumentError) else f"kproxy: {error}" for error in leaves(group)]
     else:
@@ -178,6 +193,19 @@ def run(config: Config) -> int:
     for line in failed:
         sys.stderr.write(f"{line}\n")
     return 1
+
+
+def prepared(config: Config, log: FilteringBoundLogger) -> Proxy:
+    """A proxy with the rules of its files in force. Raises DocumentError."""
+    seed = randbits(32) if config.seed is None else config.seed
+    store, files = RuleStore(seed, config.places()), RuleFiles(config.rules, log)
+    store.replace_files(files.first(), monotonic())
+    return Proxy(config, store.rule_set, log, store=store, files=files)
+
+
+def advertising(rules: RuleSet) -> list[Advertise]:
+    """The rules that say how brokers appear."""
+    return [rule for rule in rules.rules if isinstance(rule, Advertise)]
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -135,6 +135,9 @@ class Config(Model):
     limits: Limits = Field(default_factory=Limits, description="what one process takes at most")
     admin: AdminConfig | None = Field(default=None, description="metrics and health over HTTP; left out for none")
     rules: list[FileName] = Field(default_factory=list, description="rule files, and folders of them, in order")
+    seed: int | None = Field(
+        default=None, description="of the chances of rules that have none of their own; drawn and logged if left out"
+    )
     state: FileName | None = Field(default=None, description="file that keeps each broker's port over restarts")
     log: LogConfig = Field(default_factory=LogConfig, description="logging")
 

@@ -81,6 +81,11 @@ class Limits(Model):
         description="API keys that kproxy does not know: hide them in ApiVersions and refuse them, or pass them. An "
         "unknown answer may hold broker addresses; without advertising they always pass",
     )
+    rule_labels: Count = Field(
+        default=1000,
+        description="rules with lines of their own in the metrics; those beyond are added up by kind under the name "
+        "other, because Prometheus keeps every label that it has ever seen",
+    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

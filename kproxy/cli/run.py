@@ -17,7 +17,8 @@ T = TypeVar("T")
 @click.option("--upstream", metavar="HOST:PORT[,…]", help="Brokers to begin with, separated by commas.")
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect; 127.0.0.1:9092 if not given.")
 @click.option("--rules", metavar="PATH", multiple=True, help="A rule file or a folder of them; may be repeated.")
-@click.option("--admin", metavar="HOST:PORT", help="Where to serve /metrics, /livez and /readyz.")
+@click.option("--admin", metavar="HOST:PORT", help="Where to serve the admin API, /metrics, /livez and /readyz.")
+@click.option("--seed", type=int, metavar="NUMBER", help="Of all chances; one is drawn and logged if not given.")
 @click.option("--config", "config_file", metavar="FILE", help="A config document, in place of --upstream and --listen.")
 @click.pass_context
 def command(
@@ -26,11 +27,12 @@ def command(
     listen: str | None,
     rules: tuple[str, ...],
     admin: str | None,
+    seed: int | None,
     config_file: str | None,
 ) -> None:
     """Start the proxy. It ends on SIGTERM or SIGINT, after requests in flight are answered.
 
-    With --config, --rules adds to the rules of the document and --admin replaces its admin address.
+    With --config, --rules adds to the rules of the document, --admin replaces its admin address and --seed its seed.
     """
     if config_file is None:
         config = _from_flags(upstream, listen, rules, admin)
@@ -38,6 +40,8 @@ def command(
         raise click.UsageError(f"{'--upstream' if upstream is not None else '--listen'} stands in the --config file")
     else:
         config = _from_file(config_file, rules, admin)
+    if seed is not None:
+        config = config.model_copy(update={"seed": seed})
     from kproxy.app import run
 
     ctx.exit(run(config))

@@ -132,7 +132,7 @@ class Listener:
     def ensure(self, nodes: Mapping[int, HostPort], connection: Connection) -> dict[int, HostPort | None]:
         """Where the clients of this connection reach these nodes; None: nowhere."""
         changed = self.upstream.topology.learn(nodes)
-        advertise = self.server.advertise(self, connection.facts)
+        advertise = self.server.advertise(self, connection.facts, connection.session.rules)
         assert advertise, "a session that does not rewrite addresses asks for none"
         known = {port: set(ports.remembered) for port, ports in self.ranges.items()}
         places = {node: self.place(node, advertise, connection) for node in nodes}
@@ -218,7 +218,7 @@ class Listener:
             raise
 
     def node_by_name(self, sni: str, facts: Facts) -> int | None:
-        advertise = self.server.advertise(self, facts)
+        advertise = self.server.advertise(self, facts, None)
         return advertise.sni_node(sni) if advertise and advertise.needs_tls else None
 
 

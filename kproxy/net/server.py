@@ -17,6 +17,7 @@ from kproxy.config import Config
 from kproxy.errors import WeDidWrong
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.rule_set import Bound
 
 from .connection import Connection
 from .counts import Counts
@@ -33,10 +34,10 @@ from .upstream import Upstream
 SWEEP = 1.0
 """Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""
 
-Advertises = Callable[[Listener, Facts], "Advertise | Literal[False]"]
+Advertises = Callable[[Listener, Facts, Bound | None], "Advertise | Literal[False]"]
 
 
-def of_listener(listener: Listener, facts: Facts) -> Advertise | Literal[False]:
+def of_listener(listener: Listener, facts: Facts, bound: Bound | None = None) -> Advertise | Literal[False]:
     """How brokers appear to a connection, as the listener's own config says."""
     return listener.config.advertise
 
@@ -104,6 +105,13 @@ class Server:
                 remembered = ports.get(f"{listener.name} {first}-{last}")
                 if remembered:
                     listener.range_of(first, last, remembered).restore()
+
+    def use_rules(self, rules: Sequence[Advertise]) -> None:
+        """From now on rules may say this about advertising; ports that they fix are opened."""
+        self.rules = rules
+        for listener in self.listeners:
+            if listener.doors:
+                listener.open_for(rules)
 
     def snapshot(self) -> tuple[Ports, Nodes]:
         ports = {

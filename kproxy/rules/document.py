@@ -168,7 +168,7 @@ def check_ttl(raw: Any) -> float:
 
 def _runs_code(source: Source, at: Where, raw: dict[Any, Any]) -> bool:
     kind = KINDS.get(str(raw.get("kind")))
-    if kind is None or getattr(kind, "family", None) != "code":
+    if kind is None or not (getattr(kind, "files_only", False) or getattr(kind, "family", None) == "code"):
         return False
     source.note(
         (*at, "kind"),

@@ -59,10 +59,14 @@ class RuleStore:
 
     # ---- operations: each raises DocumentError with every mistake, and has changed nothing then
 
-    def replace_files(self, sources: Iterable[Source], now: float) -> Change:
-        """The files' rules are those of these sources, in this order. A scenario that did not change goes on."""
-        files = [self._stored("file", read_document(source), now) for source in sources]
-        return self._adopt([*files, *self._of("api"), *self._of("test")], now)
+    def replace_files(self, files: Iterable[Source | Document], now: float) -> Change:
+        """The files' rules are those of these, in this order. A scenario that did not change goes on.
+
+        Reading a source is the long part of it; whoever must not wait for it does it elsewhere, by `read_document`.
+        """
+        documents = [read_document(one) if isinstance(one, Source) else one for one in files]
+        new = [self._stored("file", document, now) for document in documents]
+        return self._adopt([*new, *self._of("api"), *self._of("test")], now)
 
     def replace_api(self, source: Source, now: float) -> Change:
         """The API's rules are those of this document; what comes from files and tests stays."""

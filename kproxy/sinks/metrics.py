@@ -12,6 +12,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from kproxy.core.counters import Counters
 from kproxy.core.histogram import BROKER_BOUNDS, Histogram
@@ -40,7 +41,7 @@ class Live(Protocol):
 Counted = Callable[[], Iterable[Tally]]
 
 
-class TrafficCollector:
+class TrafficCollector(Collector):
     """Everything that kproxy counts. `tallies` gives what is counted of frames."""
 
     def __init__(
@@ -137,10 +138,11 @@ def cumulative(times: Histogram) -> list[tuple[str, float]]:
     return found
 
 
-def registry(collector: TrafficCollector) -> CollectorRegistry:
+def registry(*collectors: Collector) -> CollectorRegistry:
     """A registry with kproxy's metrics and those of the process."""
     made = CollectorRegistry(auto_describe=False)
-    made.register(collector)
+    for collector in collectors:
+        made.register(collector)
     ProcessCollector(registry=made)
     PlatformCollector(registry=made)
     return made

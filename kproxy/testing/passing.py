@@ -7,6 +7,8 @@ from struct import Struct
 from typing import Any
 
 from kproxy.core.commands import Close, Command, Dial
+from kproxy.core.plan import Plan
+from kproxy.rules.rule_set import Bound
 
 LENGTH = Struct(">i").unpack_from
 
@@ -52,6 +54,7 @@ class PassingSession:
         self.waiting_since: float | None = None
         self.requests, self.responses = FrameCount(), FrameCount()
         self.dialled = self.draining = False
+        self.rules = Bound()
 
     @property
     def idle(self) -> bool:
@@ -80,6 +83,18 @@ class PassingSession:
 
     def granted(self, now: float) -> None:
         """Never asked for."""
+
+    def begin(self, now: float) -> None:
+        """No rule is about connections."""
+
+    def use(self, plan: Plan, now: float) -> None:
+        """There are no rules."""
+
+    def tick(self, now: float) -> None:
+        """Never asked for."""
+
+    def released(self, now: float) -> None:
+        """Nothing is held."""
 
     def drain(self, now: float) -> None:
         if self.idle:

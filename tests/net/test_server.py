@@ -358,7 +358,7 @@ async def test_a_rule_may_decide_what_is_advertised(net: Any) -> None:
         port = probe.getsockname()[1]
     rule = Advertise.model_validate({"host": "kafka.example.com", "ports": f"{port}-{port}"})
     async with (
-        net.serving(net.config(9), advertise=lambda listener, facts: rule) as running,
+        net.serving(net.config(9), advertise=lambda listener, facts, bound: rule) as running,
         await running.client(),
     ):
         await running.until(lambda: running.server.connections)

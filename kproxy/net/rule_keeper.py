@@ -1,0 +1,134 @@
+"""Rules at work: what the store says is put into force, told to the log, and gone on with when its time has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.errors import DocumentError
+from kproxy.rules.kept import Change, Kept, Origin
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.running import Running
+from kproxy.rules.store import RuleStore
+
+from .counts import numbers
+from .deadlines import Deadline
+from .hits import Hits
+from .reactor import Reactor
+
+Operation = Callable[[RuleStore, float], Change]
+
+MOST_LOGGED = 20
+"""Mistakes of one document that are logged, a line each; the API shows all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A set of rules that was refused, and why; `at` in ISO 8601."""
+
+    at: str
+    origin: Origin
+    mistakes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Loads:
+    """How rules have come in, by origin. `last`: what was refused last, until something from there is accepted."""
+
+    loaded: dict[str, int] = field(default_factory=numbers)
+    rejected: dict[str, int] = field(default_factory=numbers)
+    last: Rejection | None = None
+
+
+class RuleKeeper:
+    """`swap` puts a rule set into force for all connections."""
+
+    def __init__(
+        self, store: RuleStore, swap: Callable[[RuleSet], None], reactor: Reactor, log: FilteringBoundLogger
+    ) -> None:
+        self.store, self.swap, self.reactor, self.log = store, swap, reactor, log
+        self.loads = Loads()
+        self.hits = Hits(self.running, reactor.notify)
+        self.timer: Deadline | None = None
+
+    def running(self, name: str) -> Running | None:
+        """The live rule of that name. Raises NoSuchRule."""
+        return self.store[name].running
+
+    def started(self) -> None:
+        """The store has its first rules."""
+        self.loads.loaded["file"] += 1
+        self.log.info("rules", version=self.store.rule_set.id, rules=len(self.store.kept), seed=self.store.seed)
+        self._tell(self.store.kept.values())
+        self._set_timer(monotonic())
+
+    def load(self, origin: Origin, operation: Operation) -> Change:
+        """Take in rules from outside, all or none. Raises what the store raises; mistakes are logged and counted."""
+        before = self.store.rule_set.id
+        try:
+            change = operation(self.store, monotonic())
+        except DocumentError as error:
+            self._reject(origin, error)
+            raise
+        self.loads.loaded[origin] += 1
+        if self.loads.last is not None and self.loads.last.origin == origin:
+            self.loads.last = None
+        self._put_into_force(change)
+        version = self.store.rule_set.id
+        self.log.info("rules loaded", origin=origin, rules=len(self.store.kept), version=version, before=before)
+        return change
+
+    def do(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
+        """Turn something on or off, or remove it. Raises what the store raises."""
+        change = operation(self.store, monotonic())
+        self._put_into_force(change)
+        self.log.info("rules changed", what=what, rule=rule, version=self.store.rule_set.id)
+        return change
+
+    # ---- inside
+
+    def _reject(self, origin: Origin, error: DocumentError) -> None:
+        self.loads.rejected[origin] += 1
+        self.loads.last = Rejection(datetime.now(UTC).isoformat(timespec="milliseconds"), origin, tuple(error.mistakes))
+        for mistake in error.mistakes[:MOST_LOGGED]:
+            self.log.error("rules rejected", origin=origin, mistake=mistake)
+        self.log.error("rules rejected, those in force stay", origin=origin, mistakes=len(error.mistakes),
+                       version=self.store.rule_set.id)  # fmt: skip
+
+    def _put_into_force(self, change: Change) -> None:
+        self.swap(self.store.rule_set)
+        for running in change.left:
+            running.release()
+        self._tell(change.new)
+        self.hits.changed()
+        self._set_timer(monotonic())
+
+    def _tell(self, new: Iterable[Kept]) -> None:
+        for kept in new:
+            for warning in kept.rule.warnings() if isinstance(kept.rule, LiveRule) else ():
+                self.log.warning("rule", rule=kept.name, at=kept.written.position, warning=warning)
+
+    def _set_timer(self, now: float) -> None:
+        if self.timer is not None:
+            self.reactor.cancel(self.timer)
+        due = self.store.due(now)
+        self.timer = None if due is None else self.reactor.call_at(due, self._expire)
+
+    def _expire(self) -> None:
+        now, before = monotonic(), list(self.store.kept)
+        change = self.store.expire(now)
+        gone = [name for name in before if name not in self.store.kept]
+        self._put_into_force(change)
+        for name in gone:
+            self.log.info("rule expired", rule=name)
+        for stored in self.store.documents:
+            scenario, at = stored.document.scenario, stored.moment(now)
+            if scenario is not None:
+                stage = None if at is None else scenario.stages[at.stage].name or at.stage + 1
+                self.log.info("scenario", name=scenario.name, stage=stage, round=None if at is None else at.round + 1,
+                              at=stored.document.source.file)  # fmt: skip

@@ -1,0 +1,76 @@
+"""What rules have counted, for Prometheus.
+
+The labels are rules' names, which users choose: only so many rules have lines of their own (`limits.rule_labels`), the
+others of each kind are added up under the name "other".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from kproxy.rules.store import RuleStore
+
+from .metrics import counted
+
+OTHER = "other"
+COUNTERS = {
+    "kproxy_rule_matched": "Requests (of some rules: connections) that a live rule's selectors held for.",
+    "kproxy_rule_fired": "Those of them that its trigger chose.",
+    "kproxy_rule_applied": "Those of them where what it changed has been handed to the kernel.",
+}
+
+
+class Loads(Protocol):
+    """How rules have come in, by origin."""
+
+    loaded: dict[str, int]
+    rejected: dict[str, int]
+
+
+class RuleCollector(Collector):
+    """Counters of the rules in a store, and which version is in force."""
+
+    def __init__(self, store: RuleStore, loads: Loads, most: int) -> None:
+        self.store, self.loads, self.most = store, loads, most
+
+    def collect(self) -> Iterator[Metric]:
+        store = self.store
+        counts = self.counts()
+        for number, (name, text) in enumerate(COUNTERS.items()):
+            family = CounterMetricFamily(name, text, labels=["rule", "kind"])
+            for labels, numbers in counts.items():
+                family.add_metric(labels, numbers[number])
+            yield family
+        info = GaugeMetricFamily("kproxy_rules_info", "1, with the version of the rules in force.", labels=["version"])
+        info.add_metric([store.rule_set.id], 1)
+        yield info
+        yield gauge("kproxy_rules", "Rules by whether they are in force.", "state", {
+            "in_force": len(store.rule_set), "off": len(store.kept) - len(store.rule_set),
+        })  # fmt: skip
+        yield counted("kproxy_rules_loaded", "Sets of rules taken in, by origin.", "origin", self.loads.loaded)
+        yield counted("kproxy_rules_rejected", "Sets of rules refused, by origin.", "origin", self.loads.rejected)
+        yield gauge("kproxy_faults_killed", "1 while the kill switch is on.", None, {"": int(store.killed)})
+
+    def counts(self) -> dict[tuple[str, str], list[int]]:
+        """matched, fired and applied by rule and kind."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+        for one in list(self.store.kept.values()):
+            if one.running is not None:
+                own = (one.name, one.rule.kind)
+                into = found[own if len(found) < self.most else (OTHER, one.rule.kind)]
+                for number, count in enumerate((one.running.matched, one.running.fired, one.running.applied)):
+                    into[number] += count
+        return found
+
+
+def gauge(name: str, text: str, label: str | None, numbers: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[] if label is None else [label])
+    for word, number in numbers.items():
+        family.add_metric([] if label is None else [word], number)
+    return family
