@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from . import layout, schema
+from . import error_codes, layout, schema
 from .layout import Slot, Struct
 
 TABLE = Path(__file__).parent / "shapes.yaml"
@@ -74,6 +74,7 @@ class Shape:
     code: str | None
     text: str | None
     whole: str
+    outer: frozenset[int]
     all: str
     positional: bool
     session: tuple[str, str, int] | None
@@ -93,8 +94,8 @@ class Shape:
 
 @cache
 def table() -> Mapping[str, list[dict[str, Any]]]:
-    """API name → its entries as written, a list also where the file has only one."""
-    found = schema.read_yaml(TABLE)
+    """API name → its entries as written, a list also where the file has only one. Names with a dot hold lists."""
+    found = {name: entry for name, entry in schema.read_yaml(TABLE).items() if not name.startswith(".")}
     return MappingProxyType({name: entry if isinstance(entry, list) else [entry] for name, entry in found.items()})
 
 
@@ -118,6 +119,7 @@ def shape(key: int, version: int) -> Shape:
         code=code,
         text=text,
         whole=entry.get("whole", "each" if response_levels else "top"),
+        outer=frozenset(error_codes.by_name(error).code for error in entry.get("outer", ())),
         all=entry.get("all", "never"),
         positional=entry.get("positional", False),
         session=(name, sign, int(number)) if "session" in entry else None,

@@ -55,7 +55,7 @@ def no_user(body: dict[str, Any], case: Case) -> None:
 
 
 def empty_name(body: dict[str, Any], case: Case) -> None:
-    """For a topic asked for by its id Kafka writes an empty name here; a broker that does not know the id writes null."""
+    """For a topic asked for by its id Kafka writes an empty name here; brokers write null for unknown ids."""
     for topic in body["topics"]:
         topic["name"] = topic["name"] or ""
 

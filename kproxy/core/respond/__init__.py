@@ -8,7 +8,7 @@ Everything is a function of its arguments; what is handed in stays as it is, exc
 """
 
 from .answer import fail, fail_each
-from .carry import can_carry, why_not
+from .carry import can_carry, fails_all, why_not
 from .errors import errors_of
 from .failure import Failure
 from .listing import leave_out
@@ -22,6 +22,7 @@ __all__ = [
     "errors_of",
     "fail",
     "fail_each",
+    "fails_all",
     "leave_out",
     "merge",
     "overwrite",

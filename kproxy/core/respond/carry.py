@@ -29,6 +29,15 @@ def why_not(key: int, version: int, level: Where) -> str | None:
     return f"a response of {name} has no error code at its top{elsewhere(key)}"
 
 
+def fails_all(key: int, version: int, code: int) -> bool:
+    """Whether brokers say this error at the top only, though entities have codes of their own: it fails all of them.
+
+    Lost fetch sessions, errors of the coordinator: a client would not understand them elsewhere.
+    """
+    form = shape(key, version)
+    return code in form.outer and form.code is not None and not any(level.code for level in form.response[:-1])
+
+
 def elsewhere(key: int) -> str:
     """`, versions 3-5 have one at the top`, or nothing."""
     api = schema.load(key)

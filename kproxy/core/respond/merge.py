@@ -9,6 +9,7 @@ from kproxy.wire import Message
 from kproxy.wire.shapes import Shape, shape
 
 from .element import element
+from .overwrite import overwrite_top
 from .tree import Failures, Node, tree
 from .weave import weave
 
@@ -17,10 +18,13 @@ def merge(request: Message, response: Message, failures: Failures) -> Message:
     """The response to `without(request, failures)` with an element for each failed entity, in the request's order.
 
     `request` is the whole one. In arrays tied by position the broker's elements fill the places that did not fail.
-    Entities whose level has no error code (see `why_not`) are left out. A new message; the response stays as it is.
+    Entities whose level has no error code (see `why_not`) are left out; an error that brokers say at the top (see
+    `fails_all`) leaves nothing of the answer. A new message; the response stays as it is.
     """
     form = shape(request.api.key, response.version)
     root = tree(form, request, failures)
+    if root.failure is not None and form.code is not None:
+        return overwrite_top(response, root.failure)
     complete = interleaved if form.positional else weave
     body = complete(form, response.body, root)
     return Message(response.api, response.version, response.header, body)

@@ -30,7 +30,7 @@ def overwrite(request: Message, response: Message, failures: Failures) -> Messag
     if root.failure is not None:
         if form.code is not None:
             return overwrite_top(response, root.failure)
-        body = everywhere(form, 0, response.body, root.failure) if form.carries else response.body
+        body = everywhere(form, 0, response.body, root.failure) if form.carries else dict(response.body)
     elif form.positional:
         body = replaced(form, response.body, root)
     else:

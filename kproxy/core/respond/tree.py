@@ -86,7 +86,7 @@ def tree(form: Shape, request: Message, failures: Failures) -> Node:
     """All entities of the request, and those in `failures` that it does not list, as nodes below a root.
 
     An entity without a place in the request (`where` is ()) is one that it does not list if it is a partition; any
-    other is the request itself, and its error is the root's.
+    other is the request itself, and its error is the root's. So is an error that brokers say at the top (`outer`).
     """
     root, by_place = Node(), {entity.where: failure for entity, failure in failures.items() if entity.where}
     for roles, where in places(form, request.body):
@@ -120,7 +120,12 @@ def add(form: Shape, root: Node, roles: Roles, where: tuple[int, ...], failure: 
     for level in form.response[: reached(form, roles)]:
         node = node.child(level, roles, where[0] if form.positional else None)
         path.append(node)
-    if failure is not None and node is not root:
-        node.failure = failure
-        for passed in path:
-            passed.failing = True
+    if failure is None or node is root:
+        return
+    if failure.code in form.outer:
+        codes = [level.code for level in form.response[:-1][: len(path) - 1]]
+        outermost = next((place for place, code in enumerate(codes, 1) if code), 0)
+        path = path[: outermost + 1]
+    path[-1].failure = failure
+    for passed in path:
+        passed.failing = True

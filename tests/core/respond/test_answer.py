@@ -57,7 +57,7 @@ def test_each_entity_fails_by_itself(api: Api) -> None:
         form = shape(api.key, version)
         for _ in range(20):
             request = decode_request(encode(random_request(api, version, random, full=True)))
-            failures = {entity: Failure(100 + number) for number, entity in enumerate(entities(request))}
+            failures = {entity: Failure(200 + number) for number, entity in enumerate(entities(request))}
             response = encoded(request, fail_each(request, failures))
 
             if form.carries or (not form.request and form.code):

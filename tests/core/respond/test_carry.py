@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kproxy.core.respond import Failure, can_carry, errors_of, fail_each, why_not
+from kproxy.core.respond import Failure, can_carry, errors_of, fail_each, fails_all, why_not
 from kproxy.rules.entity import entities
 from kproxy.testing.asked import random_request
 from kproxy.wire import decode_request, encode, schema
@@ -70,3 +70,22 @@ def test_unknown_versions() -> None:
     """A version that the table lacks is a KeyError."""
     with pytest.raises(KeyError):
         can_carry(1, 99, "top")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "code", "all_"),
+    [
+        ("Fetch", 11, 70, True),  # FETCH_SESSION_ID_NOT_FOUND
+        ("Fetch", 11, 6, False),
+        ("Fetch", 6, 70, False),  # no sessions, and no code at the top
+        ("OffsetFetch", 7, 30, True),  # GROUP_AUTHORIZATION_FAILED
+        ("OffsetFetch", 8, 30, False),  # each group says it
+        ("LeaveGroup", 3, 16, True),
+        ("LeaveGroup", 3, 25, False),
+        ("OffsetCommit", 8, 30, False),
+        ("Metadata", 13, 129, True),  # REBOOTSTRAP_REQUIRED
+    ],
+)
+def test_errors_of_all(name: str, version: int, code: int, all_: bool) -> None:
+    """Errors that clients look for at the top only are said to fail everything."""
+    assert fails_all(schema.names()[name], version, code) is all_

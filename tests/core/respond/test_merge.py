@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.respond import Failure, errors_of, merge, without
+from kproxy.core.respond import Failure, errors_of, fail_each, merge, without
 from kproxy.rules.entity import Entity, entities
 from kproxy.testing.asked import answered, random_request
 from kproxy.wire import Message, decode_request, decode_response, encode, schema
@@ -134,3 +134,32 @@ def test_a_broker_that_answers_too_little() -> None:
     assert merged(1, 2) == [1, 31, 2]
     assert merged(1) == [1, 31]
     assert merged(1, 2, 3) == [1, 31, 2, 3]
+
+
+def test_errors_that_belong_further_out() -> None:
+    """An error of a group stands at the group (OffsetFetch 8), or at the top where it has the only one (up to 7)."""
+    topics = [{"name": "a", "partition_indexes": [0, 1]}]
+    request = asked("OffsetFetch", 8, groups=[{"group_id": name, "topics": topics} for name in ("g", "h")])
+    parts = [{"partition_index": index, "error_code": 0} for index in (0, 1)]
+    said = {"group_id": "h", "error_code": 0, "topics": [{"name": "a", "partitions": parts}]}
+    failures = dict.fromkeys(entities(request)[:2], Failure(30))
+    merged = merge(request, message("OffsetFetch", 8, {"groups": [said]}), failures)
+    assert merged.body["groups"] == [{"group_id": "g", "error_code": 30, "topics": []}, said]
+
+    old = asked("OffsetFetch", 5, group_id="g", topics=topics)
+    body = {"throttle_time_ms": 3, "error_code": 0, "topics": [{"name": "a", "partitions": parts[:1]}]}
+    found = merge(old, message("OffsetFetch", 5, body), {entities(old)[1]: Failure(30)})
+    assert found.body == {"throttle_time_ms": 3, "error_code": 30, "topics": []}
+    each = fail_each(old, {entities(old)[1]: Failure(3)})
+    assert (each.body["error_code"], keys(each)) == (0, [("a", "1")])
+    assert fail_each(old, {entities(old)[1]: Failure(30)}).body == found.body | {"throttle_time_ms": 0}
+
+
+def test_a_lost_fetch_session() -> None:
+    """A fetch session's error is at the top, whichever partition a rule saw, and nothing else is in the answer."""
+    topics = [{"topic_id": UUID(int=1), "partitions": [{"partition": 0}]}]
+    request = asked("Fetch", 13, session_id=5, session_epoch=1, topics=topics)
+    said = message("Fetch", 13, {"throttle_time_ms": 0, "error_code": 0, "session_id": 5, "responses": []})
+    merged = merge(request, said, dict.fromkeys(entities(request), Failure(70)))
+
+    assert (merged.body["error_code"], merged.body["session_id"], merged.body["responses"]) == (70, 5, [])
