@@ -46,7 +46,7 @@ class Engine:
         names = session.plan.bound.names
         self.session = session
         self.cluster = Cluster(session.context, None if names is None else names.topics)
-        self.view = ConnectionView(session.facts, session.number, self.cluster)
+        self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
         self.shapes: tuple[Shape, ...] = ()
 
     # ---- the connection

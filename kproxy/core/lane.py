@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from .commands import Close, Send
 from .halts import Blocked, Changed, Halt, Keep, Streaming
+from .identity import LONGEST_TOKEN
 from .memory import HeldMemory
 from .rewrite import Buffer
 
@@ -146,6 +147,17 @@ class Lane:
         size = end - pos - 4 + len(name) - (stop - start)
         self.halt = Changed([size.to_bytes(4, "big"), buf[pos + 4 : start], name], stop, rest=end - stop)
         return False
+
+    def watch_token(self, buf: Buffer, pos: int, n: int, size: int) -> bool:
+        """Show a bare token to who wants to know the client's name. False: it has to be whole for that."""
+        if pos + 4 + size <= n:
+            self.session.identity.watch.raw_token(self.source, bytes(buf[pos + 4 : pos + 4 + size]))
+        elif size <= LONGEST_TOKEN:
+            self.halt = Keep(4 + size)
+            return False
+        else:
+            self.session.identity.watch.lose()
+        return True
 
     def keep(self, data: bytearray, halt: Keep | Blocked, now: float) -> None:
         """Keep `data` until there is enough of it, or until what it waits for has come."""

@@ -19,6 +19,7 @@ from kproxy.wire.head import produce_acks
 from kproxy.wire.judge import judge
 
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
+from .identity import ANSWERED
 from .names import LoneName, by_id, lone_name, name_rewrite
 from .rewrite import Rewrite, Rewriter
 from .ruled import ruled
@@ -26,7 +27,6 @@ from .step import HEAD, RULED, STOP, STREAM, WHOLE, Step
 from .tally import Tallies
 from .versions import API_VERSIONS, HIDDEN, PRODUCE, VersionsAnswers
 
-SASL_HANDSHAKE = 17
 STREAMED = frozenset((1, 78))  # Fetch, ShareFetch: their addresses come last, behind the records
 TAGGED_ENDPOINTS = frozenset((0, 1))
 """Produce and Fetch name brokers in a tagged field, when a leader has moved (KIP-951): most responses do not."""
@@ -134,8 +134,8 @@ class Plan(dict[int, Step]):
         api = schema.load(key)
         step = Step(key, version, api.name)
         if key == API_VERSIONS:
-            step.request = None if version in api.versions and not self.refusal(key, version) else WHOLE
-            step.response = WHOLE
+            step.request = step.response = WHOLE
+            step.watched = version in api.versions and not self.refusal(key, version)
             return step
         if refusal := self.refusal(key, version):
             step.request, step.stop = STOP, refusal
@@ -148,8 +148,9 @@ class Plan(dict[int, Step]):
             return step
         self.look_at_request(step)
         self.look_at_response(step)
-        if key == SASL_HANDSHAKE and version == 0:  # raw tokens follow its answer, without headers (KIP-43)
+        if key in ANSWERED:  # after a handshake of version 0 raw tokens follow, without headers (KIP-43)
             step.request = step.response = WHOLE
+            step.watched = True
         return step
 
     def reason(self, api: schema.Api, version: int, newest: int) -> str:

@@ -10,6 +10,7 @@ from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
 from .halts import Blocked, Changed, Keep
+from .identity import API_VERSIONS, SASL_HANDSHAKE
 from .inflight import ANSWER
 from .lane import Lane
 from .rewrite import Buffer
@@ -17,7 +18,7 @@ from .ruled_requests import RuledRequests
 from .sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from .step import HEAD, RULED, STOP, Step
 from .topics import fresh_topics
-from .versions import API_VERSIONS, unsupported
+from .versions import unsupported
 
 if TYPE_CHECKING:
     from .inflight import Entry
@@ -94,6 +95,8 @@ class RequestLane(Lane):
             return self.rules.look(step, buf, pos, n, now)
         if step.request == STOP:
             session.counters.stopped[step.api] += 1
+            if self.plan.refusal(step.key, step.version):
+                session.counters.count("stopped_by_rule")
             session.close("stopped", step.stop, "client")
             return False
         size, _, correlation, id_length = HEADER(buf, pos)
@@ -105,13 +108,18 @@ class RequestLane(Lane):
         if end > n:
             self.halt = Keep(4 + size, hold=True)
             return False
-        if step.key == API_VERSIONS:  # only a version that is not known comes here
+        if step.watched:
+            session.identity.request(step, bytes(buf[pos + 4 : end]))
+        elif step.key == API_VERSIONS:  # of a version that is not known
             self.answer(correlation, unsupported(correlation, self.plan.newest_api_versions), now)
             self.halt = Changed([], end)
             return False
         if step.rewrite_request is not None:
             return self.rewrite(step, buf, pos, end, id_length, now)
-        return self.note_mechanism(step, buf, pos, end, now)
+        if step.key == SASL_HANDSHAKE and not step.version:
+            return self.note_mechanism(step, buf, pos, end, now)
+        self.enter(correlation, step, now, None)
+        return True
 
     def put_name(self, step: Step, lone: LoneName, buf: Buffer, pos: int, n: int, now: float) -> bool | None:
         """A Produce request of one topic by name streams on as soon as the name is put in. None: it does not."""
@@ -195,6 +203,8 @@ class RequestLane(Lane):
                 return self.scan_frames(buf, pos, n, now)
             if not 0 <= size <= MAX_TOKEN:
                 self.session.close("frame_size", f"SASL token of {size} bytes, expected 0 to {MAX_TOKEN}", "client")
+                return pos
+            if not self.watch_token(buf, pos, n, size):
                 return pos
             raw.from_client += 1
             pos += 4 + size

@@ -10,6 +10,7 @@ from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
 from .halts import Blocked, Changed, Halt, Keep, Streaming
+from .identity import ANSWERED, API_VERSIONS, SASL_HANDSHAKE
 from .inflight import ANSWER, OWN
 from .lane import Lane
 from .names import DISGUISED
@@ -18,7 +19,6 @@ from .ruled_responses import RuledResponses
 from .sasl import MAX_TOKEN, RawTokens
 from .step import RULED, STREAM, Step
 from .stream import TailStream
-from .versions import API_VERSIONS
 
 if TYPE_CHECKING:
     from .inflight import Entry
@@ -34,7 +34,6 @@ STREAM_HEAD = 16
 LONGEST_HEAD = 65536
 """No tags make a header longer than this."""
 NO_ERROR = b"\x00\x00"
-SASL_HANDSHAKE = 17
 STOPPED: Final[Pieces] = []
 
 
@@ -119,6 +118,8 @@ class ResponseLane(Lane):
             self.halt = Changed([], end)
             self.session.own_answer(bytes(buf[pos + 4 : end]), now)
             return False
+        if step.watched and step.key in ANSWERED:
+            self.session.identity.response(step, bytes(buf[pos + 4 : end]))
         if step.key == SASL_HANDSHAKE and step.version == 0:
             return self.begin_tokens(entry, buf, pos, end)
         pieces = self.rewritten(step, entry[3], buf, pos, end)
@@ -196,6 +197,8 @@ class ResponseLane(Lane):
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if not 0 <= size <= MAX_TOKEN:
                 self.session.close("frame_size", f"SASL token of {size} bytes, expected 0 to {MAX_TOKEN}", "broker")
+                return pos
+            if not self.watch_token(buf, pos, n, size):
                 return pos
             raw.from_broker += 1
             pos += 4 + size

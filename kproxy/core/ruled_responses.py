@@ -11,6 +11,7 @@ from kproxy.wire.head import body_start
 from .commands import CLIENT
 from .engine import milliseconds
 from .halts import Blocked, Changed, Keep
+from .identity import ANSWERED
 from .inflight import Entry
 from .rewrite import Buffer
 from .ruled_exchange import RuledExchange
@@ -89,6 +90,8 @@ class RuledResponses:
 
     def client_side(self, plain: Step, noted: Noted, buf: Buffer, pos: int, end: int) -> bytes | None:
         """The frame as the client would get it without live rules; None with `lane.halt` set, or closed."""
+        if plain.watched and plain.key in ANSWERED:
+            self.session.identity.response(plain, bytes(buf[pos + 4 : end]))
         pieces = self.lane.rewritten(plain, noted.rewrite, buf, pos, end)
         if pieces is not None and not pieces:  # STOPPED
             return None

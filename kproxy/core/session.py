@@ -24,6 +24,7 @@ from kproxy.rules.running import Running
 from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Shut, Wake
 from .counters import Counters
 from .engine import Engine
+from .identity import Identity
 from .inflight import ANSWER, OWN, InFlight
 from .memory import HeldMemory
 from .plan import Plan
@@ -77,6 +78,7 @@ class Session:
         self.responses = ResponseLane(self, shared.responses)
         self.from_client, self.from_broker = self.requests.receive, self.responses.receive
         self.raw: RawTokens | None = None
+        self.identity = Identity(facts.certificate, shared.counters)
         self.timers = Timers(self.commands)
         self.muted_until = 0.0
         self.acted: tuple[list[Running], list[Running]] = ([], [])  # whose changes leave with what is put next, by side

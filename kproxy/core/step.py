@@ -34,8 +34,9 @@ class Step:
     """
 
     __slots__ = (
-        "acks", "api", "by_id", "clean", "flexible", "key", "latency", "lone_request", "lone_response", "no_nodes", "only_ids", "plain",
-        "request", "response", "rewrite_request", "rewrite_response", "ruled", "stop", "tally", "version",
+        "acks", "api", "by_id", "clean", "flexible", "key", "latency", "lone_request", "lone_response", "no_nodes",
+        "only_ids", "plain", "request", "response", "rewrite_request", "rewrite_response", "ruled", "stop", "tally",
+        "version", "watched",
     )  # fmt: skip
 
     def __init__(self, key: int, version: int, api: str) -> None:
@@ -53,6 +54,7 @@ class Step:
         )
         self.by_id = False  # of names, a response has topic ids only, which matter once one was disguised in a request
         self.only_ids = False  # and nothing else is wanted of it
+        self.watched = False  # it tells who the client is
         self.stop = ""  # the reason, when `request` is STOP
         self.clean: Clean | None = None  # whether a whole response has nothing that is wanted
         self.plain: Step = self  # what to do when the live rules have had their say

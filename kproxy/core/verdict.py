@@ -109,7 +109,7 @@ class Verdict:
     def with_error(self, part: Part, matched: tuple[Entity, ...]) -> tuple[Entity, ...] | None:
         """Those entities that the broker answered with a selected error; None when there are none."""
         if self.errors is None:
-            self.errors = errors_of(self.exchange.request, self.exchange.response)
+            self.errors = errors_of(self.exchange.request, self.exchange.response, self.exchange.entities)
         yes, no = part.running.rule.match, part.running.rule.not_
         found = tuple(
             entity

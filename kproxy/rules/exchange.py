@@ -28,16 +28,33 @@ class ClusterView(Protocol):
         ...
 
 
+class IdentityView(Protocol):
+    """What has been said so far of who the client is."""
+
+    @property
+    def principal(self) -> str | None: ...
+    @property
+    def software(self) -> str | None: ...
+
+
 class ConnectionView:
     """One client connection. `memory` is for effects: it lives as long as the connection does."""
 
-    __slots__ = ("cluster", "facts", "memory", "number", "principal", "software")
+    __slots__ = ("cluster", "facts", "identity", "memory", "number")
 
-    def __init__(self, facts: Facts, number: int, cluster: ClusterView) -> None:
-        self.facts, self.number, self.cluster = facts, number, cluster
+    def __init__(self, facts: Facts, number: int, cluster: ClusterView, identity: IdentityView | None = None) -> None:
+        self.facts, self.number, self.cluster, self.identity = facts, number, cluster, identity
         self.memory: dict[Any, Any] = {}
-        self.principal: str | None = None
-        self.software: str | None = None
+
+    @property
+    def principal(self) -> str | None:
+        """Whom the broker has authenticated, else the subject of the client's certificate; None: nobody."""
+        return self.facts.certificate if self.identity is None else self.identity.principal
+
+    @property
+    def software(self) -> str | None:
+        """`name/version` of the client's library; None when it has not said."""
+        return None if self.identity is None else self.identity.software
 
 
 class Exchange:

@@ -1,0 +1,71 @@
+"""Who a connection's client is, from what it and the broker say to each other: its principal and its library."""
+
+from __future__ import annotations
+
+from kproxy.errors import DecodeError
+from kproxy.wire import decode_request, decode_response
+
+from .counters import Counters
+from .principal import PrincipalWatch
+from .software import Software, software
+from .step import Step
+
+SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+ASKED = frozenset((SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
+"""APIs whose requests are looked at."""
+ANSWERED = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))
+"""APIs whose responses are looked at, too."""
+LONGEST_TOKEN = 65536
+"""Bytes of a bare token that is held to be looked at; names come in far shorter ones."""
+
+
+class Identity:
+    """Whole frames of these APIs and bare tokens are shown to it, in order; it decodes as little as it can."""
+
+    __slots__ = ("_hello", "_watch", "certificate", "counters")
+
+    def __init__(self, certificate: str | None, counters: Counters) -> None:
+        self.certificate, self.counters = certificate, counters
+        self._watch: PrincipalWatch | None = None
+        self._hello: bytes | Software | None = None
+
+    @property
+    def principal(self) -> str | None:
+        """Whom the broker has authenticated, else the subject of the client's certificate; None: nobody."""
+        if self._watch is None:
+            return self.certificate
+        return None if self._watch.principal is None else self._watch.principal.name
+
+    @property
+    def software(self) -> str | None:
+        """`name/version` of the client's library; None when it has not said."""
+        if isinstance(self._hello, bytes):
+            try:
+                self._hello = software(decode_request(self._hello).body)
+            except DecodeError:
+                self._hello = None
+        return None if self._hello is None else str(self._hello)
+
+    @property
+    def watch(self) -> PrincipalWatch:
+        """Made with the first message of SASL."""
+        if self._watch is None:
+            self._watch = PrincipalWatch(self.certificate, self.counters)
+        return self._watch
+
+    def request(self, step: Step, frame: bytes) -> None:
+        """A request of the client, without its size."""
+        if step.key == API_VERSIONS:
+            self._hello = frame
+            return
+        try:
+            self.watch.request(step.key, step.version, decode_request(frame).body)
+        except DecodeError:
+            self.counters.count("principal_unreadable")
+
+    def response(self, step: Step, frame: bytes) -> None:
+        """The broker's answer to one of them."""
+        try:
+            self.watch.response(step.key, step.version, decode_response(frame, step.key, step.version).body)
+        except DecodeError:
+            self.counters.count("principal_unreadable")
