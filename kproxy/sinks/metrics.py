@@ -66,7 +66,7 @@ class TrafficCollector(Collector):
         """What would have shown a client a broker's own address: stopped, left out, or blanked."""
         events = self.counters.events
         return {
-            "stopped": sum(self.counters.stopped.values()),
+            "stopped": sum(self.counters.stopped.values()) - events.get("stopped_by_rule", 0),
             "hidden": events.get("nodes_hidden", 0),
             "blanked": events.get("endpoints_blanked", 0),
         }
