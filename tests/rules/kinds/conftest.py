@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from kproxy.core.names.remembered import TOPIC_IDS, recall
 from kproxy.rules.document import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.live import Effect, LiveRule
+from kproxy.testing.dialogue import Dialogue, sized
 from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
 
 
@@ -98,3 +101,47 @@ def mistakes_of() -> Callable[[str], list[str]]:
         return []
 
     return find
+
+
+class Told:
+    """One exchange after another under rules given as YAML: what the broker is asked, and what the client is told."""
+
+    def __init__(self, rule: str, **settings: Any) -> None:
+        text = "rules:\n- name: r\n" + textwrap.indent(textwrap.dedent(rule).strip("\n"), "  ")
+        self.talk = Dialogue(text, **settings)
+        self.rule = self.talk.rules.live[0] if self.talk.rules.live else None
+        self.seen = b""
+        self.answered = 0
+
+    def knows(self, name: str, topic_id: UUID) -> None:
+        """The cluster's answers have shown this topic."""
+        recall(self.talk.session.context.cluster_memory, TOPIC_IDS)[topic_id.bytes] = name.encode()
+
+    def ask(self, key: int, version: int, client_id: str = "tester", /, **asked: Any) -> dict[str, Any] | None:
+        """The body that the broker is asked with, None when it is not asked."""
+        before = len(self.talk.to_broker)
+        header = {
+            "request_api_key": key, "request_api_version": version, "correlation_id": 1, "client_id": client_id,
+        }  # fmt: skip
+        body = filled(key, version, "request", {"acks": 1, **asked} if key == 0 else asked)
+        self.talk.client(sized(encode(Message(schema.load(key), version, header, body))))
+        frames = self.talk.to_broker[before:]
+        return decode_request(frames[4:]).body if frames else None
+
+    def answer(self, key: int, version: int, /, **answered: Any) -> dict[str, Any]:
+        """The broker answers: the body that the client is told."""
+        body = filled(key, version, "response", answered)
+        self.talk.broker(sized(encode(Message(schema.load(key), version, {"correlation_id": 1}, body))))
+        return self.told(key, version)
+
+    def told(self, key: int, version: int) -> dict[str, Any]:
+        """The body that the client has been told since the last time."""
+        frame = self.talk.to_client[self.answered :]
+        self.answered += len(frame)
+        return decode_response(frame[4:], key, version).body
+
+
+@pytest.fixture
+def told() -> type[Told]:
+    """`told("kind: no_leader")` is a dialogue under that rule."""
+    return Told
