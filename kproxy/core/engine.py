@@ -8,12 +8,11 @@ the response are remembered with the exchange, and have their say in `verdict.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kproxy.rules.decision import Answer, Close, Decision, Delay, Drop, Edit, Fail, Reframe, Swallow, Throttle
 from kproxy.rules.depth import Depth
-from kproxy.rules.entity import Entity, entities
+from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
 from kproxy.rules.shape import Shape
@@ -26,9 +25,10 @@ from .respond.answer import fail, fail_each
 from .respond.failure import Failure
 from .respond.part import without
 from .rewrite import Buffer
-from .ruled import Part, Ruled, sees_error
+from .ruled import Part, sees_error
 from .ruled_exchange import Pending, RuledExchange
 from .ruling import Ruling
+from .subjects import Subjects
 
 if TYPE_CHECKING:
     from .session import Session
@@ -40,13 +40,14 @@ PRODUCE, FETCH = 0, 1
 class Engine:
     """The live rules of one connection."""
 
-    __slots__ = ("cluster", "session", "shapes", "view")
+    __slots__ = ("cluster", "session", "shapes", "subjects", "view")
 
     def __init__(self, session: Session) -> None:
         names = session.plan.bound.names
         self.session = session
         self.cluster = Cluster(session.context, None if names is None else names.topics)
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
+        self.subjects = Subjects(session, self.cluster)
         self.shapes: tuple[Shape, ...] = ()
 
     # ---- the connection
@@ -116,10 +117,17 @@ class Engine:
         ruled = step.ruled
         assert ruled is not None
         exchange = self.exchange(step, buf, pos, end, now)
-        open_ = self.open_entities(exchange, ruled)
-        if self.session.context.incomplete:
-            return None
         ruling = Ruling(exchange)
+        open_: list[Entity] = []
+        if ruled.reads_entities:
+            found = self.subjects.of(exchange)
+            if self.session.context.incomplete:
+                return None
+            if isinstance(found, int):
+                ruling.answer = encode(fail(exchange.request, Failure(found)))
+                return ruling
+            exchange.find = lambda: found
+            open_ = list(found)
         for part in ruled.parts:
             self.consider(part, exchange, open_, ruling, now)
             if ruling.final:
@@ -138,33 +146,9 @@ class Engine:
         if step.ruled.request == Depth.BODY:
             frame = bytes(buf[pos + 4 : end])
             exchange.read_request = lambda: decode_request(frame)
-            exchange.find = lambda: self.named(entities(exchange.request))
             if step.key == PRODUCE:
                 exchange.acks = exchange.request.body["acks"]
         return exchange
-
-    def open_entities(self, exchange: RuledExchange, ruled: Ruled) -> list[Entity]:
-        """What the request is about; sets `context.incomplete` when the name of a topic must be asked for."""
-        if not ruled.reads_entities:
-            return []
-        found = exchange.entities
-        for entity in found:
-            if entity.topic is None and entity.topic_id is not None:
-                self.cluster.asks(entity.topic_id)
-        return list(found)
-
-    def named(self, found: tuple[Entity, ...]) -> tuple[Entity, ...]:
-        """Entities with the names of their topics where these are given by id. One whose name stays unknown is only
-        for rules that do not select topics by name."""
-        named = tuple(
-            replace(entity, topic=self.cluster.topic_of(entity.topic_id))
-            if entity.topic is None and entity.topic_id is not None
-            else entity
-            for entity in found
-        )
-        if any(entity.topic is None and entity.topic_id is not None for entity in named):
-            self.session.counters.count("topic_ids_unknown")
-        return named
 
     def consider(self, part: Part, exchange: RuledExchange, open_: list[Entity], ruling: Ruling, now: float) -> None:
         """One rule: matched, fired, and what it decides."""
@@ -240,7 +224,7 @@ class Engine:
                             exchange.failures[entity] = failure
             case Answer(body=body):
                 header = {"correlation_id": exchange.correlation_id}
-                ruling.answer = encode(Message(exchange.api, exchange.version, header, body))
+                self.answer(ruling, Message(exchange.api, exchange.version, header, body))
                 open_.clear()
             case Edit():
                 ruling.frame = b""  # made when all rules have had their say
@@ -263,19 +247,27 @@ class Engine:
 
     def conclude(self, ruling: Ruling, exchange: RuledExchange, open_: list[Entity]) -> None:
         """All rules have had their say: make what leaves."""
-        if ruling.answer is not None:
-            return
-        if exchange.whole is not None:
+        if exchange.whole is not None and ruling.answer is None:
             if exchange.acks == 0:
                 ruling.close = "fin"
             else:
-                ruling.answer = encode(self.throttled(fail(exchange.request, exchange.whole), exchange))
+                self.answer(ruling, fail(exchange.request, exchange.whole))
                 exchange.whole = None
-            return
-        if exchange.failures:
+        elif exchange.failures and ruling.answer is None:
             self.fail_some(ruling, exchange, open_)
+        if exchange.find is not None and ruling.answer is None and self.subjects.forwarded(exchange):
+            ruling.frame = b""
         if ruling.frame == b"":
             ruling.frame = encode(exchange.request)
+
+    def answer(self, ruling: Ruling, response: Message) -> None:
+        """The request is answered by kproxy."""
+        exchange = ruling.exchange
+        if exchange.throttle > 0 and "throttle_time_ms" in response.body:
+            response.body["throttle_time_ms"] = milliseconds(exchange.throttle)
+        if exchange.find is not None:
+            self.subjects.answered(exchange, response)
+        ruling.answer = encode(response)
 
     def fail_some(self, ruling: Ruling, exchange: RuledExchange, open_: list[Entity]) -> None:
         """Entities that the broker shall not see: taken out of the request, and answered for by kproxy."""
@@ -291,15 +283,9 @@ class Engine:
             ruling.frame = encode(rest) if rest is not None else None
             ruling.close = "fin" if rest is None else None
         elif rest is None:
-            ruling.answer = encode(self.throttled(fail_each(exchange.request, failures), exchange))
+            self.answer(ruling, fail_each(exchange.request, failures))
         else:
             ruling.frame = encode(rest)
-
-    def throttled(self, response: Message, exchange: RuledExchange) -> Message:
-        """The answer with the client's throttle time in it."""
-        if exchange.throttle > 0 and "throttle_time_ms" in response.body:
-            response.body["throttle_time_ms"] = milliseconds(exchange.throttle)
-        return response
 
 
 def milliseconds(seconds: float) -> int:

@@ -31,7 +31,7 @@ class RuledExchange(Exchange):
     """`failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part
     of the answer becomes an error; `whole` is an error for the answer's top level."""
 
-    __slots__ = ("failures", "late", "mute", "pending", "step", "throttle", "whole")
+    __slots__ = ("failures", "late", "mute", "opens", "pending", "step", "throttle", "whole")
 
     def __init__(self, step: Step, connection: ConnectionView, correlation: int, client_id: str | None, size: int,
                  came: float) -> None:  # fmt: skip
@@ -42,6 +42,7 @@ class RuledExchange(Exchange):
         self.failures: dict[Entity, Failure] = {}
         self.late: dict[Entity, Failure] = {}
         self.whole: Failure | None = None
+        self.opens = False  # a Fetch that wants a session: the response's head tells which
         self.throttle = 0.0  # seconds that the client is told in the response
         self.mute = 0.0  # seconds for which it is not read after that
 
@@ -50,6 +51,8 @@ class RuledExchange(Exchange):
         if self.failures or self.late or self.whole is not None:
             return Depth.BODY
         depth = max((each.part.response for each in self.pending), default=Depth.NOTHING)
+        if self.opens:
+            depth = max(depth, Depth.HEADER)
         if self.throttle:
             assert self.step.ruled is not None
             depth = max(depth, Depth.HEADER if self.step.ruled.throttle_first else Depth.BODY)

@@ -83,9 +83,11 @@ class RuledResponses:
                 ruling.frame = frame
             return ruling
         need = min(THROTTLE_HEAD, end - pos)
-        if exchange.throttle and n - pos < need:
+        if (exchange.throttle or exchange.opens) and n - pos < need:
             lane.halt = Keep(need)
             return None
+        if exchange.opens:
+            self.session.engine.subjects.opened(exchange, buf, pos, n)
         return Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
 
     def client_side(self, plain: Step, noted: Noted, buf: Buffer, pos: int, end: int) -> bytes | None:

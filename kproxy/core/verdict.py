@@ -54,6 +54,8 @@ class Verdict:
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
         if readable:
+            if exchange.opens:
+                self.engine.subjects.answered(exchange, exchange.response)
             self.merge()
         for pending in exchange.pending:
             if (readable or frame is None) and not ruling.final:
