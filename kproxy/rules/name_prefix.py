@@ -25,8 +25,10 @@ class PrefixLayer:
 
     def backward(self, broker: bytes) -> bytes | None:
         """Client-side name; None when it is another tenant's."""
+        if not self.space.takes_prefix(broker):
+            return broker
         if not broker.startswith(self.prefix):
-            return None if self.space.takes_prefix(broker) else broker
+            return None
         client = broker[len(self.prefix) :]
         return client if self.space.takes_prefix(client) else None
 

@@ -110,7 +110,7 @@ class NameMap:
             if mapped is None:
                 return None
             mapped = layer.backward(mapped)
-        return mapped
+        return None if mapped is None or mapped.startswith(self.space.escape) else mapped
 
     def _unescaped(self, broker: bytes) -> bytes | None:
         """The client-side name that `escaped` made this from; None if it did not."""

@@ -60,16 +60,18 @@ class Namespace:
         return name not in (b".", b"..") and self.alphabet.fullmatch(name) is not None
 
     def takes_prefix(self, name: bytes) -> bool:
-        """Whether a tenant's prefix goes in front of it. A group without a name is a group, too: simple consumers
-        keep offsets there."""
-        return self.can_exist(name) or (self is GROUP and name == b"")
+        """Whether a tenant's prefix goes in front of it: whether brokers would take it for a name. A group without one
+        is a group, too: simple consumers keep offsets there."""
+        if self.alphabet is None:
+            return name != b"" or self is GROUP
+        return self.can_exist(name)
 
     def problem(self, text: str) -> str | None:
         """Why this is no name or glob for a rule, else None; a continuation of "the name …"."""
         if not text:
             return "is empty"
         if self.alphabet is not None and (illegal := _NOT_TOPIC.search(text)) is not None:
-            return f'"{text}" holds "{illegal[0]}", topic names have only a-z A-Z 0-9 . _ - (and one * here)'
+            return f'"{text}" holds "{illegal[0]}", topic names have only a-z A-Z 0-9 . _ -'
         if _CONTROL.search(text) is not None:
             return f"{text!r} holds a control character"
         if text.count("*") > 1:

@@ -35,7 +35,7 @@ def context() -> Context:
 def through(names: Names, context: Context) -> Through:
     """through(key, version, direction, **fields) → the body on the other side."""
 
-    def run(key: int, version: int, direction: str, **values: Any) -> dict[str, Any]:
+    def run(key: int, version: int, direction: str, /, **values: Any) -> dict[str, Any]:
         struct = layout.body(key, version, direction)
         data = encode(struct, values)
         rewrite = name_rewrite(key, version, direction, names)
