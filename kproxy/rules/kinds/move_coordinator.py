@@ -70,7 +70,9 @@ class MovingCoordinators(Effect):
     """Knows which clients were sent away, and which of them have asked since."""
 
     def __init__(self, rule: MoveCoordinator) -> None:
-        self.there = {name: getattr(rule, name) for name in TOGETHER} if rule.node is not None else None
+        self.there: dict[str, Any] | None = None
+        if rule.node is not None:
+            self.there = {"node_id": rule.node, "host": rule.host, "port": rule.port}
         self.asked: OrderedDict[Name, bool] = OrderedDict()
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
