@@ -156,14 +156,20 @@ class Proxy:
     async def start_admin(self, nursery: trio.Nursery) -> None:
         """The HTTP part is imported only when it is asked for: it takes a third of the time to start."""
         from kproxy.admin.api import make_app
+        from kproxy.admin.backend import Backend
         from kproxy.admin.live import serve_admin
         from kproxy.sinks.metrics import TrafficCollector, exposition, registry
+        from kproxy.sinks.rule_metrics import RuleCollector
 
         admin = self.config.admin
         assert admin is not None
-        collected = registry(TrafficCollector(self.counters, self.counts, self.counted, self, self.held))
+        collected = registry(
+            TrafficCollector(self.counters, self.counts, self.counted, self, self.held),
+            RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels),
+        )
         token = None if admin.token is None else admin.token.get_secret_value()
-        app = make_app(self.waiting_for, lambda: exposition(collected), token, admin.bind.host)
+        backend = Backend(self.keeper, self.server, self.waiting_for, lambda: exposition(collected), self.log)
+        app = make_app(backend, token, admin.bind.host)
         try:
             url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port)
         except* OSError as group:

@@ -1,56 +1,130 @@
-"""`/livez`, `/readyz`, `/metrics`.
+"""The admin application: `/livez`, `/readyz`, `/metrics`, and the API below `/api`.
 
-Security. The port is for loopback unless a token is set (the config sees to that). On loopback the Host header must
-name this machine, so that a web page in a browser here cannot reach it under a name of its own (DNS rebinding); with
-a token the token decides. `/livez` and `/readyz` tell nothing and are open, since probes rarely carry tokens.
+`/livez` and `/readyz` tell nothing and are open, since probes rarely carry tokens; all else passes the guard
+(`guard.py`). What the API can do is in the tables of `rules.py`, `connections.py` and `about.py`.
 """
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-LOCAL = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
+from kproxy.errors import KproxyError
+
+from . import about, connections, rules
+from .backend import Backend
+from .guard import Guard, make_guard
+from .openapi import describe
+from .operation import SLASH, Operation
+from .problem import Problem, answer, problem_of
+
 OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+OPERATIONS: tuple[Operation, ...] = (*rules.OPERATIONS, *connections.OPERATIONS, *about.OPERATIONS)
+DESCRIPTION = "/api/openapi.json"
 
-Reasons = Callable[[], list[str]]
-"""Why kproxy is not ready; empty when it is."""
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(reasons: Reasons, metrics: Callable[[], bytes], token: str | None, host: str) -> Starlette:
+def make_app(backend: Backend, token: str | None, host: str) -> Starlette:
     """The application. `host` is the name that the port is bound to."""
-
-    def refusal(request: Request) -> Response | None:
-        if token is not None:
-            given = request.headers.get("authorization", "")
-            if hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-                return None
-            return PlainTextResponse("a bearer token is needed\n", 401, {"WWW-Authenticate": "Bearer"})
-        named = hostname(request.headers.get("host", ""))
-        if named in LOCAL or named == host:
-            return None
-        return PlainTextResponse(f"host {named!r} is not this machine\n", 403)
+    guard = make_guard(token, host)
 
     async def livez(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def readyz(request: Request) -> Response:
-        missing = reasons()
+        missing = backend.waiting_for()
         return JSONResponse({"ready": not missing, "waiting_for": missing}, 503 if missing else 200)
 
     async def scrape(request: Request) -> Response:
-        return refusal(request) or Response(metrics(), media_type=OPEN_METRICS)
+        return Response(backend.metrics(), media_type=OPEN_METRICS)
 
-    return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", scrape)])
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(description())
+
+    routes = [
+        Route("/livez", livez),
+        Route("/readyz", readyz),
+        Route("/metrics", guarded(guard, backend, scrape)),
+        Route(DESCRIPTION, guarded(guard, backend, openapi)),
+    ]
+    by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
+    for one in OPERATIONS:
+        by_path[one.path][one.method] = one
+    for path, methods in by_path.items():
+        routes.append(Route(path, guarded(guard, backend, endpoint(backend, methods)), methods=list(methods)))
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(KeepSlashes)],
+        exception_handlers={HTTPException: no_route},
+    )
 
 
-def hostname(header: str) -> str:
-    """The name in a Host header, without its port."""
-    if header.startswith("["):
-        return header.partition("]")[0] + "]"
-    return header.rpartition(":")[0] if header.count(":") == 1 else header
+@cache
+def description() -> dict[str, Any]:
+    """The API in OpenAPI's words."""
+    return describe(OPERATIONS)
+
+
+def endpoint(backend: Backend, methods: dict[str, Operation]) -> Endpoint:
+    """What answers at a path; Starlette sees to it that the method is one of these (HEAD is a GET)."""
+
+    async def handle(request: Request) -> Response:
+        operation = methods["GET" if request.method == "HEAD" else request.method]
+        shown = await operation.handle(backend, await operation.call(request))
+        return JSONResponse(shown.model_dump(mode="json"), operation.status)
+
+    return handle
+
+
+def guarded(guard: Guard, backend: Backend, inner: Endpoint) -> Endpoint:
+    """`inner` for those who may use it, with every refusal in the same form."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            guard(request)
+            return await inner(request)
+        except Problem as problem:
+            return answer(problem)
+        except KproxyError as error:
+            return answer(problem_of(error))
+        except Exception as error:  # one request fails, whatever it was
+            backend.log.error("admin request failed", path=request.url.path, exc_info=error)
+            return answer(Problem(500, "internal", f"{type(error).__name__}: {error}"))
+
+    return handle
+
+
+async def no_route(request: Request, error: Exception) -> Response:
+    """Paths and methods that are not there."""
+    assert isinstance(error, HTTPException), "it is registered for these"
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        return answer(Problem(405, "method_not_allowed", f"{request.method} is not for {request.url.path}, "
+                              f"allowed: {allowed}", headers=error.headers))  # fmt: skip
+    return answer(Problem(404, "not_found", f"there is no {request.url.path} here"))
+
+
+class KeepSlashes:
+    """Names may have slashes: `%2F` in a path is part of a parameter, not of the path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw = scope.get("raw_path", b"")
+        if scope["type"] == "http" and b"%2" in raw:
+            path = raw.partition(b"?")[0].decode("ascii", "replace")
+            scope = {**scope, "path": unquote(path.replace("%2F", SLASH).replace("%2f", SLASH))}
+        await self.app(scope, receive, send)

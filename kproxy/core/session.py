@@ -100,6 +100,11 @@ class Session:
         return not self.inflight.fifo and self.requests.at_boundary and self.responses.at_boundary
 
     @property
+    def awaited(self) -> int:
+        """How many requests are in flight."""
+        return len(self.inflight.fifo)
+
+    @property
     def waiting_since(self) -> float | None:
         """Since when a frame of the client is not whole; None while it is kproxy that does not read on."""
         return None if self.paused[CLIENT] else self.incomplete_since

@@ -9,9 +9,9 @@ from .driven import show
 if TYPE_CHECKING:
     from .connection import Connection
 
-QUIET = {"client_closed", "drained"}
+QUIET = {"client_closed", "drained", "recycled"}
 """Causes of the usual end, not worth a line in the log."""
-MILD = {"client_reset", "broker_closed", "idle_timeout", "drain_timeout"}
+MILD = {"client_reset", "broker_closed", "idle_timeout", "drain_timeout", "admin"}
 """Causes that are nobody's fault, unless the session blames somebody."""
 
 

@@ -129,6 +129,6 @@ class RuleKeeper:
         for stored in self.store.documents:
             scenario, at = stored.document.scenario, stored.moment(now)
             if scenario is not None:
-                stage = None if at is None else scenario.stages[at.stage].name or at.stage + 1
+                stage = None if at is None else scenario.stage_name(at.stage)
                 self.log.info("scenario", name=scenario.name, stage=stage, round=None if at is None else at.round + 1,
                               at=stored.document.source.file)  # fmt: skip

@@ -145,7 +145,7 @@ def _read_rule(source: Source, at: Where, raw: Any, from_api: bool, stage: int |
     if from_api:
         ttl = _read_ttl(source, (*at, "ttl"), raw.pop("ttl", None))
     rule = None if from_api and _runs_code(source, at, raw) else _make_rule(source, at, raw)
-    return Written(name if isinstance(name, str) else None, rule, source, at, stage, ttl)
+    return Written(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
 
 
 def _read_ttl(source: Source, at: Where, raw: Any) -> float | None:

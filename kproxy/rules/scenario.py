@@ -45,6 +45,10 @@ class Scenario(Model):
     )
     stages: list[Stage] = Field(min_length=1, description="what happens in turn")
 
+    def stage_name(self, index: int) -> str:
+        """What a stage is called: its name, or its number from 1."""
+        return self.stages[index].name or str(index + 1)
+
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         """A stage without an end leaves nothing to what follows it."""

@@ -68,9 +68,9 @@ class RuleStore:
         new = [self._stored("file", document, now) for document in documents]
         return self._adopt([*new, *self._of("api"), *self._of("test")], now)
 
-    def replace_api(self, source: Source, now: float) -> Change:
+    def replace_api(self, source: Source, now: float, *, ttl: float | None = None) -> Change:
         """The API's rules are those of this document; what comes from files and tests stays."""
-        return self._adopt([*self._of("file"), *self._split(source, "api", now), *self._of("test")], now, on=True)
+        return self._adopt([*self._of("file"), *self._split(source, "api", now, ttl), *self._of("test")], now, on=True)
 
     def put(
         self, source: Source, origin: Origin, now: float, *, ttl: float | None = None, again: bool = True

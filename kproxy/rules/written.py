@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kproxy.rules.kinds.base import Rule
@@ -21,7 +21,7 @@ class Written:
     """A rule and where it was written; `rule` is None when there are mistakes in it, `name` when it has none.
 
     `at` is its path in the source, `stage` the number of the scenario's stage that it belongs to (None: to none),
-    `ttl` after how many seconds it goes away by itself (None: it does not).
+    `ttl` after how many seconds it goes away by itself (None: it does not), `raw` what was written, without that.
     """
 
     name: str | None
@@ -30,6 +30,7 @@ class Written:
     at: Where
     stage: int | None = None
     ttl: float | None = None
+    raw: dict[Any, Any] = field(default_factory=dict)
 
     def note(self, where: tuple[Any, ...], message: str, *, key: bool = False) -> None:
         """Note a mistake at a path below this rule."""

@@ -54,12 +54,17 @@ class PassingSession:
         self.waiting_since: float | None = None
         self.requests, self.responses = FrameCount(), FrameCount()
         self.dialled = self.draining = False
+        self.number = 0
         self.rules = Bound()
 
     @property
     def idle(self) -> bool:
         same = self.requests.frames == self.responses.frames
         return same and self.requests.at_boundary and self.responses.at_boundary
+
+    @property
+    def awaited(self) -> int:
+        return self.requests.frames - self.responses.frames
 
     def from_client(self, view: memoryview, n: int, now: float) -> int:
         if not self.dialled:

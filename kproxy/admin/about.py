@@ -1,0 +1,78 @@
+"""Operations that tell what is running, and where what is."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from kproxy.core.addresses import controller_id
+from kproxy.net.driven import show
+from kproxy.net.listener import Listener
+from kproxy.net.upstream import Upstream
+from kproxy.wire.releases import RELEASES
+
+from .backend import Backend, clock
+from .operation import Call, Operation
+from .shown import ClusterShown, ListenerShown, NodeShown, Role, TopologyShown, VersionShown
+
+
+async def get_version(backend: Backend, call: Call) -> VersionShown:
+    return VersionShown(
+        kproxy=own_version(),
+        kafka=RELEASES[-1],
+        python=platform.python_version(),
+        pid=os.getpid(),
+        since=clock(backend.began),
+        rules=backend.keeper.store.rule_set.id,
+    )
+
+
+def own_version() -> str:
+    """Of the installed package."""
+    try:
+        return version("kproxy")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"
+
+
+async def get_topology(backend: Backend, call: Call) -> TopologyShown:
+    server = backend.server
+    listeners = {listener.name: listener for listener in server.listeners}
+    return TopologyShown(
+        clusters={name: show_cluster(upstream, server.listeners) for name, upstream in server.upstreams.items()},
+        listeners={
+            name: ListenerShown(
+                address=show((listener.config.bind.host, listener.port)),
+                cluster=listener.config.cluster,
+                tls=listener.tls is not None,
+                connections=sum(each.listener is listener for each in server.connections),
+            )
+            for name, listener in listeners.items()
+        },
+    )
+
+
+def show_cluster(upstream: Upstream, listeners: list[Listener]) -> ClusterShown:
+    """Controllers are named by ids below -1, see `core.addresses`."""
+    nodes = []
+    for node, (host, port) in sorted(upstream.topology.nodes.items()):
+        addresses = {
+            listener.name: ports.open[node]
+            for listener in listeners
+            if listener.upstream is upstream
+            for ports in listener.ranges.values()
+            if node in ports.open
+        }
+        broker = node >= 0
+        own = node if broker else controller_id(node)
+        role: Role = "broker" if broker else "controller"
+        nodes.append(NodeShown(id=own, host=host, port=port, role=role, addresses=addresses))
+    return ClusterShown(bootstrap=[str(one) for one in upstream.config.bootstrap], nodes=nodes)
+
+
+OPERATIONS = (
+    Operation("GET", "/api/topology", "get_topology", "Clusters with their brokers, and listeners.",
+              get_topology, TopologyShown),
+    Operation("GET", "/api/version", "get_version", "What is running.", get_version, VersionShown),
+)  # fmt: skip

@@ -1,0 +1,74 @@
+"""What can stand in the query of a request to the admin API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from kproxy.net.hits import Count
+from kproxy.rules.document import LONGEST_TTL
+from kproxy.rules.units import parse_duration
+
+LONGEST_WAIT = 3600.0
+"""Seconds; who wants to wait longer asks again."""
+
+
+def _duration(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and value.isdecimal() else parse_duration(value)
+
+
+Duration = Annotated[float, BeforeValidator(_duration, json_schema_input_type=str)]
+
+
+class Query(BaseModel, extra="forbid"):
+    """Base of all queries."""
+
+
+class PutQuery(Query):
+    """Of rules that are added."""
+
+    origin: Literal["api", "test"] = Field(
+        default="api", description="rules of a test stand behind all others, and always have a ttl"
+    )
+    ttl: Annotated[Duration, Field(gt=0, le=LONGEST_TTL)] | None = Field(
+        default=None, description="after which they go away by themselves, such as 30s, for rules without a `ttl:`"
+    )
+
+
+class OriginQuery(Query):
+    """Which rules to remove."""
+
+    origin: Literal["api", "test"] = Field(default="api", description="where they came from")
+
+
+class ReplaceQuery(Query):
+    """Of the API's whole document."""
+
+    ttl: Annotated[Duration, Field(gt=0, le=LONGEST_TTL)] | None = Field(
+        default=None, description="after which its rules go away by themselves, for those without a `ttl:`"
+    )
+
+
+class WaitQuery(Query):
+    """What to wait for."""
+
+    hits: int = Field(default=1, ge=1, description="until the counter is at least this")
+    count: Count = Field(default="fired", description="which counter")
+    timeout: Annotated[Duration, Field(ge=0, le=LONGEST_WAIT)] = Field(
+        default=10.0, description="how long at most, such as 10s"
+    )
+
+
+class CloseQuery(Query):
+    """How to close."""
+
+    reset: bool = Field(default=False, description="with a reset, and without what still waits to be written")
+
+
+class RecycleQuery(Query):
+    """Which connections to recycle."""
+
+    which: Literal["outdated", "all"] = Field(
+        default="outdated", description="those that are bound to other rules than a new one would be, or all"
+    )

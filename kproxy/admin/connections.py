@@ -1,0 +1,103 @@
+"""Operations on connections."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from kproxy.net.connection import Connection
+from kproxy.net.report import describe
+
+from .asked import CloseQuery, RecycleQuery
+from .backend import Backend, clock
+from .operation import Call, Operation
+from .problem import Problem
+from .shown import ConnectionShown, ConnectionsShown, CountShown
+
+
+async def list_connections(backend: Backend, call: Call) -> ConnectionsShown:
+    shown = [show_connection(backend, one) for one in backend.server.connections]
+    return ConnectionsShown(connections=sorted(shown, key=lambda one: one.id))
+
+
+async def close_connection(backend: Backend, call: Call) -> ConnectionShown:
+    connection = find(backend, call)
+    shown = show_connection(backend, connection)
+    if call.query.reset:
+        connection.end("admin", "closed over the admin API", reset=True)
+    else:
+        connection.close("admin", "closed over the admin API")
+    return shown
+
+
+async def recycle_connection(backend: Backend, call: Call) -> ConnectionShown:
+    connection = find(backend, call)
+    shown = show_connection(backend, connection)
+    recycle(connection)
+    return shown
+
+
+async def recycle_connections(backend: Backend, call: Call) -> CountShown:
+    """Those that are meant, counted before any is closed."""
+    everyone = call.query.which == "all"
+    chosen = [one for one in backend.server.connections if everyone or is_outdated(backend, one)]
+    for connection in chosen:
+        recycle(connection)
+    backend.log.info("connections recycled", which=call.query.which, connections=len(chosen))
+    return CountShown(connections=len(chosen))
+
+
+def recycle(connection: Connection) -> None:
+    """Answer what is in flight, then close: the client comes back and is bound to the rules that hold then."""
+    connection.drain(monotonic(), "recycled", "recycled over the admin API")
+
+
+def find(backend: Backend, call: Call) -> Connection:
+    """Raises Problem."""
+    text = call.path["id"]
+    for connection in backend.server.connections:
+        if str(number(connection)) == text:
+            return connection
+    raise Problem(404, "no_such_connection", f'there is no connection "{text}"')
+
+
+def number(connection: Connection) -> int:
+    """What a connection is called here and in rules: its number since the start."""
+    found: int = connection.session.number
+    return found
+
+
+def is_outdated(backend: Backend, connection: Connection) -> bool:
+    """Whether a new connection in its place would be bound to other rules."""
+    return connection.session.rules.key != backend.keeper.store.rule_set.bind(connection.facts).key
+
+
+def show_connection(backend: Backend, connection: Connection) -> ConnectionShown:
+    facts, bound = connection.facts, connection.session.rules
+    return ConnectionShown(
+        id=number(connection),
+        cluster=facts.cluster,
+        sni=facts.sni,
+        certificate=facts.certificate,
+        since=clock(connection.since),
+        in_flight=connection.session.awaited,
+        rules=list(bound.rules),
+        version=bound.key,
+        outdated=is_outdated(backend, connection),
+        **describe(connection),
+    )
+
+
+NAMED = ("no_such_connection",)
+
+OPERATIONS = (
+    Operation("GET", "/api/connections", "list_connections", "All open client connections.",
+              list_connections, ConnectionsShown),
+    Operation("POST", "/api/connections/recycle", "recycle_connections",
+              "Close connections once what is in flight is answered, so that clients come back under the rules of now.",
+              recycle_connections, CountShown, RecycleQuery),
+    Operation("DELETE", "/api/connections/{id}", "close_connection", "Close a connection now.",
+              close_connection, ConnectionShown, CloseQuery, refusals=NAMED),
+    Operation("POST", "/api/connections/{id}/recycle", "recycle_connection",
+              "Close a connection once what is in flight is answered.",
+              recycle_connection, ConnectionShown, refusals=NAMED),
+)  # fmt: skip

@@ -1,0 +1,77 @@
+"""What goes wrong in a request of the admin API, as JSON with a code that programs can rely on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from starlette.responses import JSONResponse
+
+from kproxy.errors import DocumentError, KproxyError, NoSuchRule, RuleInUse
+
+from .shown import ErrorShown, FailureShown, MistakeShown
+
+_PLACE = re.compile(r"(.*?:\d+:\d+): (.*)", re.DOTALL)
+
+
+class Problem(Exception):
+    """A request that is refused. `mistakes` are `where: message` lines."""
+
+    def __init__(
+        self, status: int, code: str, message: str, mistakes: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+        self.mistakes, self.headers = tuple(mistakes), headers
+
+
+CODES: Mapping[int, Mapping[str, str]] = {
+    401: {"unauthorized": "a bearer token is needed"},
+    403: {
+        "foreign_host": "the Host header names another machine, as it does after DNS rebinding",
+        "foreign_origin": "a web page of another origin has sent this",
+    },
+    404: {"not_found": "there is no such page", "no_such_rule": "there is no rule of that name",
+          "no_such_connection": "there is no connection of that number"},
+    405: {"method_not_allowed": "the Allow header says what is"},
+    409: {"rule_in_use": "where the rule or its namesake comes from does not allow that",
+          "not_counted": "the rule binds when connections open, and counts nothing"},
+    413: {"too_large": "the body is longer than is taken"},
+    415: {"unsupported_media_type": "the Content-Type is none of those that are taken"},
+    422: {"invalid_document": "mistakes in the body, each with its line and column",
+          "invalid_query": "mistakes in the query or the path"},
+    500: {"internal": "a mistake of kproxy's own; its log says more"},
+}  # fmt: skip
+"""By status: every code there is, and what it means."""
+
+
+def problem_of(error: KproxyError) -> Problem:
+    """The problem that one of kproxy's own exceptions is for whoever has asked."""
+    match error:
+        case NoSuchRule():
+            return Problem(404, "no_such_rule", str(error))
+        case RuleInUse():
+            return Problem(409, "rule_in_use", str(error))
+        case DocumentError():
+            count = len(error.mistakes)
+            message = f"nothing was changed: {count} mistake{'s' if count > 1 else ''}"
+            return Problem(422, "invalid_document", message, error.mistakes)
+        case _:
+            return Problem(500, "internal", str(error))
+
+
+def answer(problem: Problem) -> JSONResponse:
+    """`{"error": {"code", "message", "mistakes": [{"where", "message"}]}}`."""
+    shown = FailureShown(
+        error=ErrorShown(
+            code=problem.code, message=problem.message, mistakes=[mistake_of(line) for line in problem.mistakes]
+        )
+    )
+    return JSONResponse(shown.model_dump(mode="json"), problem.status, problem.headers)
+
+
+def mistake_of(line: str) -> MistakeShown:
+    """`file:line:column: message`, in its two parts."""
+    found = _PLACE.fullmatch(line)
+    return MistakeShown(where=found[1], message=found[2]) if found else MistakeShown(where="", message=line)

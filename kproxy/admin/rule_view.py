@@ -1,0 +1,89 @@
+"""Rules as the API shows them."""
+
+from __future__ import annotations
+
+import math
+from time import monotonic
+
+from kproxy.net.rule_keeper import Rejection, RuleKeeper
+from kproxy.rules.kept import Kept, Stored
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.scenario import Scenario
+from kproxy.rules.store import RuleStore
+
+from .backend import clock
+from .problem import mistake_of
+from .shown import RejectionShown, RuleShown, RulesShown, ScenarioShown
+
+
+def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShown:
+    """One rule. Raises NoSuchRule."""
+    kept = store[name]
+    now = monotonic() if now is None else now
+    rule, running = kept.rule, kept.running
+    live = isinstance(rule, LiveRule)
+    return RuleShown(
+        name=kept.name,
+        kind=rule.kind,
+        origin=kept.origin,
+        position=kept.written.position,
+        rule=kept.written.raw,
+        enabled=store.is_enabled(name),
+        in_force=kept.active,
+        stage=_stage_of(kept),
+        binds="frame" if live else "connection",
+        mode=rule.mode if isinstance(rule, LiveRule) else "enforce",
+        matched=running.matched if running is not None else 0 if live else None,
+        fired=running.fired if running is not None else 0 if live else None,
+        applied=running.applied if running is not None else 0 if live else None,
+        held=len(running.held) if running is not None else 0 if live else None,
+        problems=running.problems if running is not None else 0 if live else None,
+        problem=(running.problem or None) if running is not None else None,
+        seed=running.seed if running is not None else store.seed if live else None,
+        since=clock(kept.since),
+        ttl_left=None if kept.until is None else round(max(0.0, kept.until - now), 3),
+        warnings=list(rule.warnings()) if isinstance(rule, LiveRule) else [],
+    )
+
+
+def show_rules(keeper: RuleKeeper) -> RulesShown:
+    """All of them, and how they came in."""
+    store, loads, now = keeper.store, keeper.loads, monotonic()
+    last = loads.last
+    return RulesShown(
+        version=store.rule_set.id,
+        seed=store.seed,
+        killed=store.killed,
+        rules=[show_rule(store, name, now) for name in store.kept],
+        scenarios=[
+            _show_scenario(stored, stored.document.scenario, now)
+            for stored in store.documents
+            if stored.document.scenario is not None
+        ],
+        loaded=dict(loads.loaded),
+        rejected=dict(loads.rejected),
+        last_rejection=None if last is None else _show_rejection(last),
+    )
+
+
+def _show_rejection(last: Rejection) -> RejectionShown:
+    return RejectionShown(at=last.at, origin=last.origin, mistakes=[mistake_of(line) for line in last.mistakes])
+
+
+def _show_scenario(stored: Stored, scenario: Scenario, now: float) -> ScenarioShown:
+    at = stored.moment(now)
+    names = [scenario.stage_name(index) for index in range(len(scenario.stages))]
+    return ScenarioShown(
+        name=scenario.name,
+        origin=stored.origin,
+        file=stored.document.source.file,
+        stages=names,
+        stage=None if at is None else names[at.stage],
+        round=None if at is None else at.round + 1,
+        ends_in=None if at is None or at.ends == math.inf else round(stored.began + at.ends - now, 3),
+    )
+
+
+def _stage_of(kept: Kept) -> str | None:
+    stage, scenario = kept.written.stage, kept.stored.document.scenario
+    return None if stage is None or scenario is None else scenario.stage_name(stage)

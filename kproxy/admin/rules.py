@@ -1,0 +1,195 @@
+"""Operations on rules."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+import trio
+
+from kproxy.errors import DocumentError
+from kproxy.rules.kept import Change, Origin
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.source import Source
+from kproxy.rules.store import RuleStore
+from kproxy.rules.yaml_file import Mapping, Scalar, Sequence
+
+from .asked import OriginQuery, PutQuery, ReplaceQuery, WaitQuery
+from .backend import Backend
+from .operation import Call, Operation
+from .problem import Problem
+from .rule_view import show_rule, show_rules
+from .shown import KilledShown, ReleasedShown, ResetShown, RuleShown, RulesShown, WaitShown
+
+
+async def list_rules(backend: Backend, call: Call) -> RulesShown:
+    return show_rules(backend.keeper)
+
+
+async def get_rule(backend: Backend, call: Call) -> RuleShown:
+    return show_rule(backend.keeper.store, call.path["name"])
+
+
+async def replace_rules(backend: Backend, call: Call) -> RulesShown:
+    document = _body(call)
+    backend.keeper.load("api", lambda store, now: store.replace_api(document, now, ttl=call.query.ttl))
+    return show_rules(backend.keeper)
+
+
+async def add_rules(backend: Backend, call: Call) -> RulesShown:
+    _load(backend, call, _body(call), again=False)
+    return show_rules(backend.keeper)
+
+
+async def clear_rules(backend: Backend, call: Call) -> RulesShown:
+    origin = call.query.origin
+    backend.keeper.do(f"removed all of origin {origin}", lambda store, now: store.clear(origin, now))
+    return show_rules(backend.keeper)
+
+
+async def add_rule(backend: Backend, call: Call) -> RuleShown:
+    return _put(backend, call, again=False)
+
+
+async def put_rule(backend: Backend, call: Call) -> RuleShown:
+    return _put(backend, call, again=True)
+
+
+async def remove_rule(backend: Backend, call: Call) -> RuleShown:
+    name = call.path["name"]
+    shown = show_rule(backend.keeper.store, name)
+    backend.keeper.do("removed", lambda store, now: store.remove(name, now), rule=name)
+    return shown
+
+
+async def enable_rule(backend: Backend, call: Call) -> RuleShown:
+    name = call.path["name"]
+    backend.keeper.do("enabled", lambda store, now: store.enable(name, now), rule=name)
+    return show_rule(backend.keeper.store, name)
+
+
+async def disable_rule(backend: Backend, call: Call) -> RuleShown:
+    name = call.path["name"]
+    backend.keeper.do("disabled", lambda store, now: store.disable(name, now), rule=name)
+    return show_rule(backend.keeper.store, name)
+
+
+async def reset_rule(backend: Backend, call: Call) -> RuleShown:
+    name = call.path["name"]
+    _live(backend.keeper.store, name)
+    backend.keeper.store.reset(name, monotonic())
+    return show_rule(backend.keeper.store, name)
+
+
+async def reset_rules(backend: Backend, call: Call) -> ResetShown:
+    return ResetShown(reset=backend.keeper.store.reset(None, monotonic()))
+
+
+async def release_rule(backend: Backend, call: Call) -> ReleasedShown:
+    name = call.path["name"]
+    _live(backend.keeper.store, name)
+    running = backend.keeper.running(name)
+    return ReleasedShown(released=0 if running is None else running.release())
+
+
+async def wait_for_rule(backend: Backend, call: Call) -> WaitShown:
+    name, query = call.path["name"], call.query
+    _live(backend.keeper.store, name)
+    with trio.move_on_after(query.timeout) as limit:
+        await backend.keeper.hits.wait(name, query.hits, query.count)
+    return WaitShown(reached=not limit.cancelled_caught, rule=show_rule(backend.keeper.store, name))
+
+
+async def kill(backend: Backend, call: Call) -> KilledShown:
+    return _kill(backend, True)
+
+
+async def unkill(backend: Backend, call: Call) -> KilledShown:
+    return _kill(backend, False)
+
+
+def _kill(backend: Backend, on: bool) -> KilledShown:
+    backend.keeper.do("killed" if on else "no longer killed", lambda store, now: store.kill(on, now))
+    store = backend.keeper.store
+    return KilledShown(killed=store.killed, version=store.rule_set.id)
+
+
+def _live(store: RuleStore, name: str) -> None:
+    if not isinstance(store[name].rule, LiveRule):
+        kind = store[name].rule.kind
+        raise Problem(409, "not_counted", f'the rule "{name}" is of the kind {kind}, which binds when connections open')
+
+
+def _body(call: Call) -> Source:
+    assert call.body is not None, "the operation has a body"
+    return call.body
+
+
+def _put(backend: Backend, call: Call, *, again: bool) -> RuleShown:
+    name = call.path["name"]
+    _load(backend, call, as_document(_body(call), name), again=again)
+    return show_rule(backend.keeper.store, name)
+
+
+def _load(backend: Backend, call: Call, document: Source, *, again: bool) -> None:
+    origin: Origin = call.query.origin
+    if origin == "test" and call.query.ttl is None:
+        raise Problem(422, "invalid_query", "ttl: rules of a test always have one")
+
+    def put(store: RuleStore, now: float) -> Change:
+        return store.put(document, origin, now, ttl=call.query.ttl, again=again)
+
+    backend.keeper.load(origin, put)
+
+
+def as_document(source: Source, name: str) -> Source:
+    """The document with this one rule; what the path says of its name need not be said again.
+
+    Raises DocumentError when the body says something else.
+    """
+    root = source.root
+    if isinstance(root, Mapping):
+        named = [value for key, value in root.pairs if isinstance(key, Scalar) and key.text == "name"]
+        if not named:
+            root.pairs.insert(0, (Scalar(1, 1, "name", True), Scalar(1, 1, name, False)))
+        elif isinstance(named[0], Scalar) and named[0].text != name:
+            source.note_at(named[0].line, named[0].column, f'the path names the rule "{name}", found "{named[0].text}"')
+            raise DocumentError(source.lines())
+    if root is not None:
+        source.root = Mapping(1, 1, [(Scalar(1, 1, "rules", True), Sequence(1, 1, [root]))])
+    return source
+
+
+NAMED = ("no_such_rule",)
+WRITES = ("invalid_document", "rule_in_use", "too_large")
+
+OPERATIONS = (
+    Operation("GET", "/api/rules", "list_rules", "All rules in order, and how they came in.", list_rules, RulesShown),
+    Operation("PUT", "/api/rules", "replace_rules", "Replace all rules that came over this API by those of a document.",
+              replace_rules, RulesShown, ReplaceQuery, "document", refusals=WRITES),
+    Operation("POST", "/api/rules", "add_rules", "Add the rules of a document, all or none.",
+              add_rules, RulesShown, PutQuery, "document", 201, WRITES),
+    Operation("DELETE", "/api/rules", "clear_rules", "Remove all rules that came over this API, or from tests.",
+              clear_rules, RulesShown, OriginQuery, refusals=("invalid_document",)),
+    Operation("POST", "/api/reset", "reset_rules", "Counters of all rules to 0; their triggers begin anew.",
+              reset_rules, ResetShown),
+    Operation("GET", "/api/rules/{name}", "get_rule", "One rule.", get_rule, RuleShown, refusals=NAMED),
+    Operation("POST", "/api/rules/{name}", "add_rule", "Add a rule.",
+              add_rule, RuleShown, PutQuery, "rule", 201, WRITES),
+    Operation("PUT", "/api/rules/{name}", "put_rule", "Add a rule, or replace one that came the same way.",
+              put_rule, RuleShown, PutQuery, "rule", refusals=WRITES),
+    Operation("DELETE", "/api/rules/{name}", "remove_rule", "Remove a rule that came over this API or from a test.",
+              remove_rule, RuleShown, refusals=(*NAMED, "rule_in_use", "invalid_document")),
+    Operation("POST", "/api/rules/{name}/enable", "enable_rule", "Turn a rule on again.",
+              enable_rule, RuleShown, refusals=(*NAMED, "invalid_document")),
+    Operation("POST", "/api/rules/{name}/disable", "disable_rule", "Turn a rule off; it stays, with its counters.",
+              disable_rule, RuleShown, refusals=(*NAMED, "invalid_document")),
+    Operation("POST", "/api/rules/{name}/reset", "reset_rule", "Its counters to 0; its trigger begins anew.",
+              reset_rule, RuleShown, refusals=(*NAMED, "not_counted")),
+    Operation("POST", "/api/rules/{name}/release", "release_rule", "Let go the requests that it holds.",
+              release_rule, ReleasedShown, refusals=(*NAMED, "not_counted")),
+    Operation("POST", "/api/rules/{name}/wait", "wait_for_rule", "Answer once its counter has reached a number.",
+              wait_for_rule, WaitShown, WaitQuery, refusals=(*NAMED, "not_counted")),
+    Operation("POST", "/api/kill", "kill", "All faults off, at once, whatever is loaded afterwards.",
+              kill, KilledShown),
+    Operation("DELETE", "/api/kill", "unkill", "All faults as they were.", unkill, KilledShown),
+)  # fmt: skip

@@ -1,0 +1,196 @@
+"""What the admin API answers with, as models: the JSON and its description in OpenAPI come from them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+Role = Literal["broker", "controller"]
+
+
+class Shown(BaseModel):
+    """Base of all answers."""
+
+
+class MistakeShown(Shown):
+    """One thing that is wrong."""
+
+    where: str = Field(description="file:line:column, the body is <api>; or the name of a query parameter")
+    message: str
+
+
+class ErrorShown(Shown):
+    """Why a request was refused."""
+
+    code: str = Field(description="stable, for programs")
+    message: str = Field(description="for people")
+    mistakes: list[MistakeShown]
+
+
+class FailureShown(Shown):
+    """The body of every answer that is no success."""
+
+    error: ErrorShown
+
+
+class RuleShown(Shown):
+    """A rule and what it has done."""
+
+    name: str
+    kind: str
+    origin: Literal["file", "api", "test"]
+    position: str = Field(description="where it stands, file:line:column")
+    rule: dict[str, Any] = Field(description="the rule as it was written")
+    enabled: bool = Field(description="nobody has turned it off")
+    in_force: bool = Field(description="it is enabled, not killed, and its stage is the one in force")
+    stage: str | None = Field(description="the stage of a scenario that it belongs to")
+    binds: Literal["connection", "frame"] = Field(
+        description="connection: it is bound when one opens; frame: it acts from the next frame on"
+    )
+    mode: Literal["enforce", "observe"]
+    matched: int | None = Field(description="requests that its selectors held for; null for rules that count nothing")
+    fired: int | None = Field(description="those of them that its trigger chose")
+    applied: int | None = Field(description="those of them where what it changed has gone out")
+    held: int | None = Field(description="requests that it holds now")
+    problems: int | None = Field(description="how often it failed by itself")
+    problem: str | None = Field(description="how it failed last")
+    seed: int | None = Field(description="of its chances")
+    since: str = Field(description="when it came or was changed, ISO 8601")
+    ttl_left: float | None = Field(description="seconds until it goes away by itself")
+    warnings: list[str] = Field(description="what it will not do, though one might think so")
+
+
+class ScenarioShown(Shown):
+    """A scenario and where it is."""
+
+    name: str | None
+    origin: Literal["file", "api", "test"]
+    file: str
+    stages: list[str] = Field(description="their names, or numbers from 1")
+    stage: str | None = Field(description="the one in force, null when it is over")
+    round: int | None = Field(description="from 1")
+    ends_in: float | None = Field(description="seconds until the stage in force ends, null: never, or it is over")
+
+
+class RejectionShown(Shown):
+    """Rules that were refused."""
+
+    at: str = Field(description="ISO 8601")
+    origin: Literal["file", "api", "test"]
+    mistakes: list[MistakeShown]
+
+
+class RulesShown(Shown):
+    """All rules, in order."""
+
+    version: str = Field(description="changes exactly when what is in force does")
+    seed: int = Field(description="of the chances of rules that have none of their own")
+    killed: bool = Field(description="all faults are off")
+    rules: list[RuleShown]
+    scenarios: list[ScenarioShown]
+    loaded: dict[str, int] = Field(description="how often rules were taken in, by origin")
+    rejected: dict[str, int] = Field(description="how often rules were refused, by origin")
+    last_rejection: RejectionShown | None = Field(description="until rules of that origin are accepted")
+
+
+class WaitShown(Shown):
+    """How waiting for a rule has ended."""
+
+    reached: bool = Field(description="false: the time was over before")
+    rule: RuleShown
+
+
+class ReleasedShown(Shown):
+    """Requests that were let go."""
+
+    released: int
+
+
+class ResetShown(Shown):
+    """Rules that begin anew."""
+
+    reset: int
+
+
+class KilledShown(Shown):
+    """The kill switch."""
+
+    killed: bool
+    version: str
+
+
+class ConnectionShown(Shown):
+    """A client connection that is open."""
+
+    id: int
+    listener: str
+    cluster: str
+    client: str
+    sni: str | None
+    certificate: str | None
+    node: int | None = Field(description="the broker that it is for, null: none in particular")
+    broker: str | None = Field(description="the broker's address, null: not connected yet")
+    since: str = Field(description="ISO 8601")
+    client_bytes: int
+    broker_bytes: int
+    in_flight: int = Field(description="requests that wait for their answers")
+    rules: list[str] = Field(description="rules for names, addresses and versions that it is bound to until it ends")
+    version: str = Field(description="of these rules; empty: there are none")
+    outdated: bool = Field(description="a new connection in its place would be bound to others: recycle it")
+
+
+class ConnectionsShown(Shown):
+    """All open connections, oldest first."""
+
+    connections: list[ConnectionShown]
+
+
+class CountShown(Shown):
+    """How many connections that was about."""
+
+    connections: int
+
+
+class NodeShown(Shown):
+    """A broker, as the cluster names it."""
+
+    id: int
+    host: str
+    port: int
+    role: Role
+    addresses: dict[str, int] = Field(description="port of kproxy's own for it, by listener")
+
+
+class ClusterShown(Shown):
+    """A cluster behind kproxy."""
+
+    bootstrap: list[str]
+    nodes: list[NodeShown] = Field(description="those that some answer has named so far")
+
+
+class ListenerShown(Shown):
+    """A port for clients."""
+
+    address: str
+    cluster: str
+    tls: bool
+    connections: int
+
+
+class TopologyShown(Shown):
+    """What is where."""
+
+    clusters: dict[str, ClusterShown]
+    listeners: dict[str, ListenerShown]
+
+
+class VersionShown(Shown):
+    """What is running."""
+
+    kproxy: str
+    kafka: str = Field(description="newest release whose protocol is known whole")
+    python: str
+    pid: int
+    since: str = Field(description="ISO 8601")
+    rules: str = Field(description="version of the rules in force")
