@@ -169,3 +169,131 @@ rules:
     (answer,) = talk.responses((HEARTBEAT, 4))
     assert answer.body["error_code"] == 27
     assert BROKER not in talk.shut
+
+
+FETCH_FAILS = """
+rules:
+  - {name: gone, kind: error, match: {api: Fetch, topic: orders}, when: {nth: 2}, error: NOT_LEADER_OR_FOLLOWER}
+"""
+
+
+def fetch(correlation: int, session: int, epoch: int, *topics: str) -> bytes:
+    listed = [{"topic": name, "partitions": [{"partition": 0, "fetch_offset": 5}]} for name in topics]
+    return request(FETCH, 11, correlation, session_id=session, session_epoch=epoch, max_wait_ms=500, topics=listed)
+
+
+def fetched(correlation: int, session: int, *topics: str) -> bytes:
+    said = [
+        {"topic": name, "partitions": [{"partition_index": 0, "high_watermark": 9, "records": b"x" * 10}]}
+        for name in topics
+    ]
+    return response(FETCH, 11, correlation, session_id=session, responses=said)
+
+
+def test_a_fetch_that_lists_nothing_is_about_its_whole_session() -> None:
+    """The second request of a session lists no partition, and the one that fails is added to the broker's answer."""
+    talk = Dialogue(FETCH_FAILS)
+    talk.client(fetch(1, 0, 0, "orders", "clicks")).broker(fetched(1, 77, "orders", "clicks"), 5)
+    assert talk.to_client == fetched(1, 77, "orders", "clicks")
+
+    talk.client(fetch(2, 77, 1)).broker(fetched(2, 77, "clicks"))
+    answer = talk.responses((FETCH, 11), (FETCH, 11))[1]
+    found = {topic["topic"]: topic["partitions"][0]["error_code"] for topic in answer.body["responses"]}
+    assert found == {"clicks": 0, "orders": NOT_LEADER}
+    assert talk.rules.live[0].matched == 2
+
+
+def test_a_session_whose_start_was_not_seen_begins_anew() -> None:
+    """The client is told that there is no such session, once, and the broker does not hear of it."""
+    talk = Dialogue(FETCH_FAILS)
+    talk.client(fetch(1, 77, 5))
+    (answer,) = talk.responses((FETCH, 11))
+    assert answer.body["error_code"] == 70
+    assert talk.to_broker == b""
+    again = fetch(2, 0, 0, "orders")
+    talk.client(again)
+    assert talk.to_broker == again
+
+
+DELAYED = "rules:\n  - {name: slow, kind: delay, match: {api: Heartbeat}, delay: 200ms, at: AT}\n"
+
+
+def test_a_delayed_request_holds_what_follows_it_on_its_connection() -> None:
+    """Nothing reaches the broker before the time; what came with it is not delayed a second time."""
+    talk = Dialogue(DELAYED.replace("AT", "request"))
+    frames = [request(HEARTBEAT, 4, 1, group_id="g"), request(METADATA, 9, 2, topics=None), request(HEARTBEAT, 4, 3)]
+    talk.client(b"".join(frames))
+    assert talk.to_broker == b""
+    talk.later(0.19)
+    assert talk.to_broker == b""
+    talk.later(0.02)
+    assert talk.to_broker == b"".join(frames)
+    assert talk.read[CLIENT]
+    assert [running.applied for running in talk.rules.live] == [2]
+
+
+def test_a_delayed_response_is_delayed_from_when_it_came() -> None:
+    """Two answers that came together leave together; the order stays."""
+    talk = Dialogue(DELAYED.replace("AT", "response"))
+    asked = [request(HEARTBEAT, 4, 1), request(HEARTBEAT, 4, 2), request(METADATA, 9, 3, topics=None)]
+    said = [response(HEARTBEAT, 4, 1), response(HEARTBEAT, 4, 2), response(METADATA, 9, 3)]
+    talk.client(b"".join(asked)).broker(b"".join(said))
+    assert talk.to_client == b""
+    talk.later(0.21)
+    assert talk.to_client == b"".join(said)
+
+
+def test_a_dropped_response_stalls_its_connection() -> None:
+    """The broker has done its work; the client hears nothing any more, and the connection stays open."""
+    talk = Dialogue("rules:\n  - {name: lost, kind: drop, match: {api: Heartbeat}, what: response}\n")
+    talk.client(request(HEARTBEAT, 4, 1)).broker(response(HEARTBEAT, 4, 1))
+    talk.client(request(METADATA, 9, 2, topics=None))
+    assert talk.to_broker == request(HEARTBEAT, 4, 1)
+    assert talk.to_client == b""
+    assert talk.closed is None
+    assert talk.rules.live[0].applied == 1
+
+
+def test_rules_change_at_the_next_frame_and_not_for_those_in_flight() -> None:
+    """The answer to a request that a rule fired for is changed by it, though the rule is gone; the next is not."""
+    talk = Dialogue(THIRD.replace("nth: 3", "first: 9") + "    at: response\n")
+    talk.client(produce(1, ("orders", 0)))
+    plain = Dialogue().session.plan
+    talk.session.use(plain, talk.now)
+    talk.client(produce(2, ("orders", 0))).broker(produced(1, ("orders", 0)) + produced(2, ("orders", 0)))
+    assert [answer[("orders", 0)] for answer in codes(talk, 2)] == [NOT_LEADER, 0]
+
+
+THROTTLED = "rules:\n  - {name: wait, kind: throttle_time, match: {api: [Fetch, Produce]}, delay: 3s, mute: true}\n"
+
+
+def test_a_throttled_client_is_told_and_not_read() -> None:
+    """throttle_time_ms is in the answer, the records stream on, and nothing is read from the client for that long."""
+    for chunk in (0, 1, 9, 20):
+        talk = Dialogue(THROTTLED)
+        talk.client(fetch(1, 0, 0, "orders")).broker(fetched(1, 77, "orders"), chunk)
+        (answer,) = talk.responses((FETCH, 11))
+        assert answer.body["throttle_time_ms"] == 3000
+        assert not talk.read[CLIENT]
+        talk.later(2.9)
+        assert not talk.read[CLIENT]
+        talk.later(0.2)
+        assert talk.read[CLIENT]
+    talk = Dialogue(THROTTLED)
+    talk.client(produce(1, ("orders", 0))).broker(produced(1, ("orders", 0)))
+    assert talk.responses((PRODUCE, 9))[0].body["throttle_time_ms"] == 3000
+    talk = Dialogue(THROTTLED)
+    talk.client(produce(1, ("orders", 0), acks=0))
+    assert not talk.read[CLIENT]
+
+
+def test_a_rule_on_principals_sees_who_has_authenticated() -> None:
+    """PLAIN: the name counts once the broker has accepted it."""
+    rules = "rules:\n  - {name: not alice, kind: error, match: {api: Heartbeat, principal: alice}, error: 27}\n"
+    talk = Dialogue(rules)
+    talk.client(request(17, 1, 1, mechanism="PLAIN")).broker(response(17, 1, 1))
+    talk.client(request(HEARTBEAT, 4, 2)).broker(response(HEARTBEAT, 4, 2))
+    talk.client(request(36, 1, 3, auth_bytes=b"\x00alice\x00secret")).broker(response(36, 1, 3))
+    talk.client(request(HEARTBEAT, 4, 4))
+    answers = talk.responses((17, 1), (HEARTBEAT, 4), (36, 1), (HEARTBEAT, 4))
+    assert [answer.body["error_code"] for answer in answers] == [0, 0, 0, 27]
