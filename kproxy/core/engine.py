@@ -17,6 +17,7 @@ from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
 from kproxy.rules.shape import Shape
 from kproxy.wire import decode_request, encode
+from kproxy.wire.head import produce_acks
 from kproxy.wire.message import Message
 
 from .cluster import Cluster
@@ -120,7 +121,7 @@ class Engine:
         ruling = Ruling(exchange)
         open_: list[Entity] = []
         if ruled.reads_entities:
-            found = self.subjects.of(exchange)
+            found = self.subjects.of(exchange, buf, pos + 4, end)
             if self.session.context.incomplete:
                 return None
             if isinstance(found, int):
@@ -135,6 +136,7 @@ class Engine:
             if ruled.reads_entities and not open_:
                 break
         self.conclude(ruling, exchange, open_)
+        exchange.outlive(buf, pos + 4, end)
         return ruling
 
     def exchange(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> RuledExchange:
@@ -144,10 +146,9 @@ class Engine:
         exchange = RuledExchange(step, self.view, correlation, client_id, end - pos - 4, now)
         assert step.ruled is not None
         if step.ruled.request == Depth.BODY:
-            frame = bytes(buf[pos + 4 : end])
-            exchange.read_request = lambda: decode_request(frame)
+            exchange.read_request = lambda: decode_request(buf[pos + 4 : end])
             if step.key == PRODUCE:
-                exchange.acks = exchange.request.body["acks"]
+                exchange.acks = produce_acks(step.version)(buf, pos + 4, end, length)
         return exchange
 
     def consider(self, part: Part, exchange: RuledExchange, open_: list[Entity], ruling: Ruling, now: float) -> None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.wire import decode_request
 from kproxy.wire.message import Message
 
 from .respond.failure import Failure
+from .rewrite import Buffer
 from .step import Step
 
 if TYPE_CHECKING:
@@ -57,6 +59,14 @@ class RuledExchange(Exchange):
             assert self.step.ruled is not None
             depth = max(depth, Depth.HEADER if self.step.ruled.throttle_first else Depth.BODY)
         return depth
+
+    def outlive(self, buf: Buffer, start: int, end: int) -> None:
+        """The request's frame is in a buffer of the driver's: copy it if it can still be asked for."""
+        if self.read_request is not None and self._request is None and self.response_depth() == Depth.BODY:
+            frame = bytes(buf[start:end])
+            self.read_request = lambda: decode_request(frame)
+        else:
+            self.read_request = None
 
     def answer_is(self, response: Message) -> None:
         """What rules see as the response from now on."""

@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kproxy.rules.entity import Entity, entities
+from kproxy.errors import DecodeError
+from kproxy.rules.entity import Entity
+from kproxy.rules.entity_reader import entity_reader
 from kproxy.wire.head import body_start
 from kproxy.wire.message import Message
 
@@ -39,13 +41,18 @@ class Subjects:
         self.fetch: FetchSessions | None = None
         self.share: ShareSessions | None = None
 
-    def of(self, exchange: RuledExchange) -> tuple[Entity, ...] | int:
-        """The entities, or the error with which a request of an unknown session is to be answered.
+    def of(self, exchange: RuledExchange, buf: Buffer, start: int, end: int) -> tuple[Entity, ...] | int:
+        """The entities of the request buf[start:end], or the error that a request of an unknown session is answered by.
 
         `context.incomplete` afterwards: the name of a topic has to be asked for, call again then. Raises DecodeError.
         """
-        found = entities(exchange.request)
-        for entity in found:
+        api, version = exchange.api, exchange.version
+        body = body_start(buf, start, end, api.header_version("request", version), "request")
+        if body is None:
+            raise DecodeError("header does not end in the frame", api=api.name, version=version, offset=end - start)
+        found = entity_reader(api.key, version).read(buf, body, end)
+        ruled = exchange.step.ruled
+        for entity in found if ruled is not None and ruled.reads_topics else ():
             if entity.topic is None and entity.topic_id is not None:
                 self.cluster.asks(entity.topic_id)
         if self.session.context.incomplete:
@@ -57,7 +64,7 @@ class Subjects:
                 return fetch_sessions.NOT_FOUND if exchange.api.key == FETCH else share_sessions.NOT_FOUND
             exchange.opens = exchange.api.key == FETCH and opens(exchange.request)
             found = self.all_of(keys, found)
-        return self.named(found)
+        return self.named(exchange, found)
 
     def sessions(self, exchange: RuledExchange) -> FetchSessions | ShareSessions | None:
         """Those that the request may belong to."""
@@ -76,14 +83,15 @@ class Subjects:
         known = {(one.topic_id or one.topic, one.partition): one for one in listed}
         return tuple(known.get(key) or unlisted(key) for key in keys)
 
-    def named(self, found: tuple[Entity, ...]) -> tuple[Entity, ...]:
+    def named(self, exchange: RuledExchange, found: tuple[Entity, ...]) -> tuple[Entity, ...]:
         """With the names of topics that are given by id. One whose name stays unknown is not for rules that select
         topics by name."""
         named = tuple(
             replace(one, topic=self.cluster.topic_of(one.topic_id)) if one.topic is None and one.topic_id else one
             for one in found
         )
-        if any(one.topic is None and one.topic_id is not None for one in named):
+        ruled = exchange.step.ruled
+        if (ruled is None or ruled.reads_topics) and any(one.topic is None and one.topic_id for one in named):
             self.session.counters.count("topic_ids_unknown")
         return named
 
