@@ -47,7 +47,8 @@ class Proxy:
         self, config: Config, rules: RuleSet, log: FilteringBoundLogger, *,
         store: RuleStore | None = None, files: RuleFiles | None = None,
     ) -> None:  # fmt: skip
-        self.config, self.rules, self.log = config, rules, log
+        self.config, self.log = config, log
+        self.take(rules)
         self.counters, self.counts, self.tallies = Counters(), Counts(), Tallies()
         limits = config.limits
         self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
@@ -94,9 +95,15 @@ class Proxy:
             plan = self.plans[key] = Plan(fixed, live, self.tallies)
         return plan
 
+    def take(self, rules: RuleSet) -> None:
+        """These are the rules now."""
+        self.rules = rules
+        for running in rules.live:
+            running.effect.clock = monotonic
+
     def swap(self, rules: RuleSet) -> None:
         """Another rule set: its live rules from the next frame of each connection on, all else for new ones."""
-        self.rules = rules
+        self.take(rules)
         self.plans = {}
         self.server.use_rules(advertising(rules))
         for connection in list(self.server.connections):
