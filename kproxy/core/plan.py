@@ -27,6 +27,7 @@ from .step import HEAD, RULED, STOP, STREAM, WHOLE, Step
 from .tally import Tallies
 from .versions import API_VERSIONS, HIDDEN, PRODUCE, VersionsAnswers
 
+ENVELOPE = 58
 STREAMED = frozenset((1, 78))  # Fetch, ShareFetch: their addresses come last, behind the records
 TAGGED_ENDPOINTS = frozenset((0, 1))
 """Produce and Fetch name brokers in a tagged field, when a leader has moved (KIP-951): most responses do not."""
@@ -99,15 +100,20 @@ class Plan(dict[int, Step]):
         """Why the rules do not let this version pass; empty when they do."""
         return "" if self.bound.versions is None else self.bound.versions.refusal(key, version)
 
+    @cached_property
+    def isolates(self) -> bool:
+        """Whether names of others must not be seen or reached, so that nothing passes that kproxy cannot read."""
+        return self.bound.names is not None and self.bound.names.isolates
+
     def newest(self, key: int) -> int | None:
         """The newest version of this API that kproxy can let pass; None: any; HIDDEN: none."""
-        if key not in schema.paths():
-            return HIDDEN if self.hides_unknown else None
+        if key not in schema.paths() or (self.isolates and key == ENVELOPE):
+            return HIDDEN if self.hides_unknown or self.isolates else None
         if self.bound.advertise:
             limit = newest_rewritable(key)
             if limit is not None:
                 return limit
-        return schema.load(key).versions.last if self.understands(key) else None
+        return schema.load(key).versions.last if self.isolates or self.understands(key) else None
 
     def understands(self, key: int) -> bool:
         """Whether frames of this API are read, so that only versions of the table may pass."""
@@ -123,6 +129,8 @@ class Plan(dict[int, Step]):
         step = Step(key, version, "unknown")
         if self.hides_unknown:
             step.stop = f"api key {key} is not known, and an answer of it could name a broker's address"
+        elif self.isolates:
+            step.stop = f"api key {key} is not known, and could reach what belongs to others"
         else:
             step.stop = self.refusal(key, version)
         if step.stop:
@@ -154,6 +162,8 @@ class Plan(dict[int, Step]):
         return step
 
     def reason(self, api: schema.Api, version: int, newest: int) -> str:
+        if api.key == ENVELOPE and self.isolates:
+            return f"{api.name} {version} holds a request that could reach what belongs to others"
         if self.bound.advertise and carries_addresses(api.key) and version in api.versions:
             return f"{api.name} {version} answers with broker addresses that cannot be rewritten"
         return f"{api.name} {version} is not known, the newest version that is read is {max(newest, 0)}"

@@ -34,3 +34,8 @@ class Names:
     def maps(self) -> list[NameMap]:
         """Those that there are."""
         return [one for one in (self.topics, self.groups, self.transactional_ids) if one is not None]
+
+    @property
+    def isolates(self) -> bool:
+        """Whether names of others are to be out of reach in any namespace."""
+        return any(one.isolates for one in self.maps)
