@@ -17,6 +17,9 @@ from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.live import Effect, LiveRule
 from kproxy.testing.dialogue import Dialogue, sized
 from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
+from kproxy.wire.records import Cut, Record, check_crc, decode, encode_batch, encode_message_set, entries
+
+PRODUCE, FETCH = 0, 1
 
 
 class NoCluster:
@@ -130,9 +133,14 @@ class Told:
 
     def answer(self, key: int, version: int, /, **answered: Any) -> dict[str, Any]:
         """The broker answers: the body that the client is told."""
-        body = filled(key, version, "response", answered)
-        self.talk.broker(sized(encode(Message(schema.load(key), version, {"correlation_id": 1}, body))))
+        self.talk.broker(self.frame(key, version, **answered))
         return self.told(key, version)
+
+    @staticmethod
+    def frame(key: int, version: int, /, **answered: Any) -> bytes:
+        """The broker's answer."""
+        body = filled(key, version, "response", answered)
+        return sized(encode(Message(schema.load(key), version, {"correlation_id": 1}, body)))
 
     def told(self, key: int, version: int) -> dict[str, Any]:
         """The body that the client has been told since the last time."""
@@ -145,3 +153,58 @@ class Told:
 def told() -> type[Told]:
     """`told("kind: no_leader")` is a dialogue under that rule."""
     return Told
+
+
+FORMS = [(2, codec) for codec in range(5)] + [(magic, codec) for magic in (1, 0) for codec in range(4)]
+
+
+class Carried(Told):
+    """The same for records, of partition 0 of the topic orders."""
+
+    def fetched(self, records: bytes | None, version: int = 12, **said: Any) -> dict[str, Any]:
+        """The partition that the client is told of when the broker has these records."""
+        topic = {"topic_id": UUID(int=7)} if version >= 13 else {"topic": "orders"}
+        self.knows("orders", UUID(int=7))
+        limits = {"max_wait_ms": 500, **({"session_epoch": -1} if version >= 7 else {})}
+        self.ask(FETCH, version, **limits, topics=[{**topic, "partitions": [{"partition": 0}]}])
+        part = {"partition_index": 0, "high_watermark": 100, "records": records, **said}
+        body = self.answer(FETCH, version, responses=[{**topic, "partitions": [part]}])
+        found: dict[str, Any] = body["responses"][0]["partitions"][0]
+        return found
+
+    def produced(self, records: bytes, version: int = 9, acks: int = 1) -> bytes | None:
+        """What the broker gets when the client writes these, None when it gets nothing."""
+        data = [{"name": "orders", "partition_data": [{"index": 0, "records": records}]}]
+        body = self.ask(PRODUCE, version, acks=acks, topic_data=data)
+        return None if body is None else bytes(body["topic_data"][0]["partition_data"][0]["records"])
+
+    @staticmethod
+    def batch(*values: str | None, magic: int = 2, codec: int = 0, first: int = 5, **more: Any) -> bytes:
+        """A batch (or message set) of records with these values and the keys k0, k1, …"""
+        made = [
+            Record(first + n, 1000 + n if magic else -1, f"k{n}".encode(), None if one is None else one.encode())
+            for n, one in enumerate(values)
+        ]
+        return encode_batch(made, codec=codec, **more) if magic == 2 else encode_message_set(made, magic, codec=codec)
+
+    @staticmethod
+    def read(data: Any) -> list[tuple[int, str | None]]:
+        """(offset, value) of all records; every checksum has to be right."""
+        found = []
+        for entry in entries(data):
+            assert not isinstance(entry, Cut)
+            check_crc(entry)
+            found += [(one.offset, one.value and one.value.decode("latin-1")) for one in decode(entry)]
+        return found
+
+
+@pytest.fixture
+def carried() -> type[Carried]:
+    """`carried("kind: drop_records")` is a dialogue about records under that rule."""
+    return Carried
+
+
+@pytest.fixture(params=FORMS, ids=lambda form: f"magic{form[0]}-codec{form[1]}")
+def form(request: pytest.FixtureRequest) -> dict[str, int]:
+    """Each format of records with each of its codecs."""
+    return {"magic": request.param[0], "codec": request.param[1]}
