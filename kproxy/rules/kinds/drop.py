@@ -51,9 +51,10 @@ class DropRule(FrameFault):
         return (Drop(self.then),)
 
     def warnings(self) -> Iterable[str]:
-        """What clients make of a missing response."""
+        """What clients make of a missing response, where there would be one."""
         yield from super().warnings()
-        if self.then == "continue":
+        unanswered = self.what == "request" and self.match is not None and self.match.acks == [0]
+        if self.then == "continue" and not unanswered:
             yield (
                 "then: continue leaves out one response and sends those after it, which no broker does: "
                 "Java clients close the connection at the next one, others wait for their time-out"
