@@ -24,12 +24,17 @@ class Part(NamedTuple):
 class Ruled:
     """`parts` are in file order. `request` is how deep a request must be seen before the first rule can decide."""
 
-    __slots__ = ("api", "parts", "reads_entities", "request", "response", "throttle_first", "version")
+    __slots__ = (
+        "api", "parts", "reads_entities", "reads_topics", "request", "response", "throttle_first", "version",
+    )  # fmt: skip
 
     def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
         self.api, self.version = schema.load(key), version
         self.parts = tuple(parts)
-        self.reads_entities = any(sees_body(part.running.rule) or part.response == Depth.BODY for part in parts)
+        self.reads_entities = any(
+            sees_body(part.running.rule) or Depth.BODY in (part.request, part.response) for part in parts
+        )
+        self.reads_topics = any(part.running.rule.reads_topics for part in parts)
         self.request = max(part.request for part in parts)
         if self.reads_entities:
             self.request = Depth.BODY

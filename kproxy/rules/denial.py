@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kproxy.rules.decision import Fail
 from kproxy.rules.entity import CONFIG_TYPES, Entity
-from kproxy.rules.error_place import place_of
+from kproxy.rules.error_place import only_at_top
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.permissions import Check, permissions
 from kproxy.wire.shapes import shape
@@ -59,35 +59,19 @@ def code_of(check: Check, entity: Entity) -> int:
     return CODES.get(check, CODES["cluster"])
 
 
-def by_code(
-    key: int, entities: Sequence[Entity], selected: frozenset[str], error: int | None
-) -> dict[int, tuple[Entity, ...]]:
-    """Entities by the error that each of them gets; `error` is one for all instead of the API's own."""
-    found: dict[int, list[Entity]] = defaultdict(list)
-    for entity in entities:
-        found[denial(key, selected, entity) if error is None else error].append(entity)
-    return {code: tuple(some) for code, some in found.items()}
-
-
 def refusals(
     exchange: Exchange, entities: Sequence[Entity], selected: frozenset[str], error: int | None
 ) -> tuple[Fail, ...]:
-    """Errors in the broker's place: at the top where a broker has this one there and all of the request fails with it,
-    else each entity's own.
-
-    What only some groups of a request fail with stands beside their topics; it is left for the response, with nothing
-    done that could not be undone, since such requests only read.
-    """
-    key, version = exchange.api.key, exchange.version
-    found = by_code(key, entities, selected, error)
-    if len(entities) == len(exchange.entities) and len(found) == 1:
-        (code,) = found
-        return (Fail(code, whole=place_of(key, version, code, None) == "top"),)
-    if shape(key, version).whole == "first":
-        found = {code: some for code, some in found.items() if place_of(key, version, code, None) != "top"}
-    return tuple(Fail(code, entities=some) for code, some in found.items())
+    """Errors in the broker's place, each for the entities that get it; `error` is one for all instead of the API's."""
+    key = exchange.api.key
+    found: dict[int, list[Entity]] = defaultdict(list)
+    for entity in entities:
+        found[denial(key, selected, entity) if error is None else error].append(entity)
+    if only_at_top(shape(key, exchange.version)):
+        return (Fail(next(iter(found)), whole=True),)
+    return tuple(Fail(code, entities=tuple(some)) for code, some in found.items())
 
 
-def refusal_of_all(exchange: Exchange, error: int | None) -> Fail:
+def refusal_of_all(key: int, error: int | None) -> Fail:
     """The answer to a request that would change all there is, without naming it."""
-    return Fail(denial(exchange.api.key, frozenset(), Entity()) if error is None else error, whole=True)
+    return Fail(denial(key, frozenset(), Entity()) if error is None else error, whole=True)

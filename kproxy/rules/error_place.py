@@ -1,4 +1,7 @@
-"""Where in a response an error stands: at its top, or at each entity."""
+"""Where in a response an error stands: at its top, or at each entity.
+
+Without a wish it stands where brokers put it; the responses of `core` know that (`outer` in `wire/shapes.yaml`).
+"""
 
 from __future__ import annotations
 
@@ -9,54 +12,33 @@ from kproxy.wire.shapes import Shape, shape
 
 Place = Literal["top", "entity"]
 
-OF_THE_REQUEST = frozenset((
-    14, 15, 16,  # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
-    24, 69, 113,  # INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH
-    22, 25, 27,  # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS
-    30, 31, 53,  # GROUP_, CLUSTER_, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    35, 41,  # UNSUPPORTED_VERSION, NOT_CONTROLLER
-    70, 71, 106, 122, 123, 133,  # what a fetch or share session can have
-    129,  # REBOOTSTRAP_REQUIRED
-))  # fmt: skip
-"""Errors that brokers put at the top where a response has a place there as well as at each entity."""
-
-REBOOTSTRAP_REQUIRED = 129
-LEAVE_GROUP, UNKNOWN_MEMBER_ID = 13, 25
-
 
 def has_top(form: Shape) -> bool:
     """Whether an error of the whole request has a place of its own, not only one at each entity."""
     return form.code is not None or form.whole == "first"
 
 
-def has_place(form: Shape, place: Place) -> bool:
-    """Whether the response can say an error there. What asks about one thing has the error of that at the top."""
-    return form.carries if place == "entity" and form.request else has_top(form)
+def only_at_top(form: Shape) -> bool:
+    """Whether requests are about several things, and an error can be said of all of them together only."""
+    return bool(form.request) and not form.carries and has_top(form)
 
 
-def usual_place(form: Shape, code: int) -> Place:
-    """Where a broker puts this error."""
-    if not form.carries:
-        return "top"
-    if (form.api.key, code) == (LEAVE_GROUP, UNKNOWN_MEMBER_ID):  # one member's, since KIP-345
-        return "entity"
-    if form.whole == "each" and code != REBOOTSTRAP_REQUIRED:  # the top of Metadata 13 is for that one (KIP-1102)
-        return "entity"
-    return "top" if code in OF_THE_REQUEST and has_top(form) else "entity"
+def can_say(key: int, version: int, place: Place | None) -> bool:
+    """Whether the response can say an error there; None: anywhere.
 
-
-def place_of(key: int, version: int, code: int, wanted: Place | None) -> Place | None:
-    """Where this error goes; None: this version has no place for it."""
+    What asks about one thing has the error of that at the top.
+    """
     form = shape(key, version)
-    place = wanted or usual_place(form, code)
-    return place if has_place(form, place) else None
+    of_entity = form.carries if form.request else form.code is not None
+    if place is None:
+        return of_entity or has_top(form)
+    return of_entity if place == "entity" else has_top(form)
 
 
-def has_text(key: int, version: int, place: Place) -> bool:
-    """Whether the response has a field for a text beside that error."""
+def has_text(key: int, version: int) -> bool:
+    """Whether the response has a field for a text beside some error."""
     form = shape(key, version)
-    levels = form.response[-1:] if place == "entity" and form.request else form.response[:1]
-    return form.text is not None if form.code is not None and place == "top" else any(one.text for one in levels)
+    return form.text is not None or any(level.text is not None for level in form.response)
 
 
 def fail_outermost(

@@ -9,18 +9,16 @@ from pydantic import Field
 
 from kproxy.rules.asks_all import SUBSCRIBERS, asks_all, can_ask_all, listed_roles, subscribed
 from kproxy.rules.chosen import chosen
-from kproxy.rules.decision import Edit, Fail, LeaveOut
-from kproxy.rules.denial import TOPIC_AUTHORIZATION_FAILED, by_code, refusal_of_all, refusals
+from kproxy.rules.decision import Fail, LeaveOut
+from kproxy.rules.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
-from kproxy.rules.error_place import fail_outermost, place_of
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, Family, LiveRule
 from kproxy.rules.permissions import permissions
 from kproxy.rules.selected import Error
-from kproxy.wire.shapes import shape
 
 ANYBODY = "nobody"
 OF_TOPICS = frozenset(("topic", "topic_id"))
@@ -75,14 +73,18 @@ class DenyRule(LiveRule):
         """Whether an answer may show what is forbidden without having been asked for it."""
         return bool(self.selected) and can_ask_all(key, version) and self.selected <= listed_roles(key, version)
 
+    @property
+    def reads_topics(self) -> bool:
+        """Only to select them."""
+        return self.selects_topics
+
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """BODY: the answer names what the request does. Responses only where they list, or have errors for groups."""
+        """BODY: the answer names what the request does. Responses only where they list."""
         if permissions()[key].checks == (ANYBODY,):
             return Depth.NOTHING
         if direction == "request":
             return Depth.BODY
-        groups = shape(key, version).whole == "first" and bool(self.selected)
-        return Depth.BODY if groups or self.lists(key, version) else Depth.NOTHING
+        return Depth.BODY if self.lists(key, version) else Depth.NOTHING
 
     def unnamed(self, exchange: Exchange) -> bool:
         """Requests for all there is, and members that subscribe to a topic that is forbidden."""
@@ -117,8 +119,9 @@ class DenyEffect(Effect):
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """In the broker's place."""
-        rule = self.rule
-        return refusals(exchange, entities, rule.selected, rule.error) if entities else self.on_unnamed(exchange)
+        if not entities:
+            return self.on_unnamed(exchange)
+        return refusals(exchange, entities, self.rule.selected, self.rule.error)
 
     def on_unnamed(self, exchange: Exchange) -> Decisions:
         """A request for all: what would change all fails, what lists is answered first."""
@@ -126,24 +129,12 @@ class DenyEffect(Effect):
         if key in SUBSCRIBERS:
             return (Fail(self.rule.error or TOPIC_AUTHORIZATION_FAILED, whole=True),)
         if permissions()[key].changes != "nothing":
-            return (refusal_of_all(exchange, self.rule.error),)
+            return (refusal_of_all(exchange.api.key, self.rule.error),)
         return ()
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Lists without what is forbidden, and errors of groups."""
-        key, version = exchange.api.key, exchange.version
-        decided: list[Edit | LeaveOut] = []
-        form = shape(key, version)
-        if entities and form.whole == "first" and len(entities) != len(exchange.entities):
-            for code, some in by_code(key, entities, self.rule.selected, self.rule.error).items():
-                groups = {entity.group for entity in some}
-                if place_of(key, version, code, None) == "top" and fail_outermost(
-                    form, exchange.response.body, groups, code
-                ):
-                    decided.append(Edit())
-        if self.rule.lists(key, version):
-            decided.append(LeaveOut(lambda entity: not self.rule.forbids(named(exchange, entity))))
-        return decided
+        """Lists without what is forbidden."""
+        return (LeaveOut(lambda entity: not self.rule.forbids(named(exchange, entity))),)
 
 
 def named(exchange: Exchange, entity: Entity) -> Entity:

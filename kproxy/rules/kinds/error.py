@@ -8,16 +8,16 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.chosen import Chosen, chosen, spans
-from kproxy.rules.decision import Answer, Edit, Fail
+from kproxy.rules.decision import Edit, Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
-from kproxy.rules.error_place import Place, fail_outermost, has_text, place_of
+from kproxy.rules.error_place import Place, can_say, fail_outermost, has_text, only_at_top
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 from kproxy.rules.selected import Error, acks_number, error_number
-from kproxy.wire.shapes import shape
+from kproxy.wire.shapes import Shape, shape
 
 AFTER_THE_WORK = (7, 20)
 """REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND: what a broker says when it has stored the records."""
@@ -60,7 +60,7 @@ class ErrorRule(LiveRule):
             yield ("error",), "0 is no error (NONE); to let a request succeed that failed, change it with `set`"
         elif code is not None:
             for one in chosen(raw):
-                yield from cannot_say(one, code, raw.get("level"))
+                yield from cannot_say(one, raw.get("level"))
         yield from cannot_be(raw, code)
 
     @property
@@ -70,12 +70,15 @@ class ErrorRule(LiveRule):
             return self.error in AFTER_THE_WORK or self.selects_errors
         return self.at == "response"
 
+    @property
+    def reads_topics(self) -> bool:
+        """Only to select them."""
+        return self.selects_topics
+
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """BODY on the side that it acts on, where that has a place for the error."""
         acts = (direction == "response") == self.after
-        if not acts or place_of(key, version, self.error, self.level) is None:
-            return Depth.NOTHING
-        return Depth.BODY
+        return Depth.BODY if acts and can_say(key, version, self.level) else Depth.NOTHING
 
     def warnings(self) -> Iterable[str]:
         """Versions without a place for it, acks=0, and texts that nobody would see."""
@@ -85,12 +88,11 @@ class ErrorRule(LiveRule):
             yield f"a Produce request with acks 0 has no response, it {words}"
         raw = {} if match is None else {"match": match.model_dump(include={"api", "version"}, mode="json")}
         for one in chosen(raw):
-            places = {version: place_of(one.api.key, version, self.error, self.level) for version in one.versions}
-            lacking = [version for version, place in places.items() if place is None]
+            lacking = [version for version in one.versions if not can_say(one.api.key, version, self.level)]
             if lacking:
                 yield f"{one.api.name} {spans(lacking)} has no place for this error and passes"
-            texts = [place and has_text(one.api.key, version, place) for version, place in places.items()]
-            if self.message is not None and one.by_name and not any(texts):
+            texts = any(has_text(one.api.key, version) for version in one.versions)
+            if self.message is not None and one.by_name and not texts:
                 yield f"no selected version of {one.api.name} has a field for a message"
 
     def start(self) -> Effect:
@@ -106,22 +108,20 @@ class ErrorEffect(Effect):
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """In the broker's place."""
-        rule, form = self.rule, shape(exchange.api.key, exchange.version)
-        top = place_of(exchange.api.key, exchange.version, rule.error, rule.level) == "top"
-        if top and form.whole == "each" and form.response and form.code is not None:
-            said = {form.code: rule.error} | ({} if form.text is None else {form.text: rule.message})
-            return (Answer(said),)
-        return (Fail(rule.error, rule.message, whole=top),)
+        form = shape(exchange.api.key, exchange.version)
+        return (Fail(self.rule.error, self.rule.message, whole=self.whole(form)),)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """After its work."""
         rule, form = self.rule, shape(exchange.api.key, exchange.version)
-        if place_of(exchange.api.key, exchange.version, rule.error, rule.level) != "top":
-            return (Fail(rule.error, rule.message),)
-        if form.code is None:
+        if rule.level == "top" and form.code is None:
             groups = {entity.group for entity in entities}
             return (Edit(),) if fail_outermost(form, exchange.response.body, groups, rule.error, rule.message) else ()
-        return (Fail(rule.error, rule.message, whole=True),)
+        return (Fail(rule.error, rule.message, whole=self.whole(form)),)
+
+    def whole(self, form: Shape) -> bool:
+        """Whether the error is said of the request, not of what it is about."""
+        return self.rule.level == "top" or only_at_top(form)
 
 
 def code_of(value: Any) -> int | None:
@@ -132,15 +132,15 @@ def code_of(value: Any) -> int | None:
         return None
 
 
-def cannot_say(one: Chosen, code: int, level: Any) -> Iterator[Wrong]:
+def cannot_say(one: Chosen, level: Any) -> Iterator[Wrong]:
     """An API that is selected by its name, and has nowhere to say this."""
     if level not in (None, "top", "entity") or not one.by_name or not one.versions:
         return
-    if any(place_of(one.api.key, version, code, level) for version in one.versions):
+    if any(can_say(one.api.key, version, level) for version in one.versions):
         return
-    where = "" if level is None else " at its top" if level == "top" else " for each of what it is about"
-    able = [version for version in one.api.versions if place_of(one.api.key, version, code, level)]
-    other = [version for version in one.versions if place_of(one.api.key, version, code, None)]
+    where = {"top": " at its top", "entity": " for each of what it is about"}.get(level, "")
+    able = [version for version in one.api.versions if can_say(one.api.key, version, level)]
+    other = any(can_say(one.api.key, version, None) for version in one.versions)
     hint = f"; versions {spans(able)} have" if able else "; without `level` it can be said" if other else ""
     yield one.where, f"a response of {one.api.name} {spans(one.versions)} has no error code{where}{hint}"
 

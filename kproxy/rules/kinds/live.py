@@ -99,6 +99,16 @@ class LiveRule(Rule):
         raise NotImplementedError
 
     @property
+    def selects_topics(self) -> bool:
+        """Whether it selects topics by their names."""
+        return any(one is not None and one.topic is not None for one in (self.match, self.not_))
+
+    @property
+    def reads_topics(self) -> bool:
+        """Whether topics must have their names where a request gives only ids; the broker is then asked for them."""
+        return True
+
+    @property
     def selects_errors(self) -> bool:
         """Whether it looks at what the broker answered, so that it has its say only then."""
         return any(one is not None and one.sees_error for one in (self.match, self.not_))

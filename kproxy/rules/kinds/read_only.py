@@ -66,6 +66,11 @@ class ReadOnlyRule(LiveRule):
         """The selectors about entities that are in use."""
         return frozenset() if self.match is None else self.match.of_entities
 
+    @property
+    def reads_topics(self) -> bool:
+        """Only to select them."""
+        return self.selects_topics
+
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """BODY of requests that change something."""
         if direction == "response":
@@ -99,7 +104,7 @@ class ReadOnlyEffect(Effect):
             body[CREATES] = False
             return (Edit(),)
         if not entities:
-            return (refusal_of_all(exchange, self.rule.error),)
+            return (refusal_of_all(exchange.api.key, self.rule.error),)
         return refusals(exchange, entities, self.rule.selected, self.rule.error)
 
 

@@ -102,6 +102,11 @@ class RequireRule(LiveRule):
         if isinstance(match, dict) and match.get("error") is not None:
             yield ("match", "error"), "this is decided before the broker answers"
 
+    @property
+    def reads_topics(self) -> bool:
+        """Only to select them."""
+        return self.selects_topics
+
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """BODY of requests: the answer to one that is refused names what it asks."""
         of_produce = key == PRODUCE and any(getattr(self, name) is not None for name in REQUIREMENTS)

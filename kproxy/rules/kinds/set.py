@@ -76,6 +76,11 @@ class SetRule(LiveRule):
                 if lacking:
                     yield f"{one.api.name} {spans(lacking)} has no {text}"
 
+    @property
+    def reads_topics(self) -> bool:
+        """Only to select them."""
+        return self.selects_topics
+
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """BODY of the message that is changed, in versions that have one of the fields."""
         if direction != self.at:

@@ -66,6 +66,11 @@ class ThrottleTimeRule(LiveRule):
             if one.by_name and lacking:
                 yield f"{one.api.name} {spans(lacking)} has no throttle_time_ms"
 
+    @property
+    def reads_topics(self) -> bool:
+        """Only to select them."""
+        return self.selects_topics
+
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """HEADER: the engine knows where the field is. A rule that selects on errors has its say at the response."""
         if not (self.mute or says(key, version)):

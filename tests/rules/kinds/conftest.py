@@ -50,9 +50,8 @@ class Hand:
 
     @staticmethod
     def connection(number: int = 1, address: str = "10.0.0.1", principal: str | None = None) -> ConnectionView:
-        view = ConnectionView(Facts("main", "main", address, node=3), number, NoCluster())
-        view.principal = principal
-        return view
+        facts = Facts("main", "main", address, certificate=principal, node=3)
+        return ConnectionView(facts, number, NoCluster())
 
     @classmethod
     def exchange(

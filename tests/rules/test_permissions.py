@@ -1,0 +1,83 @@
+"""The table of what brokers check and what requests change."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.rules.permissions import Permission, permissions, read
+from kproxy.wire import schema
+
+WRITES = [
+    "Produce",
+    "CreateTopics",
+    "DeleteTopics",
+    "DeleteRecords",
+    "CreatePartitions",
+    "AlterConfigs",
+    "IncrementalAlterConfigs",
+    "CreateAcls",
+    "DeleteAcls",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "WriteTxnMarkers",
+    "DeleteGroups",
+    "ElectLeaders",
+    "AlterPartitionReassignments",
+    "AlterReplicaLogDirs",
+    "AlterClientQuotas",
+    "AlterUserScramCredentials",
+    "UpdateFeatures",
+    "CreateDelegationToken",
+    "RenewDelegationToken",
+    "ExpireDelegationToken",
+]
+OFFSETS = ["OffsetCommit", "TxnOffsetCommit", "OffsetDelete", "ShareAcknowledge", "AlterShareGroupOffsets"]
+READS = [
+    "Fetch",
+    "ListOffsets",
+    "Metadata",
+    "OffsetFetch",
+    "ListGroups",
+    "DescribeConfigs",
+    "DescribeAcls",
+    "ApiVersions",
+    "ShareFetch",
+]
+MEMBERS = ["JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"]
+
+
+def test_every_api_has_a_line() -> None:
+    """None of the protocol's table is left out, and none is invented: each is classified as read or write."""
+    assert permissions().keys() == schema.paths().keys()
+
+
+@pytest.mark.parametrize(
+    ("names", "changes"), [(WRITES, "data"), (OFFSETS, "offsets"), (READS, "nothing"), (MEMBERS, "members")]
+)
+def test_what_is_well_known_is_right(names: list[str], changes: str) -> None:
+    """Reads, writes, offsets and membership."""
+    assert {name: permissions()[schema.names()[name]].changes for name in names} == dict.fromkeys(names, changes)
+
+
+@pytest.mark.parametrize("key", schema.paths())
+def test_what_only_describes_changes_nothing(key: int) -> None:
+    """An API whose name says that it looks, looks; one that creates, alters or deletes does not."""
+    name, line = schema.load(key).name, permissions()[key]
+
+    if name.startswith(("Describe", "List", "Read", "Get", "Find")) or name.endswith("Describe"):
+        assert line.changes == "nothing"
+    if name.startswith(("Create", "Alter", "Delete", "Update", "Add", "Remove", "Write", "Initialize", "Unregister")):
+        assert line.changes in ("data", "offsets")
+
+
+def test_lines_are_read_strictly() -> None:
+    """A word that means nothing is an error, as is an API that does not exist."""
+    assert read("Fetch topic group nothing") == {1: Permission(("topic", "group"), "nothing")}
+    with pytest.raises(ValueError, match="Fetch: 'topics', expected one of"):
+        read("Fetch topics nothing")
+    with pytest.raises(ValueError, match="Fetch: 'some', expected one of"):
+        read("Fetch topic some")
+    with pytest.raises(KeyError, match="Fetsch"):
+        read("Fetsch topic nothing")
