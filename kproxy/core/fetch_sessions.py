@@ -7,7 +7,8 @@
 
 A request that continues a session whose start was not seen is to be answered once with FETCH_SESSION_ID_NOT_FOUND
 (`NOT_FOUND`): the client then begins anew, with all its partitions. Requests that are not forwarded need nothing: the
-broker is told of what was in them, and given the epoch that it expects, with the next one that is.
+broker is told of what was in them, and given the epoch that it expects, with the next one that is. A request of which
+rules answer all partitions is not to be forwarded: brokers close a session that has none.
 """
 
 from __future__ import annotations

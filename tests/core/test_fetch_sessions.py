@@ -269,7 +269,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Broker:
-    """One fetch session as KIP-227 has it: epochs in turn, partitions with what was last said of them."""
+    """Fetch sessions as KIP-227 has them: epochs in turn, partitions with what was last said; none is empty."""
 
     def __init__(self) -> None:
         self.sessions: dict[int, tuple[int, dict[Key, int]]] = {}
@@ -282,6 +282,8 @@ class Broker:
             self.sessions.pop(number, None)
             if epoch < 0:
                 return 0, 0, listed(body)
+            if not listed(body):
+                return 0, 0, {}
             self.given += 1
             self.sessions[self.given] = 1, listed(body)
             return 0, self.given, dict(listed(body))
@@ -294,7 +296,9 @@ class Broker:
         for key in forgotten(body):
             partitions.pop(key, None)
         self.sessions[number] = next_epoch(epoch), partitions
-        return 0, number, dict(partitions)
+        if not partitions:
+            del self.sessions[number]
+        return 0, number if partitions else 0, dict(partitions)
 
 
 class Client:
@@ -346,15 +350,15 @@ def test_client_and_broker_agree_whatever_rules_answer(
         assert about is not None
         assert set(about) == set(wanted)
         assert set(about) == set(client.said)
-        if what == "answer":  # all of it by kproxy, which gives the session's id or none
+        removed = taken & set(about)
+        if what == "answer" or (
+            removed and removed == set(about)
+        ):  # all of it by kproxy, which gives the session's id or none
             error, number = 0, message.body["session_id"] if message.body["session_epoch"] > 0 else 0
         elif what == "fail":
             error, number = 6, 0
         else:
-            removed = taken & set(about)
             body = sessions.forward(message, removed)
-            if not removed and body is None:
-                body = message.body
             error, number, fetched = broker.fetch(body or message.body)
             assert error in (0, NOT_FOUND)
             if not error:

@@ -1,0 +1,100 @@
+"""What becomes of a fetch session before a real broker, when rules answer for some partitions or for whole requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kproxy.core.counters import Counters
+from kproxy.core.fetch_sessions import FetchSessions
+from kproxy.core.partition_session import Key
+from kproxy.testing.client import RawClient
+from kproxy.testing.kafka import Kafka
+from kproxy.wire import decode_request, decode_response
+from kproxy.wire.message import Message
+
+FETCH, VERSION = 1, 12
+
+
+class Between:
+    """A client's Fetch requests, as they reach a broker through `FetchSessions`."""
+
+    def __init__(self, client: RawClient) -> None:
+        self.client, self.sessions = client, FetchSessions(Counters())
+        self.session, self.epoch = 0, 0
+
+    def asked(self, offsets: Mapping[Key, int], forgotten: Sequence[Key]) -> Message:
+        """The client's next request."""
+        body = {
+            "max_wait_ms": 100, "min_bytes": 1, "isolation_level": 0, "rack_id": "",
+            "session_id": self.session, "session_epoch": self.epoch,
+            "topics": [
+                {"topic": name, "partitions": [{"partition": number, "fetch_offset": offset,
+                                                "partition_max_bytes": 1000}]}
+                for (name, number), offset in offsets.items()
+            ],
+            "forgotten_topics_data": [{"topic": name, "partitions": [number]} for name, number in forgotten],
+        }  # fmt: skip
+        self.epoch += 1
+        return decode_request(self.client.request(FETCH, VERSION, body)[4:])
+
+    def unseen(self, offsets: Mapping[Key, int], forgotten: Sequence[Key] = ()) -> tuple[Key, ...] | None:
+        """A request that a rule answers as a whole."""
+        return self.sessions.request(self.asked(offsets, forgotten))
+
+    def fetch(
+        self, offsets: Mapping[Key, int], removed: Sequence[Key] = (), forgotten: Sequence[Key] = ()
+    ) -> tuple[set[Key], set[Key]]:
+        """(what the request is about, partitions of which records came), with rules that answer for `removed`."""
+        message = self.asked(offsets, forgotten)
+        about = self.sessions.request(message)
+        assert about is not None
+        body = self.sessions.forward(message, removed)
+        self.client.send(self.client.request(FETCH, VERSION, message.body if body is None else body))
+        response = decode_response(self.client.frame(), FETCH, VERSION)
+        assert response.body["error_code"] == 0
+        self.sessions.response(message, response)
+        self.session = response.body["session_id"]
+        assert self.session
+        return set(about), {key for key, found in partitions(response.body) if found["records"]}
+
+
+def partitions(body: dict[str, Any]) -> list[tuple[Key, dict[str, Any]]]:
+    """The partitions of a response."""
+    return [
+        ((topic["topic"], partition["partition_index"]), partition)
+        for topic in body["responses"]
+        for partition in topic["partitions"]
+    ]
+
+
+def test_a_real_broker_is_told_what_it_missed(kafka: Kafka) -> None:
+    """Epochs are in turn for it; what a rule took out is fetched again when none does, what was forgotten is not."""
+    topic = "fetch-session"
+    config = {"bootstrap.servers": kafka.bootstrap("DIRECT")}
+    admin = AdminClient(config)
+    admin.create_topics([NewTopic(topic, 3)])[topic].result(30)
+    producer = Producer(config)
+    producer.produce(topic, "v", partition=0)
+    assert producer.flush(30) == 0
+    a: Key = (topic, 0)
+    with RawClient(kafka.bootstrap("DIRECT")) as client:
+        others: dict[Key, int] = {(topic, 1): 0, (topic, 2): 0}
+        between = Between(client)
+        offsets = {a: 0, **others}
+
+        assert between.fetch(offsets, removed=[a]) == (set(offsets), set())
+        assert between.fetch({}) == (set(offsets), {a})
+        assert between.fetch({}, removed=[a]) == (set(offsets), set())
+        assert between.fetch({}) == (set(offsets), {a})
+        assert between.unseen({a: 1}) == tuple(offsets)
+        assert between.unseen({}) == tuple(offsets)
+        assert between.fetch({}) == (set(offsets), set())
+        assert between.unseen({a: 0}) == tuple(offsets)
+        assert between.fetch({}) == (set(offsets), {a})
+        assert between.unseen({}, forgotten=[a]) == tuple(others)
+        assert between.fetch({}) == (set(others), set())
+        assert between.fetch({a: 0}) == (set(offsets), {a})
