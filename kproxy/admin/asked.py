@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from kproxy.net.hits import Count
 from kproxy.rules.document import LONGEST_TTL
@@ -18,7 +18,9 @@ def _duration(value: Any) -> Any:
     return float(value) if isinstance(value, str) and value.isdecimal() else parse_duration(value)
 
 
-Duration = Annotated[float, BeforeValidator(_duration, json_schema_input_type=str)]
+AS_TEXT = WithJsonSchema({"type": ["string", "number"], "examples": ["10s", "500ms", 3]})
+Ttl = Annotated[float, BeforeValidator(_duration), Field(gt=0, le=LONGEST_TTL), AS_TEXT]
+Timeout = Annotated[float, BeforeValidator(_duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
 
 
 class Query(BaseModel, extra="forbid"):
@@ -31,7 +33,7 @@ class PutQuery(Query):
     origin: Literal["api", "test"] = Field(
         default="api", description="rules of a test stand behind all others, and always have a ttl"
     )
-    ttl: Annotated[Duration, Field(gt=0, le=LONGEST_TTL)] | None = Field(
+    ttl: Ttl | None = Field(
         default=None, description="after which they go away by themselves, such as 30s, for rules without a `ttl:`"
     )
 
@@ -45,7 +47,7 @@ class OriginQuery(Query):
 class ReplaceQuery(Query):
     """Of the API's whole document."""
 
-    ttl: Annotated[Duration, Field(gt=0, le=LONGEST_TTL)] | None = Field(
+    ttl: Ttl | None = Field(
         default=None, description="after which its rules go away by themselves, for those without a `ttl:`"
     )
 
@@ -55,9 +57,7 @@ class WaitQuery(Query):
 
     hits: int = Field(default=1, ge=1, description="until the counter is at least this")
     count: Count = Field(default="fired", description="which counter")
-    timeout: Annotated[Duration, Field(ge=0, le=LONGEST_WAIT)] = Field(
-        default=10.0, description="how long at most, such as 10s"
-    )
+    timeout: Timeout = Field(default=10.0, description="how long at most, such as 10s")
 
 
 class CloseQuery(Query):

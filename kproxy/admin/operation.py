@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -94,10 +95,11 @@ async def read_body(request: Request) -> bytes:
     if length.isdecimal() and int(length) > LONGEST_BODY:
         raise _too_large(int(length))
     data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > LONGEST_BODY:
-            raise _too_large(len(data))
+    async with aclosing(request.stream()) as stream:
+        async for piece in stream:
+            data += piece
+            if len(data) > LONGEST_BODY:
+                raise _too_large(len(data))
     return bytes(data)
 
 

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kproxy.rules.address import Address, PortRange, Target, check_host, parse_port
 from kproxy.rules.explain import KEY, Model, Wrong
 from kproxy.rules.kinds.base import Direction, Need, Rule
 
+LONGEST_ID = 11
+"""Digits; ids are 32 bits wide."""
 NODE = "{node}"
 """Stands for a broker's id in an SNI template."""
 
@@ -31,6 +33,11 @@ def _template(text: str) -> str:
     return text
 
 
+def _number(key: Any) -> Any:
+    """JSON has only text for keys."""
+    return int(key) if isinstance(key, str) and key.isdecimal() and len(key) < LONGEST_ID else key
+
+
 class Advertise(Model):
     """How brokers appear to clients. With nothing set, each has a port of kproxy's own on the address that the
     client connected to."""
@@ -42,7 +49,7 @@ class Advertise(Model):
     ports: PortRange | None = Field(
         default=None, description="ports for brokers, 9193-9292; by default 1000 ports after the listener's own"
     )
-    nodes: dict[Annotated[int, Field(ge=0)], Target] | None = Field(
+    nodes: dict[Annotated[int, BeforeValidator(_number), Field(ge=0)], Target] | None = Field(
         default=None, min_length=1, description="fixed addresses by broker id; brokers that are not in it stay hidden"
     )
     sni: Annotated[str, AfterValidator(_template)] | None = Field(

@@ -1,0 +1,150 @@
+"""The admin application of a proxy that has no sockets, asked in process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import pytest
+import structlog
+from starlette.types import Message
+
+from kproxy.admin.api import make_app
+from kproxy.admin.backend import Backend
+from kproxy.app import Proxy
+from kproxy.config import Config
+from kproxy.rules.depth import Depth
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.live import Effect, LiveRule
+from kproxy.rules.running import Running
+from kproxy.rules.source import Source
+from kproxy.rules.store import RuleStore
+
+JSON = "application/json"
+CONFIG = {
+    "clusters": {"main": {"bootstrap": ["127.0.0.1:9"]}},
+    "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}],
+}
+
+
+class Tiny(LiveRule):
+    """Does nothing, and can be counted."""
+
+    kind: Literal["tiny"]
+    size: int = 0
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        return Depth.HEADER
+
+    def start(self) -> Effect:
+        return Effect()
+
+
+class TinyCode(Tiny):
+    """The same, as if it ran code."""
+
+    family = "code"
+    kind: Literal["tiny_code"]
+
+
+@dataclass
+class Answer:
+    """Of the API."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return str(self.json["error"]["code"])
+
+
+class Api:
+    """Calls the application. `token` and `host` as in `make_app`."""
+
+    def __init__(self, proxy: Proxy, token: str | None = None) -> None:
+        self.proxy = proxy
+        backend = Backend(proxy.keeper, proxy.server, proxy.waiting_for, lambda: b"metrics", proxy.log)
+        self.app = make_app(backend, token, "127.0.0.1")
+
+    def running(self, name: str) -> Running:
+        """The live rule of that name."""
+        found = self.proxy.keeper.running(name)
+        assert found is not None
+        return found
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, *, kind: str | None = JSON, pieces: int = 0, **headers: str
+    ) -> Answer:
+        """`body`: text as it is, all else as JSON. `kind`: the Content-Type. `pieces`: so many bytes come at once,
+        without a Content-Length."""
+        data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        given = {"host": "127.0.0.1:9190"} | ({"content-type": kind} if kind else {}) | headers
+        if not pieces:
+            given["content-length"] = str(len(data))
+        raw, _, query = path.partition("?")
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+            "path": unquote(raw), "raw_path": raw.encode(), "query_string": query.encode(), "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 9190),
+        }  # fmt: skip
+        step = pieces or len(data) or 1
+        parts = [data[at : at + step] for at in range(0, len(data), step)] or [b""]
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            part = parts.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return Answer(sent[0]["status"], answered, b"".join(one.get("body", b"") for one in sent[1:]))
+
+
+@pytest.fixture
+def logged() -> list[dict[str, Any]]:
+    """What the proxy has logged."""
+    return []
+
+
+@pytest.fixture
+def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> Callable[..., Api]:
+    """`make_api("a.yaml text", token=…)`: the API of a proxy with that rule file in force."""
+    monkeypatch.setitem(KINDS, "tiny", Tiny)
+    monkeypatch.setitem(KINDS, "tiny_code", TinyCode)
+
+    def capture(logger: Any, level: str, fields: Any) -> Any:
+        logged.append({"level": level, **fields})
+        raise structlog.DropEvent
+
+    def make(text: str = "rules: []", token: str | None = None) -> Api:
+        config = Config.model_validate(CONFIG)
+        wrapper = structlog.make_filtering_bound_logger(0)
+        log = structlog.wrap_logger(None, processors=[capture], wrapper_class=wrapper)
+        store = RuleStore(7, config.places())
+        store.replace_files([Source("a.yaml", text)], monotonic())
+        proxy = Proxy(config, store.rule_set, log, store=store)
+        proxy.keeper.started()
+        return Api(proxy, token)
+
+    return make
+
+
+@pytest.fixture
+def api(make_api: Callable[..., Api]) -> Api:
+    """With one rule in a file, `base`."""
+    return make_api("rules:\n  - {name: base, kind: tiny}\n")

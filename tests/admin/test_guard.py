@@ -1,0 +1,107 @@
+"""Who may use the API, and what a request must look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kproxy.admin.operation import LONGEST_BODY
+
+
+@pytest.mark.trio
+async def test_hosts_of_other_machines_are_refused(api: Any) -> None:
+    """A page that reaches loopback by a name of its own (DNS rebinding) gets nothing."""
+    for host in ("localhost:9190", "[::1]:9190", "127.0.0.1"):
+        assert (await api("GET", "/api/rules", host=host)).status == 200
+    for path in ("/api/rules", "/api/openapi.json", "/metrics"):
+        refused = await api("GET", path, host="evil.example:9190")
+        assert (refused.status, refused.code) == (403, "foreign_host")
+
+
+@pytest.mark.trio
+async def test_pages_of_other_origins_are_refused(api: Any) -> None:
+    """Also those of another port of this machine; kproxy's own may."""
+    for origin in ("http://evil.example", "http://127.0.0.1:8080", "null"):
+        refused = await api("POST", "/api/kill", origin=origin)
+        assert (refused.status, refused.code) == (403, "foreign_origin")
+    assert (await api("POST", "/api/kill", origin="http://127.0.0.1:9190")).status == 200
+
+
+@pytest.mark.trio
+async def test_a_token_is_asked_for(make_api: Callable[..., Any]) -> None:
+    """For everything below /api; the Host header then matters no more."""
+    api = make_api(token="s3cret")
+    refused = await api("GET", "/api/version")
+
+    assert (refused.status, refused.code, refused.headers["www-authenticate"]) == (401, "unauthorized", "Bearer")
+    assert (await api("GET", "/api/version", authorization="Bearer wrong")).status == 401
+    assert (await api("GET", "/api/version", authorization="Bearer s3cret", host="kproxy.example")).status == 200
+    assert (await api("GET", "/livez")).status == 200
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+@pytest.mark.trio
+async def test_what_a_form_can_send_is_refused(api: Any, kind: str | None) -> None:
+    """On loopback too, with a body or without."""
+    for method, path in (("POST", "/api/kill"), ("POST", "/api/rules/x"), ("PUT", "/api/rules")):
+        refused = await api(method, path, "{}", kind=kind)
+        assert (refused.status, refused.code) == (415, "unsupported_media_type")
+    assert (await api("POST", "/api/kill", kind="application/json; charset=utf-8")).status == 200
+    assert (await api("POST", "/api/kill", kind="application/yaml")).status == 415
+
+
+@pytest.mark.parametrize("pieces", [0, 65536])
+@pytest.mark.trio
+async def test_a_body_has_a_limit(api: Any, pieces: int) -> None:
+    """Said by its length, or found while it comes; it is not kept."""
+    refused = await api("PUT", "/api/rules", " " * (LONGEST_BODY + 1), pieces=pieces)
+
+    assert (refused.status, refused.code) == (413, "too_large")
+    assert (await api("PUT", "/api/rules", '{"rules": []}' + " " * (LONGEST_BODY - 13), pieces=pieces)).status == 200
+
+
+@pytest.mark.trio
+async def test_paths_and_methods_that_are_not_there(api: Any) -> None:
+    """404, and 405 with what is allowed, in the form of all refusals."""
+    refused = await api("GET", "/api/nothing")
+    assert (refused.status, refused.code) == (404, "not_found")
+    refused = await api("PATCH", "/api/rules/x")
+    assert (refused.status, refused.code) == (405, "method_not_allowed")
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST", "PUT", "DELETE"}
+    assert (await api("POST", "/metrics")).status == 405
+    assert (await api("HEAD", "/api/rules")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("hits=0", "hits: input should be greater than or equal to 1, found '0'"),
+        ("hits=many", "hits: input should be a valid integer"),
+        ("timeout=soon", "timeout: a duration is wanted"),
+        ("timeout=2h", "timeout: input should be less than or equal to 3600"),
+        ("count=seen", "count: input should be 'matched', 'fired' or 'applied'"),
+        ("hit=1", 'hit: unknown parameter "hit", did you mean "hits"?'),
+    ],
+)
+@pytest.mark.trio
+async def test_mistakes_in_a_query(api: Any, query: str, message: str) -> None:
+    """422 with the name of the parameter."""
+    refused = await api("POST", f"/api/rules/base/wait?{query}")
+
+    assert (refused.status, refused.code) == (422, "invalid_query")
+    assert message in refused.json["error"]["message"]
+
+
+@pytest.mark.trio
+async def test_a_mistake_of_our_own_is_an_answer_and_a_log_line(
+    api: Any, logged: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request fails, nothing else."""
+    monkeypatch.delattr(api.proxy.keeper, "loads")
+    failed = await api("GET", "/api/rules")
+
+    assert (failed.status, failed.code) == (500, "internal")
+    assert [line["path"] for line in logged if line["event"] == "admin request failed"] == ["/api/rules"]
+    assert (await api("GET", "/api/version")).status == 200

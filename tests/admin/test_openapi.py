@@ -1,0 +1,59 @@
+"""The description of the API is right, whole, and about what is there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from starlette.routing import Route
+
+from kproxy.admin.api import DESCRIPTION, OPERATIONS, description
+from kproxy.admin.problem import CODES
+from kproxy.rules.kinds import KINDS
+
+OPEN = {"/livez", "/readyz", "/metrics", DESCRIPTION}
+
+
+def test_it_is_valid_openapi() -> None:
+    """By the rules of OpenAPI 3.1."""
+    OpenAPIV31SpecValidator(json.loads(json.dumps(description()))).validate()
+
+
+def test_every_route_is_described(api: Any) -> None:
+    """With each of its methods, and nothing more is."""
+    routes = {
+        (route.path, method.lower())
+        for route in api.app.routes
+        if isinstance(route, Route) and route.path not in OPEN
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    described = {(path, method) for path, methods in description()["paths"].items() for method in methods}
+
+    assert routes == described
+    assert len({one.name for one in OPERATIONS}) == len(OPERATIONS)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    """And every kind of rule is among the bodies."""
+    document = description()
+    schemas = document["components"]["schemas"]
+    text = json.dumps(document)
+    wanted = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
+
+    assert wanted <= schemas.keys()
+    assert set(schemas["Rule"]["discriminator"]["mapping"]) == set(KINDS)
+    assert "#/$defs" not in text
+
+
+@pytest.mark.trio
+async def test_it_is_served(api: Any) -> None:
+    """As JSON."""
+    assert (await api("GET", DESCRIPTION)).json["openapi"] == "3.1.0"
+
+
+def test_every_code_is_one_of_the_table() -> None:
+    """What an operation says that it may refuse with."""
+    known = {code for codes in CODES.values() for code in codes}
+    assert {code for one in OPERATIONS for code in one.refusals} <= known
