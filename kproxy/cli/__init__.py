@@ -16,6 +16,7 @@ from kproxy.errors import DocumentError, KproxyError
 COMMANDS = {
     "run": ("kproxy.cli.run", "Start the proxy."),
     "check": ("kproxy.cli.check", "Check rule and config files, every mistake at once."),
+    "test": ("kproxy.cli.run_tests", "Run the tests of rules, *.test.yaml."),
     "kinds": ("kproxy.cli.kinds", "List the kinds of rules, or show one with its fields."),
     "schema": ("kproxy.cli.schema", "Print the JSON Schema of rule or config files, for editors."),
     "protocol": ("kproxy.cli.protocol", "List the protocol's APIs, or print the grammar of one."),

@@ -9,14 +9,15 @@ import click
 
 
 @click.command("schema")
-@click.argument("what", type=click.Choice(["rules", "config"]))
+@click.argument("what", type=click.Choice(["rules", "config", "tests"]))
 def command(what: str) -> None:
-    """Print the JSON Schema of rule documents or of config documents.
+    """Print the JSON Schema of rule documents, of config documents or of tests of rules.
 
     Editors with YAML support take it, for instance by a first line
     `# yaml-language-server: $schema=kproxy-rules.json`.
     """
-    click.echo(json.dumps(rules_schema() if what == "rules" else config_schema(), indent=2))
+    schema = {"rules": rules_schema, "config": config_schema, "tests": tests_schema}[what]()
+    click.echo(json.dumps(schema, indent=2))
 
 
 def config_schema() -> dict[str, Any]:
@@ -26,21 +27,33 @@ def config_schema() -> dict[str, Any]:
     return {"$schema": DIALECT, **Config.model_json_schema()}
 
 
+def tests_schema() -> dict[str, Any]:
+    """Schema of a `*.test.yaml` file. What stands in a `body` depends on API and version, and is open here."""
+    from kproxy.testing.cases.model import CaseFile
+
+    return {"$schema": DIALECT, **CaseFile.model_json_schema()}
+
+
 def rules_schema() -> dict[str, Any]:
-    """Schema of a rule document: a list of rules of all kinds, told apart by `kind`."""
+    """Schema of a rule document: rules of all kinds, told apart by `kind`, and stages of them."""
     from pydantic import Field, TypeAdapter
 
     from kproxy.rules.kinds import KINDS
+    from kproxy.rules.scenario import Scenario
 
     any_kind: Any = Union[tuple(KINDS.values())]  # noqa: UP007 - made from a table
     schema = TypeAdapter(list[Annotated[any_kind, Field(discriminator="kind")]]).json_schema()
     definitions = schema.pop("$defs")
+    scenario = Scenario.model_json_schema()
+    definitions |= scenario.pop("$defs")
+    definitions["Stage"]["properties"]["rules"] |= {"items": schema["items"]}
+    definitions["Scenario"] = scenario
     return {
         "$schema": DIALECT,
         "title": "kproxy rules",
         "type": "object",
-        "properties": {"rules": schema},
-        "required": ["rules"],
+        "properties": {"rules": schema, "scenario": {"$ref": "#/$defs/Scenario"}},
+        "anyOf": [{"required": ["rules"]}, {"required": ["scenario"]}],
         "additionalProperties": False,
         "$defs": definitions,
     }

@@ -74,13 +74,13 @@ class Dialogue:
 
     def __init__(
         self, rules: str = "", *, bound: Bound | None = None, shared: Shared | None = None, plan: Plan | None = None,
-        facts: Facts = NOWHERE, advertise: bool = False, number: int = 1,
+        facts: Facts = NOWHERE, advertise: bool = False, number: int = 1, now: float = 0.0,
     ) -> None:  # fmt: skip
         self.shared = shared or Shared()
         self.rules = parse_rules(rules) if rules else RuleSet()
         held = self.rules.bind(facts)
         fixed = bound or Bound(held.names, advertise or held.advertise is not None, True, held.versions)
-        self.session = Session(plan or Plan(fixed, held.live), self.shared, facts, number, held)
+        self.session = Session(Plan(fixed, held.live) if plan is None else plan, self.shared, facts, number, held)
         self.out = {CLIENT: bytearray(), BROKER: bytearray()}
         self.log: list[Command] = []
         self.read = {CLIENT: True, BROKER: True}
@@ -89,7 +89,7 @@ class Dialogue:
         self.shapes: tuple[Shape, ...] = ()
         self.wakes: list[float] = []
         self.nodes: Callable[[int], tuple[str, int] | None] | None = lambda node: ("proxy", 30000 + node)
-        self.now = 0.0
+        self.now = now
         self.session.begin(self.now)
         self.obey()
 

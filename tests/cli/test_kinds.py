@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
+from kproxy.config import Config
 from kproxy.rules.kinds import KINDS
 
 
@@ -42,6 +43,7 @@ def test_the_schema_of_rules_knows_every_kind() -> None:
     schema = json.loads(run("schema", "rules"))
 
     assert schema["properties"]["rules"]["type"] == "array"
+    assert schema["$defs"]["Stage"]["properties"]["rules"]["items"] == schema["properties"]["rules"]["items"]
     for model in KINDS.values():
         assert schema["$defs"][model.__name__]["additionalProperties"] is False
 
@@ -50,6 +52,6 @@ def test_the_schema_of_the_config_knows_every_key() -> None:
     """Addresses and sizes are texts there, as they are written."""
     schema = json.loads(run("schema", "config"))
 
-    assert set(schema["properties"]) == {"clusters", "listeners", "limits", "admin", "rules", "state", "log"}
+    assert set(schema["properties"]) == set(Config.keys())
     assert schema["$defs"]["ListenerConfig"]["properties"]["bind"]["type"] == "string"
     assert schema["required"] == ["clusters", "listeners"]

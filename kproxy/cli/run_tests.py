@@ -1,0 +1,144 @@
+"""`kproxy test`: tests of rules, from documents beside them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kproxy.errors import DocumentError
+
+if TYPE_CHECKING:
+    from kproxy.testing.cases.document import Ready
+    from kproxy.testing.cases.play import Failure
+
+DEFAULT = "rules"
+
+
+@dataclass
+class Report:
+    """What became of the tests of one file; `mistakes` are lines with their places, and then no test was played."""
+
+    file: Path
+    played: list[tuple[Ready, list[Failure]]] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=list)
+    left_out: int = 0
+
+    @property
+    def failed(self) -> int:
+        """How many tests do not hold."""
+        return sum(1 for _, failures in self.played if failures)
+
+
+@click.command("test")
+@click.argument("paths", metavar="[PATHS…]", nargs=-1, type=click.Path(exists=True))
+@click.option("-k", "words", metavar="TEXT", help="Only tests whose file or name has this in it, in any case.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of test files instead, for editors.")
+@click.pass_context
+def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schema: bool) -> None:
+    """Run the tests of rules: files NAME.test.yaml, most of them beside the NAME.yaml that they are about.
+
+    PATHS are such files, or folders of them; rules/ if left out. No broker is needed and no time passes: each test is
+    a dialogue of frames. Exit code 1 if a test fails, or a file has mistakes, or there is no test at all.
+    """
+    if schema:
+        from kproxy.cli.schema import tests_schema
+
+        click.echo(json.dumps(tests_schema(), indent=2))
+        return
+    if not paths and not Path(DEFAULT).is_dir():
+        raise click.UsageError(f"there is no folder {DEFAULT}/ here, say where the tests are: kproxy test PATHS…")
+    reports = list(run(paths or (DEFAULT,), words))
+    show(lines_of(reports))
+    ctx.exit(0 if all_good(reports) else 1)
+
+
+def run(paths: tuple[str, ...], words: str | None = None) -> Iterator[Report]:
+    """Play all tests of all files; nothing is raised for what is in them."""
+    from kproxy.testing.cases.document import case_files, load_cases
+    from kproxy.testing.cases.play import play
+
+    for file in case_files(paths):
+        report = Report(file)
+        try:
+            for ready in load_cases(file):
+                if words is None or words.lower() in f"{file} {ready.name}".lower():
+                    report.played.append((ready, play(ready)))
+                else:
+                    report.left_out += 1
+        except DocumentError as error:
+            report.mistakes = error.mistakes
+        yield report
+
+
+def all_good(reports: list[Report]) -> bool:
+    """Whether tests were played, and all of them hold."""
+    played = sum(len(report.played) for report in reports)
+    return played > 0 and not any(report.failed or report.mistakes for report in reports)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the report; `style` is rich's."""
+
+    text: str
+    style: str = ""
+
+
+def lines_of(reports: list[Report]) -> Iterator[Line]:
+    """All lines, the last one sums up."""
+    for report in reports:
+        if not report.mistakes and not report.played:
+            continue
+        yield Line(str(report.file), "bold")
+        for mistake in report.mistakes:
+            yield Line(f"  {mistake}", "red")
+        for ready, failures in report.played:
+            yield Line(f"  {'FAIL' if failures else 'ok  '}  {ready.name}", "red" if failures else "green")
+            for failure in failures:
+                yield Line(f"        {failure.position}: {failure.what}")
+                yield from diff(failure)
+    yield summary(reports)
+
+
+def diff(failure: Failure) -> Iterator[Line]:
+    """Value by value: where, what was expected, what was found."""
+    for path, expected, found in failure.differences:
+        if path:
+            yield Line(f"          {path}", "bold")
+        yield Line(f"            expected  {expected}", "green")
+        yield Line(f"            found     {found}", "red")
+
+
+def summary(reports: list[Report]) -> Line:
+    """How many of what."""
+    played, failed = sum(len(report.played) for report in reports), sum(report.failed for report in reports)
+    mistakes, left_out = sum(len(report.mistakes) for report in reports), sum(report.left_out for report in reports)
+    parts = [f"{played - failed} passed"] if played else []
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{mistakes} mistake{'s'[: mistakes != 1]}"] if mistakes else []
+    parts += [f"{left_out} left out"] if left_out else []
+    if not parts:
+        return Line("no tests found: they are in files called NAME.test.yaml", "yellow")
+    if not played and not mistakes:
+        return Line(f"no test has that in its name, {left_out} left out", "yellow")
+    return Line(", ".join(parts), "green" if all_good(reports) else "red")
+
+
+def show(lines: Iterator[Line]) -> None:
+    """With colours for people, plain for other programs."""
+    if not sys.stdout.isatty():
+        for line in lines:
+            click.echo(line.text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for line in lines:
+        console.print(Text(line.text, line.style), soft_wrap=True)

@@ -1,0 +1,228 @@
+"""One connection of a case: a session driven by hand, and the frames that have come out of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.plan import Bound as Fixed
+from kproxy.core.plan import Plan
+from kproxy.core.session import Shared
+from kproxy.core.topics import CORRELATION, METADATA, VERSION
+from kproxy.errors import DecodeError
+from kproxy.rules.exchange import IdentityView
+from kproxy.rules.facts import Facts
+from kproxy.rules.rule_set import Bound, RuleSet
+from kproxy.testing.dialogue import Dialogue, response
+from kproxy.wire import decode_request
+
+from .model import Connection
+
+PRODUCE = 0
+HEADER = 12
+"""Bytes of a request up to and with its correlation id, the length in front included."""
+DEFAULT_PORTS = 9193
+KPROXY = "kproxy.example.com"
+"""Host of kproxy's own addresses where a rule does not name one."""
+
+
+class Piece(NamedTuple):
+    """What came out at once: a frame with its length in front, or bytes that are none. `when`: at which time."""
+
+    data: bytes
+    when: float
+
+    @property
+    def is_frame(self) -> bool:
+        return len(self.data) >= 4 and int.from_bytes(self.data[:4], "big", signed=True) == len(self.data) - 4
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that reached the broker."""
+
+    key: int
+    version: int
+    correlation: int
+
+
+class Told:
+    """Who the client is: what the test says of it, else what the frames do."""
+
+    def __init__(self, spec: Connection, seen: IdentityView) -> None:
+        self.spec, self.seen = spec, seen
+
+    @property
+    def principal(self) -> str | None:
+        return self.seen.principal if self.spec.principal is None else self.spec.principal
+
+    @property
+    def software(self) -> str | None:
+        return self.seen.software if self.spec.client_software is None else self.spec.client_software
+
+
+class Line:
+    """One connection.
+
+    Attributes: arrived (pieces that came out since they were last taken, by side); asked (requests that the broker
+    has not answered); sent, said (by correlation id, frames that the client sent and the broker answered); kinds
+    (api key and version of each request, by correlation id).
+    """
+
+    def __init__(
+        self, spec: Connection, rules: RuleSet, shared: Shared, number: int, topics: Mapping[str, UUID], now: float
+    ) -> None:  # fmt: skip
+        self.facts = Facts(spec.listener, spec.cluster, spec.client_address, spec.sni, spec.certificate, spec.node)
+        self.topics = topics
+        bound = rules.bind(self.facts)
+        advertise = bound.advertise is not None if spec.advertise is None else spec.advertise
+        self.bound = bound
+        self.fixed = Fixed(bound.names, advertise, True, bound.versions)
+        plan = Plan(self.fixed, bound.live)
+        self.talk = Dialogue(bound=self.fixed, plan=plan, shared=shared, facts=self.facts, number=number, now=now)
+        self.talk.nodes = self.address
+        session = self.talk.session
+        session.engine.view.identity = Told(spec, session.identity)
+        self.taken = {CLIENT: 0, BROKER: 0}
+        self.arrived: dict[int, list[Piece]] = {CLIENT: [], BROKER: []}
+        self.waiting: dict[int, deque[bytes]] = {CLIENT: deque(), BROKER: deque()}
+        self.asked: deque[Request] = deque()
+        self.sent: dict[int, bytes] = {}
+        self.said: dict[int, bytes] = {}
+        self.kinds: dict[int, tuple[int, int]] = {}
+        self.numbered = 0
+        self.expects_end = False
+        self.pump()
+
+    def use(self, rules: RuleSet) -> None:
+        """Other rules are in force now."""
+        bound: Bound = rules.bind(self.facts)
+        self.talk.session.use(Plan(self.fixed, bound.live), self.talk.now)
+        self.talk.obey()
+
+    # ---- bytes in
+
+    def next_correlation(self) -> int:
+        self.numbered += 1
+        return self.numbered
+
+    def client(self, frame: bytes) -> None:
+        """The client sends this frame, its length in front; kproxy takes it when it reads."""
+        key, version = int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big")
+        correlation = int.from_bytes(frame[8:HEADER], "big", signed=True)
+        self.kinds[correlation], self.sent[correlation] = (key, version), frame
+        self.waiting[CLIENT].append(frame)
+        self.pump()
+
+    def broker(self, asked: Request, frame: bytes) -> None:
+        """The broker sends its answer."""
+        self.said[asked.correlation] = frame
+        self.waiting[BROKER].append(frame)
+        self.pump()
+
+    def later(self, seconds: float) -> None:
+        self.talk.later(seconds)
+        self.pump()
+
+    def released(self) -> None:
+        """A rule may have let something go."""
+        self.talk.session.released(self.talk.now)
+        self.talk.obey()
+        self.pump()
+
+    def pump(self) -> None:
+        """Let kproxy read what waits, as long as it reads, and sort what comes out."""
+        while True:
+            self.sort()
+            side = next((side for side, frames in self.waiting.items() if frames and self.talk.read[side]), None)
+            if side is None or self.talk.closed is not None:
+                return
+            self.talk.feed(side, frame := self.waiting[side].popleft(), len(frame))
+
+    # ---- bytes out
+
+    def sort(self) -> None:
+        for side in (BROKER, CLIENT):
+            data = bytes(self.talk.out[side][self.taken[side] :])
+            self.taken[side] += len(data)
+            for one in split(data):
+                piece = Piece(one, self.talk.now)
+                if side == CLIENT or not self.is_own(piece):
+                    self.arrived[side].append(piece)
+                if side == BROKER and piece.is_frame:
+                    self.note(piece)
+
+    def is_own(self, piece: Piece) -> bool:
+        """Whether it is a request of kproxy's own for all topics."""
+        return piece.is_frame and int.from_bytes(piece.data[8:HEADER], "big", signed=True) == CORRELATION
+
+    def note(self, piece: Piece) -> None:
+        """The broker got a request."""
+        if self.is_own(piece):
+            listed = [{"name": name, "topic_id": topic_id} for name, topic_id in self.topics.items()]
+            self.waiting[BROKER].append(response(METADATA, VERSION, CORRELATION, topics=listed))
+            return
+        data = piece.data
+        asked = Request(*(int.from_bytes(data[at:end], "big") for at, end in ((4, 6), (6, 8), (8, HEADER))))
+        if asked.correlation in self.sent and not (asked.key == PRODUCE and without_answer(data)):
+            self.asked.append(asked)
+
+    def take(self, side: int) -> list[Piece]:
+        """What came out on a side since the last time."""
+        pieces, self.arrived[side] = self.arrived[side], []
+        return pieces
+
+    def kind_of(self, piece: Piece) -> tuple[int, int] | None:
+        """API key and version of a response that reached the client; None for no request's."""
+        if len(piece.data) < 8:
+            return None
+        return self.kinds.get(int.from_bytes(piece.data[4:8], "big", signed=True))
+
+    @property
+    def ended(self) -> str:
+        """fin, rst or half; no for a connection that is open."""
+        if self.talk.closed is not None:
+            return "rst" if self.talk.closed.reset else "fin"
+        return "half" if CLIENT in self.talk.shut else "no"
+
+    # ---- addresses
+
+    def address(self, node: int) -> tuple[str, int] | None:
+        """Where kproxy has a node, by the rule of kind advertise that holds, else a port of its own for each."""
+        rule = self.bound.advertise
+        if rule is None:
+            return KPROXY, DEFAULT_PORTS + node
+        if rule.nodes is not None:
+            target = rule.nodes.get(node)
+            return None if target is None else (target.host, target.port)
+        if (named := rule.sni_address(node)) is not None:
+            return named.host, named.port
+        first, last = rule.ports or (DEFAULT_PORTS, DEFAULT_PORTS + 999)
+        port = first + node if node >= 0 else last + 2 + node
+        return (rule.host or KPROXY, port) if first <= port <= last else None
+
+
+def split(data: bytes) -> list[bytes]:
+    """Frames with their lengths in front; what is no whole frame stays in one piece."""
+    pieces: list[bytes] = []
+    pos = 0
+    while pos < len(data):
+        size = int.from_bytes(data[pos : pos + 4], "big", signed=True)
+        end = pos + 4 + size
+        if size < 4 or end > len(data):
+            return [*pieces, data[pos:]]
+        pieces.append(data[pos:end])
+        pos = end
+    return pieces
+
+
+def without_answer(frame: bytes) -> bool:
+    """Whether a Produce request has acks 0."""
+    try:
+        return bool(decode_request(frame[4:]).body["acks"] == 0)
+    except DecodeError:  # a frame that a rule has spoiled
+        return False

@@ -1,0 +1,153 @@
+"""A `*.test.yaml` file with the rules that it is about, to cases that are ready to be played; every mistake at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kproxy.errors import DocumentError
+from kproxy.rules.document import ENDINGS, Document, check_documents, read_document
+from kproxy.rules.explain import found, nearest, validate
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.source import Source, Where
+from kproxy.rules.values import to_value
+
+from .model import Case, CaseFile, Connection, Sent, Step
+from .values import Reader
+
+TEST = ".test"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A case without mistakes. `at` is its path in the source."""
+
+    source: Source
+    case: Case
+    at: Where
+    rules: tuple[Path, ...]
+    connections: Mapping[str, Connection]
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    def documents(self) -> list[Document]:
+        """The rules, read anew. Raises DocumentError."""
+        return [read_document(Source.open(path)) for path in self.rules]
+
+
+def case_files(paths: Iterable[str | Path]) -> list[Path]:
+    """Files as given; folders with all `*.test.yaml` below them, sorted, without hidden ones."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            files += sorted(
+                one
+                for one in path.rglob("*")
+                if one.suffix in ENDINGS
+                and Path(one.stem).suffix == TEST
+                and not any(part.startswith(".") for part in one.relative_to(path).parts)
+            )
+        else:
+            files.append(path)
+    return list(dict.fromkeys(files))
+
+
+def load_cases(file: Path) -> list[Ready]:
+    """The cases of one file. Raises DocumentError with all mistakes of it and of its rules."""
+    source = Source.open(file)
+    model = _read(source)
+    paths = _rule_paths(source, file, model)
+    documents = [read_document(Source.open(path)) for path in paths if path.exists()]
+    check_documents(documents, None)
+    if model is not None:
+        _check(source, model, documents)
+    mistakes = [*source.lines(), *(line for document in documents for line in document.source.lines())]
+    if mistakes or model is None:
+        raise DocumentError(mistakes)
+    return [
+        Ready(source, case, ("tests", index), tuple(paths), _connections(model, case))
+        for index, case in enumerate(model.tests)
+    ]
+
+
+def _read(source: Source) -> CaseFile | None:
+    if not source.is_yaml:
+        return None
+    value = to_value(source)
+    if not isinstance(value, dict):
+        source.note((), f"a file of tests is a mapping with tests:, found {found(value)}")
+        return None
+    return validate(CaseFile, value, source)
+
+
+def _rule_paths(source: Source, file: Path, model: CaseFile | None) -> list[Path]:
+    if model is None:
+        return []
+    if model.rules is None:
+        path = file.with_name(Path(file.stem).stem + file.suffix)
+        if not path.exists():
+            source.note((), f'there is no "{path.name}" beside it, say with rules: which rules are meant')
+        return [path]
+    paths = [file.parent / name for name in model.rules]
+    for index, path in enumerate(paths):
+        if not path.exists():
+            source.note(("rules", index), f'there is no file "{path}"')
+    return paths
+
+
+def _connections(model: CaseFile, case: Case) -> dict[str, Connection]:
+    """By name; the empty name is that of steps which name none, and of those that name one which nothing is said of."""
+    return {"": case.connection or model.connection or Connection(), **(case.connections or {})}
+
+
+def _check(source: Source, model: CaseFile, documents: list[Document]) -> None:
+    """Note what the models cannot see: names that are not there, and bodies that do not fit."""
+    rules = {one.rule.name: one.rule for document in documents for one in document.written if one.rule is not None}
+    names: dict[str, int] = {}
+    for index, case in enumerate(model.tests):
+        if (first := names.setdefault(case.name, index)) != index:
+            line = source.place(("tests", first, "name"))[0]
+            source.note(("tests", index, "name"), f'the name "{case.name}" is taken, in line {line}')
+        for number, step in enumerate(case.steps):
+            at = ("tests", index, "steps", number)
+            for where, name in (((*at, "release"), step.release), *(((*at, "counts", each), each) for each in
+                                                                  step.counts or ())):  # fmt: skip
+                if name is not None and not isinstance(rules.get(name), LiveRule):
+                    _note_rule(source, where, name, [rule for rule in rules if isinstance(rules[rule], LiveRule)])
+            _check_bodies(source, step, at)
+
+
+def _note_rule(source: Source, where: Where, name: str, live: list[str]) -> None:
+    close = nearest(name, live)
+    hint = f', did you mean "{close}"?' if close else f"; there are: {', '.join(live) or 'none'}"
+    source.note(where, f'there is no rule "{name}" that has counters{hint}', key="counts" in where)
+
+
+def _check_bodies(source: Source, step: Step, at: Where) -> None:
+    """Bodies of a step in which a client sends something belong to what it sends."""
+    sent = step.client or []
+    for index, one in enumerate(sent):
+        if one.hex is None:
+            Reader(source).body(one.key, one.number, "request", one.body, (*at, "client", index, "body"))
+    for word, direction, written in (
+        ("to_broker", "request", step.to_broker), ("broker", "response", step.broker),
+        ("to_client", "response", step.to_client),
+    ):  # fmt: skip
+        if written is None or len(written) != len(sent):
+            continue
+        for index, (each, asked) in enumerate(zip(written, sent, strict=True)):
+            _check_body(source, each, asked, direction, (*at, word, index))
+
+
+def _check_body(source: Source, written: object, asked: Sent, direction: str, at: Where) -> None:
+    if asked.hex is not None:
+        return
+    for name in ("body", "exactly"):
+        raw = getattr(written, name, None)
+        changed = getattr(written, "api", None) is not None or getattr(written, "version", None) is not None
+        if raw and not changed:
+            reader = Reader(source, expected=hasattr(written, "exactly"))
+            reader.body(asked.key, asked.number, direction, raw, (*at, name))

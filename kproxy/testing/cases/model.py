@@ -1,0 +1,232 @@
+"""What stands in a `*.test.yaml` file, as models.
+
+    rules: orders.yaml
+    tests:
+      - name: the third write fails
+        steps:
+          - client: {api: Produce, version: 9, body: {topic_data: [{name: orders, partition_data: [{index: 0}]}]}}
+            to_broker: untouched
+            broker: {}
+            to_client: untouched
+
+Bodies are checked against the protocol's table in `values.py`, since what may stand there depends on API and version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from kproxy.rules.explain import KEY, Model, Wrong, found, nearest
+from kproxy.rules.ranges import OneRange
+from kproxy.rules.rates import ByteRate
+from kproxy.rules.selected import topic_id
+from kproxy.rules.units import Bytes, Seconds, parse_duration
+from kproxy.wire import schema
+
+
+def _known_api(name: str) -> str:
+    if name not in schema.names():
+        close = nearest(name, schema.names())
+        raise ValueError(
+            f'unknown API "{name}"{f", did you mean {close}?" if close else "; kproxy protocol lists them"}'
+        )
+    return name
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _expectations(value: Any) -> Any:
+    """`untouched`, `nothing`, one expectation or a list of them."""
+    if value == "nothing":
+        return []
+    for word in (one for one in _as_list(value) if isinstance(one, str) and one != "untouched"):
+        close = nearest(word, ("untouched", "nothing"))
+        hint = f', did you mean "{close}"?' if close else ""
+        raise ValueError(f"untouched, nothing or a mapping is wanted, found {found(word)}{hint}")
+    return [{"untouched": True} if one == "untouched" else one for one in _as_list(value)]
+
+
+def _span(value: Any) -> Any:
+    return [parse_duration(one) for one in _as_list(value)]
+
+
+ApiName = Annotated[str, AfterValidator(_known_api)]
+Body = dict[str, Any]
+
+
+class Connection(Model):
+    """What is known of a client's connection."""
+
+    listener: str = Field(default="main", description="name of the listener that the client connected to")
+    cluster: str = Field(default="main", description="name of the cluster behind it")
+    client_address: str = Field(default="127.0.0.1", description="the client's IP address")
+    sni: str | None = Field(default=None, description="host name that the client asked for in its TLS handshake")
+    certificate: str | None = Field(default=None, description="subject of its certificate, CN=etl,O=Example")
+    node: int | None = Field(default=None, description="id of the broker that it is for; none for a bootstrap one")
+    principal: str | None = Field(default=None, description="whom the broker has authenticated")
+    client_software: str | None = Field(default=None, description="name/version of the client's library")
+    advertise: bool | None = Field(
+        default=None,
+        description="whether kproxy gives its own addresses for brokers; left out: if a rule of kind advertise holds",
+    )
+
+
+class Sent(Model):
+    """A request that a client sends."""
+
+    api: ApiName | None = Field(default=None, description="the API's name, such as Produce")
+    version: int | None = Field(default=None, description="its version; the newest that kproxy knows if left out")
+    client_id: str | None = Field(default="tester", description="client id in the header")
+    body: Body = Field(default={}, description="the fields of the request; those left out have their defaults")
+    hex: str | None = Field(default=None, description="instead of all that: a whole frame, as `kproxy decode` takes it")
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """An API in a version that there is, or a frame."""
+        others = [name for name in ("api", "version", "client_id", "body") if name in raw]
+        if raw.get("hex") is not None:
+            for name in others:
+                yield (name, KEY), f'"{name}" stands in the frame already, which "hex" gives'
+            try:
+                bytes.fromhex(str(raw["hex"]))
+            except ValueError:
+                yield ("hex",), "this is no hex"
+        elif "api" not in raw:
+            yield (), '"api" is missing: the name of the request\'s API, or "hex" with a whole frame'
+        elif isinstance(raw.get("version"), int) and raw["api"] in schema.names():
+            versions = schema.load(schema.names()[raw["api"]]).versions
+            if raw["version"] not in versions:
+                yield ("version",), f"{raw['api']} has versions {versions}, found {raw['version']}"
+
+    @property
+    def key(self) -> int:
+        """The API's number."""
+        assert self.api is not None
+        return schema.names()[self.api]
+
+    @property
+    def number(self) -> int:
+        """The version, the newest one if it was left out."""
+        return schema.load(self.key).versions.last if self.version is None else self.version
+
+
+class Answered(Model):
+    """What the broker answers to the oldest request that it has not answered yet."""
+
+    body: Body = Field(default={}, description="the fields of the response; those left out have their defaults")
+
+
+class Expected(Model):
+    """A frame that must come out on one side."""
+
+    untouched: Literal[True] | None = Field(default=None, description="the very bytes that went in on the other side")
+    changed: Literal[True] | None = Field(default=None, description="other bytes than went in on the other side")
+    body: Body | None = Field(default=None, description="fields that the frame must have, among others")
+    exactly: Body | None = Field(default=None, description="all its fields; those left out must have their defaults")
+    api: ApiName | None = Field(default=None, description="the API")
+    version: int | None = Field(default=None, description="its version")
+    client_id: str | None = Field(default=None, description="client id in a request's header")
+    correlation_id: int | None = Field(
+        default=None, description="correlation id; the first request of a connection has 1, the next one 2"
+    )
+    bytes_: OneRange | None = Field(default=None, alias="bytes", description="how many bytes, length in front included")
+    length: int | None = Field(default=None, description="what the length in front says")
+    readable: bool | None = Field(default=None, description="false: it cannot be decoded")
+    after: (
+        Annotated[list[Seconds], BeforeValidator(_span, json_schema_input_type=str | float | list[str | float])] | None
+    ) = Field(
+        default=None,
+        min_length=1,
+        max_length=2,
+        description="it comes so much later, such as 200ms, or [100ms, 300ms] for between; time moves on by that",
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """One way to say what the frame is."""
+        given = [name for name in ("untouched", "changed", "exactly", "body") if raw.get(name) is not None]
+        if len(given) > 1 and given != ["changed", "body"]:
+            yield (given[1], KEY), f'"{given[1]}" beside "{given[0]}" says no more'
+        if raw.get("readable") is False and {"exactly", "body"} & set(given):
+            yield ("readable",), "a frame that cannot be read has no body"
+
+
+class Flow(Model):
+    """How the bytes of the connection flow."""
+
+    rate: ByteRate | None = Field(default=None, description="bytes per second, 100kB/s")
+    piece: Bytes | None = Field(default=None, description="bytes written at once")
+    pause: Seconds | None = Field(default=None, description="time between two pieces")
+    most: Bytes | None = Field(default=None, description="bytes after which the connection is closed")
+    age: Seconds | None = Field(default=None, description="age at which the connection is closed")
+    how: Literal["fin", "rst"] | None = Field(default=None, description="how it is closed then")
+
+
+class Counts(Model):
+    """The counters of a rule, from the beginning of the test."""
+
+    matched: int | None = Field(default=None, description="requests (or connections) that its selectors held for")
+    fired: int | None = Field(default=None, description="those of them that its trigger chose")
+    applied: int | None = Field(default=None, description="those of them for which something changed and went out")
+
+
+Expectations = Annotated[
+    list[Expected],
+    BeforeValidator(_expectations, json_schema_input_type=str | Expected | list[Expected | str]),
+]
+Requests = Annotated[list[Sent], BeforeValidator(_as_list, json_schema_input_type=Sent | list[Sent])]
+Answers = Annotated[list[Answered], BeforeValidator(_as_list, json_schema_input_type=Answered | list[Answered])]
+
+
+class Step(Model):
+    """Something happens, and what must come of it; the lines take place in this order."""
+
+    connection: str | None = Field(default=None, description="which connection, by any name; a new name opens one more")
+    times: Annotated[int, Field(ge=1)] = Field(default=1, description="the whole step takes place so often")
+    wait: Seconds | None = Field(default=None, description="so much time passes first, 1s")
+    release: str | None = Field(default=None, description="the rule of this name lets go what it holds")
+    client: Requests | None = Field(default=None, description="a request that the client sends, or a list of them")
+    to_broker: Expectations | None = Field(
+        default=None,
+        description="what reaches the broker in this step: untouched, nothing, a frame or a list of frames",
+    )
+    broker: Answers | None = Field(default=None, description="what the broker answers; {} is an answer of defaults")
+    to_client: Expectations | None = Field(default=None, description="what reaches the client in this step, likewise")
+    closed: Literal["fin", "rst", "half", "no"] | None = Field(
+        default=None, description="how kproxy has closed the connection; a connection must stay open if left out"
+    )
+    muted: bool | None = Field(default=None, description="whether kproxy reads nothing from the client at the end")
+    held: int | None = Field(default=None, description="how many requests wait to be released")
+    flow: list[Flow] | None = Field(default=None, description="what slows, slices or limits the connection's bytes")
+    counts: dict[str, Counts] | None = Field(default=None, description="counters of live rules, by rule name")
+
+
+class Case(Model):
+    """One test: a dialogue of a client and a broker, with kproxy between them."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)] = Field(description="what must happen, as a sentence")
+    connection: Connection | None = Field(default=None, description="the client's connection; replaces the file's")
+    connections: dict[str, Connection] | None = Field(
+        default=None, description="other connections, by the names that steps use"
+    )
+    topics: dict[str, Annotated[UUID, BeforeValidator(topic_id, json_schema_input_type=str)]] | None = Field(
+        default=None, description="what the cluster has when kproxy asks for it: broker-side name: topic id"
+    )
+    seed: int = Field(default=0, description="of the chances of rules that have no seed of their own")
+    steps: list[Step] = Field(min_length=1, description="what happens, in order")
+
+
+class CaseFile(Model):
+    """A file of tests for rules."""
+
+    rules: Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])] | None = Field(
+        default=None, description="rule files, seen from this one; NAME.yaml for NAME.test.yaml if left out"
+    )
+    connection: Connection | None = Field(default=None, description="the client's connection in all tests")
+    tests: list[Case] = Field(min_length=1, description="the tests")

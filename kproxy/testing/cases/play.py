@@ -1,0 +1,193 @@
+"""Plays a case step by step, and says what came out otherwise than expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kproxy.core.commands import BROKER, CLIENT
+from kproxy.errors import KproxyError
+from kproxy.rules.source import Where
+
+from .compare import Difference, shown
+from .connection import Line
+from .document import Ready
+from .frames import answer, request
+from .model import Counts, Expected, Flow, Step
+from .pieces import check_piece, describe
+from .world import MOMENT, World
+
+SIDES = {"to_broker": BROKER, "to_client": CLIENT}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One thing that is not as it should be; `position` is where the test says how it should be."""
+
+    position: str
+    what: str
+    differences: tuple[Difference, ...] = ()
+
+
+def play(ready: Ready) -> list[Failure]:
+    """What is wrong, empty when the case holds. The first step in which something is wrong is the last one played."""
+    player = Player(ready)
+    for number, step in enumerate(ready.case.steps):
+        for _ in range(step.times):
+            failures = player.step(step, (*ready.at, "steps", number))
+            if failures:
+                return failures
+    return []
+
+
+class Player:
+    """One case at work."""
+
+    def __init__(self, ready: Ready) -> None:
+        self.ready, self.source = ready, ready.source
+        self.world = World(ready.documents(), ready.case.seed, ready.connections, ready.case.topics or {})
+        self.failures: list[Failure] = []
+        self.at: Where = ()
+        self.name = ""
+
+    def fail(self, where: Where, what: str, differences: Sequence[Difference] = ()) -> None:
+        self.failures.append(Failure(self.source.position((*self.at, *where)), what, tuple(differences)))
+
+    def step(self, step: Step, at: Where) -> list[Failure]:
+        """Play one step; what is wrong in it."""
+        self.failures, self.at, self.name = [], at, step.connection or ""
+        line = self.world.line(self.name)
+        for each in self.world.lines.values():
+            each.take(BROKER), each.take(CLIENT)
+        try:
+            self.act(step, line)
+        except KproxyError as error:
+            self.fail((), str(error))
+        for problem in self.world.problems:
+            self.fail((), problem)
+        wrong = self.source.lines()
+        if wrong:  # bodies of which only now is known what they belong to
+            self.source.forget()
+            self.failures = [Failure(place, what) for place, _, what in (each.partition(": ") for each in wrong)]
+        return self.failures
+
+    def act(self, step: Step, line: Line) -> None:
+        if step.wait is not None:
+            self.world.wait(step.wait)
+        if step.release is not None:
+            self.world.release(step.release)
+        for index, sent in enumerate(step.client or ()):
+            line.client(request(self.source, sent, (*self.at, "client", index, "body"), line.next_correlation()))
+        self.expect("to_broker", step.to_broker, line)
+        for index, answered in enumerate(step.broker or ()):
+            if not line.asked:
+                self.fail(("broker", index), "the broker has no request that it could answer")
+                return
+            asked = line.asked.popleft()
+            at = (*self.at, "broker", index, "body")
+            line.broker(asked, answer(self.source, answered, at, asked.key, asked.version, asked.correlation))
+        self.expect("to_client", step.to_client, line)
+        self.states(step, line)
+
+    # ---- what comes out
+
+    def expect(self, word: str, expected: list[Expected] | None, line: Line) -> None:
+        if expected is None:
+            return
+        side = SIDES[word]
+        for index, one in enumerate(expected):
+            where = (word, index)
+            if one.after is not None and not self.pass_time(one.after, where, line, side):
+                return
+            if not line.arrived[side]:
+                self.fail(where, f"{word}: expected {counted(len(expected), 'frame')}, found {counted(index, 'frame')}"
+                                 + self.why(line))  # fmt: skip
+                return
+            piece = line.arrived[side].pop(0)
+            for what, differences in check_piece(self.source, one, (*self.at, *where), piece, line, side):
+                self.fail(where, f"{word}: {what}", differences)
+        if rest := line.take(side):
+            found = ", ".join(describe(piece, line, side) for piece in rest)
+            what = "nothing" if not expected else f"{counted(len(expected), 'frame')} and nothing more"
+            self.fail((word,), f"{word}: expected {what}, found {found}")
+
+    def pass_time(self, after: list[float], where: Where, line: Line, side: int) -> bool:
+        """Whether nothing comes before the time, and something when it has come."""
+        began = self.world.now
+        if line.arrived[side]:
+            self.fail((*where, "after"), f"expected nothing for {seconds(after[0])}, it came at once")
+            return False
+        self.world.wait(max(0.0, after[0] - MOMENT))
+        early = bool(line.arrived[side])
+        self.world.wait(max(0.0, began + after[-1] + MOMENT - self.world.now))
+        if early or not line.arrived[side]:
+            came = f"it came after {seconds(line.arrived[side][0].when - began)}" if early else "it did not come"
+            span = " to ".join(map(seconds, after))
+            self.fail((*where, "after"), f"expected it after {span}, {came}{self.why(line)}")
+            return False
+        return True
+
+    def why(self, line: Line) -> str:
+        """What may be the reason that nothing came."""
+        closed = line.talk.closed
+        if closed is not None:
+            return f"; kproxy has closed the connection: {closed.message}"
+        if self.world.held:
+            return f"; {counted(self.world.held, 'request')} held until they are released"
+        return "; kproxy does not read from the client just now" if line.waiting[CLIENT] else ""
+
+    # ---- what holds at the end of a step
+
+    def states(self, step: Step, line: Line) -> None:
+        closed = step.closed
+        if closed is not None:
+            line.expects_end = closed != "no"
+            self.same(("closed",), "closed", closed, line.ended)
+        elif not line.expects_end and line.talk.closed is not None:
+            self.fail((), f"kproxy has closed the connection: {line.talk.closed.message}")
+        if step.muted is not None:
+            self.same(("muted",), "muted", shown(step.muted), shown(not line.talk.read[CLIENT]))
+        if step.held is not None:
+            self.same(("held",), "held", str(step.held), str(self.world.held))
+        if step.flow is not None:
+            self.flow(step.flow, line)
+        for rule, counts in (step.counts or {}).items():
+            self.count(rule, counts)
+
+    def same(self, where: Where, what: str, expected: str, found: str) -> None:
+        if expected != found:
+            self.fail(where, what, [Difference("", expected, found)])
+
+    def flow(self, expected: list[Flow], line: Line) -> None:
+        shapes = line.talk.shapes
+        if len(shapes) != len(expected):
+            self.same(("flow",), "flow", counted(len(expected), "limit"), counted(len(shapes), "limit"))
+            return
+        for index, (wanted, shape) in enumerate(zip(expected, shapes, strict=True)):
+            given = {name: getattr(wanted, name) for name in wanted.model_fields_set}
+            wrong = [
+                Difference(name, shown(value), shown(getattr(shape, name)))
+                for name, value in given.items()
+                if value != getattr(shape, name)
+            ]
+            if wrong:
+                self.fail(("flow", index), "flow", wrong)
+
+    def count(self, rule: str, counts: Counts) -> None:
+        running = self.world.running(rule)
+        wrong = []
+        for name in (each for each in Counts.model_fields if each in counts.model_fields_set):
+            found = 0 if running is None else getattr(running, name)
+            if getattr(counts, name) != found:
+                wrong.append(Difference(name, str(getattr(counts, name)), str(found)))
+        if wrong:
+            self.fail(("counts", rule), f'counters of "{rule}"', wrong)
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"
+
+
+def seconds(time: float) -> str:
+    """`200 ms`, `1.5 s`."""
+    return f"{round(time * 1000, 3):g} ms" if time < 1 else f"{round(time, 3):g} s"
