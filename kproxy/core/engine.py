@@ -129,7 +129,7 @@ class Engine:
                 return ruling
             exchange.find = lambda: found
             open_ = list(found)
-        for part in ruled.parts:
+        for part in ruled.index.candidates(exchange, open_):
             self.consider(part, exchange, open_, ruling, now)
             if ruling.final:
                 return ruling

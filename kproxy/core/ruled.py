@@ -10,6 +10,8 @@ from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.running import Running
 from kproxy.wire import schema
 
+from .part_index import PartIndex
+
 SASL_HANDSHAKE = 17
 
 
@@ -25,12 +27,13 @@ class Ruled:
     """`parts` are in file order. `request` is how deep a request must be seen before the first rule can decide."""
 
     __slots__ = (
-        "api", "parts", "reads_entities", "reads_topics", "request", "response", "throttle_first", "version",
+        "api", "index", "parts", "reads_entities", "reads_topics", "request", "response", "throttle_first", "version",
     )  # fmt: skip
 
     def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
         self.api, self.version = schema.load(key), version
         self.parts = tuple(parts)
+        self.index = PartIndex(parts)
         self.reads_entities = any(
             sees_body(part.running.rule) or Depth.BODY in (part.request, part.response) for part in parts
         )

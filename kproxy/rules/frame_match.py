@@ -5,7 +5,8 @@ All lines must hold; a list is "any of". A selector whose field the request lack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PrivateAttr
@@ -157,7 +158,8 @@ FIELD_KINDS = {
 PARTITIONS = ("partition", "partition_index", "partition_indexes", "index", "partitions", "partition_id")
 
 
-def carries(key: int, version: int, selectors: Iterable[str]) -> bool:
+@lru_cache(4096)
+def carries(key: int, version: int, selectors: frozenset[str]) -> bool:
     """Whether requests of this API have a field for each of these selectors."""
     if version not in schema.load(key).versions:
         return False
