@@ -29,6 +29,7 @@ from .rewrite import Buffer
 from .ruled import Part, sees_error
 from .ruled_exchange import Pending, RuledExchange
 from .ruling import Ruling
+from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from .subjects import Subjects
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .step import Step
 
 PRODUCE, FETCH = 0, 1
+SHARED = frozenset((SHARE_FETCH, SHARE_ACKNOWLEDGE))
 
 
 class Engine:
@@ -186,9 +188,7 @@ class Engine:
         if not open_:
             return () if no is None else None
         found = tuple(
-            entity
-            for entity in open_
-            if (yes is None or yes.holds_entity(entity)) and (no is None or not no.holds_entity(entity))
+            entity for entity in open_ if rule.holds_for(entity) and (no is None or not no.holds_entity(entity))
         )
         if not found and (no is None or no.of_entities) and rule.unnamed(exchange):
             return ()
@@ -256,8 +256,10 @@ class Engine:
                 exchange.whole = None
         elif exchange.failures and ruling.answer is None:
             self.fail_some(ruling, exchange, open_)
-        if exchange.find is not None and ruling.answer is None and self.subjects.forwarded(exchange):
-            ruling.frame = b""
+        if exchange.find is not None and ruling.answer is None and not ruling.final:
+            sent = self.subjects.forwarded(exchange, exchange.failures)
+            if sent is not None:
+                ruling.frame = encode(sent)
         if ruling.frame == b"":
             ruling.frame = encode(exchange.request)
 
@@ -285,6 +287,8 @@ class Engine:
             ruling.close = "fin" if rest is None else None
         elif rest is None:
             self.answer(ruling, fail_each(exchange.request, failures))
+        elif exchange.api.key in SHARED:
+            ruling.frame = b""  # the session knows how to leave them out
         else:
             ruling.frame = encode(rest)
 

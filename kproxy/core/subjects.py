@@ -6,6 +6,7 @@ answered with an error of sessions, once, and the client begins anew with all it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -97,14 +98,14 @@ class Subjects:
 
     # ---- what becomes of requests and responses of sessions
 
-    def forwarded(self, exchange: RuledExchange) -> bool:
-        """The request goes to the broker. True: its body was changed, for the broker lacks what kproxy has answered."""
+    def forwarded(self, exchange: RuledExchange, removed: Iterable[Entity] = ()) -> Message | None:
+        """The request goes to the broker, without some of its partitions. Gives what is to be sent if that is not the
+        request itself: the broker lacks what kproxy has answered before."""
         sessions = self.sessions(exchange)
-        body = None if sessions is None else sessions.forward(exchange.request)
-        if body is not None:
-            exchange.request.body.clear()
-            exchange.request.body.update(body)
-        return body is not None
+        keys = [(one.topic_id or one.topic or "", one.partition or 0) for one in removed]
+        request = exchange.request
+        body = None if sessions is None else sessions.forward(request, keys)
+        return None if body is None else Message(request.api, request.version, request.header, body)
 
     def answered(self, exchange: RuledExchange, response: Message) -> None:
         """A whole response, of the broker or of kproxy."""
