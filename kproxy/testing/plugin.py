@@ -71,8 +71,8 @@ def mock_cluster() -> Iterator[MockCluster]:
 
 
 @pytest.fixture
-def kproxy() -> Iterator[Proxies]:
-    """A function that starts `kproxy run`: `kproxy(cluster.bootstrap, rules=[…])` gives a running Proxy."""
+def kproxy_process() -> Iterator[Proxies]:
+    """A function that starts `kproxy run`: `kproxy_process(cluster.bootstrap, rules=[…])` gives a running Proxy."""
     proxies = Proxies()
     yield proxies
     proxies.close()

@@ -16,10 +16,10 @@ from kproxy.testing.plugin import Proxies
 RENAME = {"name": "r", "kind": "rename_topic", "topics": {"orders": "prod.orders"}}
 
 
-def test_an_answer_to_acks_0_is_dropped_and_counted(mock_cluster: MockCluster, kproxy: Proxies) -> None:
+def test_an_answer_to_acks_0_is_dropped_and_counted(mock_cluster: MockCluster, kproxy_process: Proxies) -> None:
     """The mock answers Produce with acks=0, which no client waits for: kproxy drops that, and the rest goes on."""
     mock_cluster.create_topic("prod.orders", partitions=1)
-    proxy = kproxy(mock_cluster.bootstrap, rules=[RENAME])
+    proxy = kproxy_process(mock_cluster.bootstrap, rules=[RENAME])
     with closing(KafkaProducer(bootstrap_servers=proxy.bootstrap, acks=0, api_version=(2, 0))) as producer:
         for number in range(10):
             producer.send("orders", f"zero-{number}".encode())
@@ -35,10 +35,10 @@ def test_an_answer_to_acks_0_is_dropped_and_counted(mock_cluster: MockCluster, k
     assert proxy.metric("kproxy_events_total", event="acks0_response_dropped") > 0
 
 
-def test_clients_of_every_age_share_the_mock(mock_cluster: MockCluster, kproxy: Proxies) -> None:
+def test_clients_of_every_age_share_the_mock(mock_cluster: MockCluster, kproxy_process: Proxies) -> None:
     """What librdkafka, aiokafka and kafka-python produce is read by kafka-python, each with the versions it speaks."""
     mock_cluster.create_topic("prod.orders", partitions=1)
-    proxy = kproxy(mock_cluster.bootstrap, rules=[RENAME])
+    proxy = kproxy_process(mock_cluster.bootstrap, rules=[RENAME])
     address = {"bootstrap_servers": proxy.bootstrap}
 
     async def from_aiokafka() -> None:

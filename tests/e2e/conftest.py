@@ -24,7 +24,7 @@ def fake() -> Iterator[MakeFake]:
 
 
 @pytest.fixture
-def proxy_with(kproxy: Proxies) -> Callable[..., Any]:
+def proxy_with(kproxy_process: Proxies) -> Callable[..., Any]:
     """Starts a proxy before the given bootstrap servers with one listener; `limits`, `listener` and so on go into
     the config document as they are, `wait=False` does not wait for the brokers to answer."""
 
@@ -32,7 +32,7 @@ def proxy_with(kproxy: Proxies) -> Callable[..., Any]:
         cluster = {"bootstrap": list(bootstrap), **parts.pop("cluster", {})}
         listener = {"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main", **parts.pop("listener", {})}
         config = {"clusters": {"main": cluster}, "listeners": [listener], **parts}
-        return kproxy(config=json.loads(json.dumps(config)), brokers_answer=wait)
+        return kproxy_process(config=json.loads(json.dumps(config)), brokers_answer=wait)
 
     return start
 

@@ -53,9 +53,9 @@ def test_a_server_that_is_no_kafka_is_not_ready(fake: Callable[..., Any], proxy_
     assert get(proxy.admin, "/readyz")[0] == 503
 
 
-def test_metrics_are_well_formed(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_metrics_are_well_formed(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """Prometheus' own parser reads them; histograms are cumulative; what passed is in them."""
-    proxy = kproxy(fake().address)
+    proxy = kproxy_process(fake().address)
     with RawClient(proxy.bootstrap) as client:
         for _ in range(30):
             client.brokers()
@@ -77,9 +77,9 @@ def test_metrics_are_well_formed(fake: Callable[..., Any], kproxy: Callable[...,
     assert families["process_resident_memory_bytes"].samples[0].value > 1e6
 
 
-def test_other_hosts_names_are_refused(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_other_hosts_names_are_refused(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """A page in a browser that reaches loopback under its own name sees no metrics (DNS rebinding)."""
-    proxy = kproxy(fake().address)
+    proxy = kproxy_process(fake().address)
 
     assert get(proxy.admin, "/metrics", host="localhost:9190")[0] == 200
     assert get(proxy.admin, "/metrics", host="evil.example:9190")[0] == 403

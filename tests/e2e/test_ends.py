@@ -60,11 +60,11 @@ def talks_nonsense(broker: FakeBroker, stream: socket.socket, request: Message) 
     ids=["dies in a frame", "hangs up", "mixes up", "talks nonsense"],
 )
 def test_a_broker_ends_badly(
-    fake: Callable[..., Any], kproxy: Callable[..., Any], answer: Any, passed: int, cause: str, reason: str
+    fake: Callable[..., Any], kproxy_process: Callable[..., Any], answer: Any, passed: int, cause: str, reason: str
 ) -> None:
     """The client gets what came and then the end; the line says what happened; another connection is not touched."""
     broker = fake(answers={LIST_OFFSETS: answer})
-    proxy = kproxy(broker.address)
+    proxy = kproxy_process(broker.address)
     with RawClient(proxy.bootstrap) as other, RawClient(proxy.bootstrap) as client:
         other.brokers()
         client.brokers()
@@ -79,9 +79,9 @@ def test_a_broker_ends_badly(
         assert len(other.brokers()) == 1
 
 
-def test_a_broker_is_reset(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_a_broker_is_reset(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """RST from the broker ends the client's connection, with requests in flight named as such."""
-    proxy = kproxy(fake(answers={LIST_OFFSETS: reset}).address)
+    proxy = kproxy_process(fake(answers={LIST_OFFSETS: reset}).address)
     with RawClient(proxy.bootstrap) as client:
         client.send(client.request(LIST_OFFSETS, 1, LIST_OFFSETS_BODY))
 
@@ -91,7 +91,7 @@ def test_a_broker_is_reset(fake: Callable[..., Any], kproxy: Callable[..., Any])
     assert line["reason"] == "broker: Connection reset by peer, with requests in flight"
 
 
-def test_a_half_closed_client_gets_its_answers(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_a_half_closed_client_gets_its_answers(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """FIN after a request means that nothing more is asked: the answer still comes, then the end, without complaint."""
     go = threading.Event()
 
@@ -99,7 +99,7 @@ def test_a_half_closed_client_gets_its_answers(fake: Callable[..., Any], kproxy:
         go.wait(20)
         broker.respond(stream, request, {"topics": []})
 
-    proxy = kproxy(fake(answers={LIST_OFFSETS: later}).address)
+    proxy = kproxy_process(fake(answers={LIST_OFFSETS: later}).address)
     with RawClient(proxy.bootstrap) as client:
         client.brokers()
         for _ in range(3):
@@ -112,10 +112,10 @@ def test_a_half_closed_client_gets_its_answers(fake: Callable[..., Any], kproxy:
     assert proxy.said("connection closed") == []
 
 
-def test_clients_that_break_off(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_clients_that_break_off(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """FIN in the middle of a frame and RST while an answer is due: each has its cause; the broker sees the end, too."""
     broker = fake(answers={LIST_OFFSETS: silence})
-    proxy = kproxy(broker.address)
+    proxy = kproxy_process(broker.address)
     with RawClient(proxy.bootstrap) as other:
         other.brokers()
         until(lambda: len(broker.connections) == 1)
@@ -140,10 +140,10 @@ def test_clients_that_break_off(fake: Callable[..., Any], kproxy: Callable[..., 
         assert len(other.brokers()) == 1
 
 
-def test_a_broker_that_closes_when_nothing_is_due(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_a_broker_that_closes_when_nothing_is_due(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """The client sees the end at once; it is nobody's fault."""
     broker = fake()
-    proxy = kproxy(broker.address)
+    proxy = kproxy_process(broker.address)
     with RawClient(proxy.bootstrap) as client:
         client.brokers()
         broker.close()
@@ -153,14 +153,14 @@ def test_a_broker_that_closes_when_nothing_is_due(fake: Callable[..., Any], kpro
     assert (line["cause"], line["reason"], line["level"]) == ("broker_closed", "broker closed", "info")
 
 
-def test_a_frame_that_is_rewritten_and_cut(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_a_frame_that_is_rewritten_and_cut(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """Of an answer whose addresses have to be rewritten nothing passes before it is whole."""
 
     def cut(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
         stream.sendall((60).to_bytes(4, "big") + correlation(request) + bytes(4) + b"\x00\x00\x00\x01" + bytes(20))
         stream.shutdown(socket.SHUT_RDWR)
 
-    proxy = kproxy(fake(answers={3: cut}).address)
+    proxy = kproxy_process(fake(answers={3: cut}).address)
     with RawClient(proxy.bootstrap) as client, pytest.raises(EndOfStream) as ended:
         client.brokers()
     assert ended.value.args == (b"",)

@@ -138,10 +138,10 @@ def test_a_range_too_small_hides_nodes(fake: Callable[..., Any], proxy_with: Cal
     assert proxy.metric("kproxy_events_total", event="nodes_hidden") == 1
 
 
-def test_a_port_of_the_range_is_taken(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_a_port_of_the_range_is_taken(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """A node whose usual port belongs to somebody else gets the next free one, and the line says so."""
     port = free_port()
-    proxy = kproxy(fake(nodes={1: ("127.0.0.1", port)}, port=port).address)
+    proxy = kproxy_process(fake(nodes={1: ("127.0.0.1", port)}, port=port).address)
     with socket.create_server(("127.0.0.1", proxy.port + 2)), RawClient(proxy.bootstrap) as client:
         places = client.brokers()
 
@@ -184,12 +184,12 @@ def test_names_that_only_the_brokers_know(fake: Callable[..., Any], proxy_with: 
         assert client.brokers() == places
 
 
-def test_a_broker_moves_to_another_address(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_a_broker_moves_to_another_address(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """When Metadata gives a node another address, the port that clients know leads there from then on."""
     first_port, second_port = free_ports(2)
     first = fake(nodes={1: ("127.0.0.1", first_port)}, port=first_port)
     second = fake(nodes={1: ("127.0.0.1", second_port)}, port=second_port)
-    proxy = kproxy(first.address)
+    proxy = kproxy_process(first.address)
     with RawClient(proxy.bootstrap) as client:
         places = client.brokers()
         first.nodes = second.nodes

@@ -90,7 +90,9 @@ def test_a_client_that_stops_reading_stops_its_broker(
         assert len(client.brokers()) == 1
 
 
-def test_a_broker_that_stops_reading_stops_its_client(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_a_broker_that_stops_reading_stops_its_client(
+    fake: Callable[..., Any], kproxy_process: Callable[..., Any]
+) -> None:
     """A producer cannot push more into kproxy than sockets hold; when the broker goes on, everything arrives."""
     go = threading.Event()
     arrived: list[int] = []
@@ -100,7 +102,7 @@ def test_a_broker_that_stops_reading_stops_its_client(fake: Callable[..., Any], 
         arrived.append(len(request.body["topic_data"][0]["partition_data"][0]["records"]))
 
     broker = fake(answers={PRODUCE: slowly})
-    proxy = kproxy(broker.address)
+    proxy = kproxy_process(broker.address)
     partition = {"index": 0, "records": bytes(MEGABYTE)}
     body = {"transactional_id": None, "acks": 1, "timeout_ms": 1}
     body |= {"topic_data": [{"name": "t", "partition_data": [partition]}]}

@@ -27,11 +27,11 @@ HTTP = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ids=["TLS", "HTTP", "ones", "zeros", "unknown API"],
 )
 def test_a_stranger_at_a_plain_port_is_told_apart(
-    fake: Callable[..., Any], kproxy: Callable[..., Any], said: bytes, cause: str, reason: str
+    fake: Callable[..., Any], kproxy_process: Callable[..., Any], said: bytes, cause: str, reason: str
 ) -> None:
     """TLS, HTTP and garbage end their own connection with the reason in the log; they never reach the broker."""
     broker = fake()
-    proxy = kproxy(broker.address)
+    proxy = kproxy_process(broker.address)
     with RawClient(proxy.bootstrap) as other, RawClient(proxy.bootstrap) as stranger:
         before = other.brokers()
         stranger.send(said)
@@ -107,10 +107,12 @@ def test_connections_are_limited_in_all_and_by_address(
         assert proxy.metric("kproxy_connections_refused_total", cause=cause) == 1
 
 
-def test_five_hundred_idle_connections_harm_nobody(fake: Callable[..., Any], kproxy: Callable[..., Any]) -> None:
+def test_five_hundred_idle_connections_harm_nobody(
+    fake: Callable[..., Any], kproxy_process: Callable[..., Any]
+) -> None:
     """They cost no broker connection and little memory; traffic beside them goes on; they all end with their ends."""
     broker = fake()
-    proxy = kproxy(broker.address)
+    proxy = kproxy_process(broker.address)
     with RawClient(proxy.bootstrap) as busy:
         busy.brokers()
         before = memory(proxy.pid)

@@ -196,7 +196,7 @@ def test_nodes_are_told_apart_by_name(
 )
 def test_brokers_that_cannot_be_trusted(
     fake: Callable[..., Any],
-    kproxy: Callable[..., Any],
+    kproxy_process: Callable[..., Any],
     good: Authority,
     other: Authority,
     server: Path,
@@ -223,7 +223,7 @@ def test_brokers_that_cannot_be_trusted(
         ],
         "limits": {"handshake_timeout": 2},
     }
-    proxy = kproxy(config=config, brokers_answer=False)
+    proxy = kproxy_process(config=config, brokers_answer=False)
     with RawClient(f"127.0.0.1:{ports[1]}") as beside:
         assert len(beside.brokers()) == 1
         with RawClient(f"127.0.0.1:{ports[0]}") as client:
@@ -237,7 +237,7 @@ def test_brokers_that_cannot_be_trusted(
 
 
 def test_a_broker_that_does_not_shake_hands(
-    fake: Callable[..., Any], kproxy: Callable[..., Any], good: Authority, server: Path
+    fake: Callable[..., Any], kproxy_process: Callable[..., Any], good: Authority, server: Path
 ) -> None:
     """Its clients wait for handshake_timeout at most, and nobody else waits for them."""
     ports = free_ports(2)
@@ -254,7 +254,7 @@ def test_a_broker_that_does_not_shake_hands(
             ],
             "limits": {"handshake_timeout": 1},
         }
-        proxy = kproxy(config=config, brokers_answer=False)
+        proxy = kproxy_process(config=config, brokers_answer=False)
         with RawClient(f"127.0.0.1:{ports[0]}") as client:
             client.send(client.request(18, 0, {}))
             with RawClient(f"127.0.0.1:{ports[1]}", timeout=0.9) as beside:

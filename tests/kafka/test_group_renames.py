@@ -29,9 +29,11 @@ def create(kafka: Kafka, *topics: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_is_another_one_upstream(kafka: Kafka, kproxy: Proxies, java: JavaProgram, protocol: str) -> None:
+def test_a_group_is_another_one_upstream(
+    kafka: Kafka, kproxy_process: Proxies, java: JavaProgram, protocol: str
+) -> None:
     """It consumes, commits, and is listed, described and deleted under its own name; upstream it has the other."""
-    proxy = kproxy(kafka.bootstrap("PROXIED"), rules=RULES)
+    proxy = kproxy_process(kafka.bootstrap("PROXIED"), rules=RULES)
     config = {"bootstrap.servers": proxy.bootstrap}
     topic, group = f"gr-{protocol}", f"team-{protocol}"
     create(kafka, f"prod.{topic}")
@@ -56,9 +58,9 @@ def test_a_group_is_another_one_upstream(kafka: Kafka, kproxy: Proxies, java: Ja
     assert f"x.{group}" not in direct(java, kafka, ["groups"])[0]
 
 
-def test_a_pattern_works_in_a_renamed_group(kafka: Kafka, kproxy: Proxies, java: JavaProgram) -> None:
+def test_a_pattern_works_in_a_renamed_group(kafka: Kafka, kproxy_process: Proxies, java: JavaProgram) -> None:
     """A KIP-848 member subscribes by a pattern over renamed topics."""
-    proxy = kproxy(kafka.bootstrap("PROXIED"), rules=RULES)
+    proxy = kproxy_process(kafka.bootstrap("PROXIED"), rules=RULES)
     config = {"bootstrap.servers": proxy.bootstrap}
     create(kafka, "prod.gr-pattern-1", "prod.gr-pattern-2")
     for topic in ("gr-pattern-1", "gr-pattern-2"):
@@ -70,9 +72,9 @@ def test_a_pattern_works_in_a_renamed_group(kafka: Kafka, kproxy: Proxies, java:
     assert "prod.app" in direct(java, kafka, ["groups"])[0]
 
 
-def test_a_transaction_has_another_id_upstream(kafka: Kafka, kproxy: Proxies, java: JavaProgram) -> None:
+def test_a_transaction_has_another_id_upstream(kafka: Kafka, kproxy_process: Proxies, java: JavaProgram) -> None:
     """Exactly-once copying with renamed topics, group and id; the lists show the client's spelling."""
-    proxy = kproxy(kafka.bootstrap("PROXIED"), rules=RULES)
+    proxy = kproxy_process(kafka.bootstrap("PROXIED"), rules=RULES)
     config = {"bootstrap.servers": proxy.bootstrap}
     create(kafka, "prod.gr-from", "prod.gr-to")
     java("produce", config=config, topic="gr-from", tag="v", count=6)

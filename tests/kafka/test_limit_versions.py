@@ -33,16 +33,18 @@ def levels(body: dict[str, Any]) -> dict[str, int]:
     return {feature["name"]: feature["max_version_level"] for feature in body["finalized_features"]}
 
 
-def limited(kafka: Kafka, kproxy: Proxies, /, **fields: Any) -> Proxy:
+def limited(kafka: Kafka, kproxy_process: Proxies, /, **fields: Any) -> Proxy:
     """A proxy with one such rule."""
-    return kproxy(kafka.bootstrap("PROXIED"), rules=[{"name": "older brokers", "kind": "limit_versions", **fields}])
+    return kproxy_process(
+        kafka.bootstrap("PROXIED"), rules=[{"name": "older brokers", "kind": "limit_versions", **fields}]
+    )
 
 
 @pytest.mark.parametrize("release", ["0.11.0", "2.8", "3.9"])
-def test_the_broker_looks_like_an_older_one(kafka: Kafka, kproxy: Proxies, release: str) -> None:
+def test_the_broker_looks_like_an_older_one(kafka: Kafka, kproxy_process: Proxies, release: str) -> None:
     """Every API has what that release and the broker, seen without a rule, both have; no other is there."""
-    own = told(kproxy(kafka.bootstrap("PROXIED")).bootstrap)["ranges"]
-    proxy = limited(kafka, kproxy, kafka=release)
+    own = told(kproxy_process(kafka.bootstrap("PROXIED")).bootstrap)["ranges"]
+    proxy = limited(kafka, kproxy_process, kafka=release)
     with RawClient(proxy.bootstrap) as client:  # as version 0, which every release has
         listed = client.call(API_VERSIONS, 0, {})["api_keys"]
     found = {entry["api_key"]: (entry["min_version"], entry["max_version"]) for entry in listed}
@@ -57,13 +59,13 @@ def test_the_broker_looks_like_an_older_one(kafka: Kafka, kproxy: Proxies, relea
     assert found[PRODUCE][0] == own[PRODUCE][0] == 0
 
 
-def test_features_go_with_their_versions(kafka: Kafka, kproxy: Proxies) -> None:
+def test_features_go_with_their_versions(kafka: Kafka, kproxy_process: Proxies) -> None:
     """A broker of today has transactions and groups of a kind that 3.9 lacks."""
     own = levels(told(kafka.bootstrap("DIRECT")))
     assert (own["transaction.version"], own["group.version"]) == (2, 1)
 
-    as_39 = levels(told(limited(kafka, kproxy, kafka="3.9").bootstrap))
-    without = levels(told(limited(kafka, kproxy, hide=["ConsumerGroupHeartbeat"]).bootstrap))
+    as_39 = levels(told(limited(kafka, kproxy_process, kafka="3.9").bootstrap))
+    without = levels(told(limited(kafka, kproxy_process, hide=["ConsumerGroupHeartbeat"]).bootstrap))
 
     assert as_39["transaction.version"] == 1
     assert as_39["metadata.version"] == own["metadata.version"]
@@ -71,18 +73,18 @@ def test_features_go_with_their_versions(kafka: Kafka, kproxy: Proxies) -> None:
     assert without["transaction.version"] == 2
 
 
-def test_api_versions_itself(kafka: Kafka, kproxy: Proxies) -> None:
+def test_api_versions_itself(kafka: Kafka, kproxy_process: Proxies) -> None:
     """A version that the rule does not allow is answered with error 35 as version 0; the connection goes on."""
-    with RawClient(limited(kafka, kproxy, kafka="2.3").bootstrap) as client:
+    with RawClient(limited(kafka, kproxy_process, kafka="2.3").bootstrap) as client:
         client.send(client.request(API_VERSIONS, 3, ASKED))
         frame = client.frame()
         assert frame[4:] == bytes.fromhex("0023 00000001 0012 0000 0002")
         assert client.call(API_VERSIONS, 2, {})["error_code"] == 0
 
 
-def test_a_frame_that_ignores_it_closes(kafka: Kafka, kproxy: Proxies) -> None:
+def test_a_frame_that_ignores_it_closes(kafka: Kafka, kproxy_process: Proxies) -> None:
     """Counted by API, and the log names the rule."""
-    proxy = limited(kafka, kproxy, apis={"Fetch": "4-11"})
+    proxy = limited(kafka, kproxy_process, apis={"Fetch": "4-11"})
     body = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1, "topics": []}
     for version in (3, 12):
         with RawClient(proxy.bootstrap) as client:
@@ -95,9 +97,11 @@ def test_a_frame_that_ignores_it_closes(kafka: Kafka, kproxy: Proxies) -> None:
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9"])
-def test_java_clients_live_with_an_older_broker(kafka: Kafka, kproxy: Proxies, java: JavaProgram, release: str) -> None:
+def test_java_clients_live_with_an_older_broker(
+    kafka: Kafka, kproxy_process: Proxies, java: JavaProgram, release: str
+) -> None:
     """Transactions copy exactly once and groups consume, in frames of that release alone: nothing is stopped."""
-    proxy = limited(kafka, kproxy, kafka=release)
+    proxy = limited(kafka, kproxy_process, kafka=release)
     source, target = f"limit-{release}-source", f"limit-{release}-target"
     config = {"bootstrap.servers": proxy.bootstrap}
     java("produce", config=config, topic=source, tag="v", count=COUNT, padding=10)
@@ -122,9 +126,9 @@ def test_java_clients_live_with_an_older_broker(kafka: Kafka, kproxy: Proxies, j
 
 
 @pytest.mark.parametrize("release", ["0.11.0", "1.1", "2.4"])
-def test_librdkafka_lives_with_an_older_broker(kafka: Kafka, kproxy: Proxies, release: str) -> None:
+def test_librdkafka_lives_with_an_older_broker(kafka: Kafka, kproxy_process: Proxies, release: str) -> None:
     """Records go in and come out, and nothing is stopped."""
-    proxy = limited(kafka, kproxy, kafka=release)
+    proxy = limited(kafka, kproxy_process, kafka=release)
     topic, delivered = f"limit-rd-{release}", list[Any]()
     producer = Producer({"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True})
     for number in range(COUNT):
@@ -143,10 +147,10 @@ def test_librdkafka_lives_with_an_older_broker(kafka: Kafka, kproxy: Proxies, re
 
 
 def test_a_java_consumer_is_told_that_the_new_protocol_is_not_there(
-    kafka: Kafka, kproxy: Proxies, java: JavaProgram
+    kafka: Kafka, kproxy_process: Proxies, java: JavaProgram
 ) -> None:
     """group.protocol=consumer ends with UnsupportedVersionException; the classic protocol is not touched."""
-    proxy = limited(kafka, kproxy, hide=["ConsumerGroupHeartbeat"])
+    proxy = limited(kafka, kproxy_process, hide=["ConsumerGroupHeartbeat"])
     config = {"bootstrap.servers": proxy.bootstrap, "group.id": "limit-hidden", "auto.offset.reset": "earliest"}
     java("produce", config={"bootstrap.servers": proxy.bootstrap}, topic="limit-hidden", tag="v", count=1, padding=1)
 

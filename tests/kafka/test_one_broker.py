@@ -10,7 +10,7 @@ from kproxy.testing.plugin import Proxies
 from kproxy.testing.ports import free_port
 
 
-def test_a_node_keeps_its_port_over_restarts(kafka: Kafka, kproxy: Proxies, tmp_path: Path) -> None:
+def test_a_node_keeps_its_port_over_restarts(kafka: Kafka, kproxy_process: Proxies, tmp_path: Path) -> None:
     """With a state file, a second kproxy gives the node the port that the first one gave it."""
     config = {
         "clusters": {"main": {"bootstrap": [kafka.bootstrap("PROXIED")]}},
@@ -18,10 +18,10 @@ def test_a_node_keeps_its_port_over_restarts(kafka: Kafka, kproxy: Proxies, tmp_
         "state": str(tmp_path / "state.json"),
     }
 
-    first = kproxy(config=config)
+    first = kproxy_process(config=config)
     before = ask.brokers(first.bootstrap)
     assert first.stop() == 0
-    second = kproxy(config=config)
+    second = kproxy_process(config=config)
     (node, address), *others = ask.brokers(second.bootstrap).items()
 
     assert (node, others) == (1, [])
@@ -30,9 +30,9 @@ def test_a_node_keeps_its_port_over_restarts(kafka: Kafka, kproxy: Proxies, tmp_
     assert int(address.rsplit(":", 1)[1]) not in kafka.ports("PROXIED")
 
 
-def test_a_broker_that_is_away_comes_back_for_the_same_proxy(kafka: Kafka, kproxy: Proxies) -> None:
+def test_a_broker_that_is_away_comes_back_for_the_same_proxy(kafka: Kafka, kproxy_process: Proxies) -> None:
     """While the broker is down a client is cut off, not left hanging; when it is back, clients are served again."""
-    proxy = kproxy(kafka.bootstrap("PROXIED"))
+    proxy = kproxy_process(kafka.bootstrap("PROXIED"))
     before = ask.brokers(proxy.bootstrap)
     kafka.stop_broker(1)
     try:

@@ -207,10 +207,10 @@ def test_no_request_passes_without_a_login(sasl_proxy: Proxy) -> None:
         assert client.rest() == b""
 
 
-def test_a_session_is_renewed_or_runs_out(sasl_kafka: Kafka, kproxy: Proxies) -> None:
+def test_a_session_is_renewed_or_runs_out(sasl_kafka: Kafka, kproxy_process: Proxies) -> None:
     """On one connection, among other requests, a client logs in again as often as it likes; when it does not, the
     broker closes at the next request."""
-    proxy = kproxy(sasl_kafka.bootstrap("SHORT"))
+    proxy = kproxy_process(sasl_kafka.bootstrap("SHORT"))
     with RawClient(proxy.bootstrap) as renewing, RawClient(proxy.bootstrap) as lazy:
         for client in (renewing, lazy):
             assert log_in(client) == SESSION_MS

@@ -107,12 +107,14 @@ def there_and_back(settings: dict[str, str], topic: str) -> list[str]:
 VALUES = ["value-0", "value-1", "value-2"]
 
 
-def test_brokers_whose_names_do_not_resolve_are_dialled_where_told(secure_kafka: Kafka, kproxy: Proxies) -> None:
+def test_brokers_whose_names_do_not_resolve_are_dialled_where_told(
+    secure_kafka: Kafka, kproxy_process: Proxies
+) -> None:
     """With `dial`, clients work although no machine can resolve the names that the brokers advertise."""
     port = secure_kafka.brokers[1].ports["HIDDEN"]
     listen = f"{HOST}:{free_port()}"
     main = {"bootstrap": [f"{HOST}:{port}"], "dial": {f"{HIDDEN}:{port}": f"{HOST}:{port}"}}
-    proxy = kproxy(
+    proxy = kproxy_process(
         config={"clusters": {"main": main}, "listeners": [{"name": "main", "bind": listen, "cluster": "main"}]},
         rules=[RENAME],
     )
@@ -123,9 +125,9 @@ def test_brokers_whose_names_do_not_resolve_are_dialled_where_told(secure_kafka:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_sasl_logs_in_through_the_proxy(secure_kafka: Kafka, kproxy: Proxies, mechanism: str) -> None:
+def test_sasl_logs_in_through_the_proxy(secure_kafka: Kafka, kproxy_process: Proxies, mechanism: str) -> None:
     """librdkafka authenticates through kproxy; the same client with a wrong password is turned away by the broker."""
-    proxy = kproxy(secure_kafka.bootstrap("SASL"), rules=[RENAME])
+    proxy = kproxy_process(secure_kafka.bootstrap("SASL"), rules=[RENAME])
     settings = {"bootstrap.servers": proxy.bootstrap, "security.protocol": "SASL_PLAINTEXT"}
     settings |= {"sasl.mechanism": mechanism, "sasl.username": USER, "log_level": "0"}
     topic = f"ren-sasl-{mechanism.lower()}"
@@ -148,9 +150,9 @@ def java_sasl(bootstrap: str, password: str = PASSWORD) -> dict[str, Any]:
     }
 
 
-def test_live_connections_log_in_again(secure_kafka: Kafka, kproxy: Proxies, java: JavaProgram) -> None:
+def test_live_connections_log_in_again(secure_kafka: Kafka, kproxy_process: Proxies, java: JavaProgram) -> None:
     """While records flow, Java clients re-authenticate on their open connections (KIP-368); nothing is lost."""
-    proxy = kproxy(secure_kafka.bootstrap("SASL"), rules=[RENAME])
+    proxy = kproxy_process(secure_kafka.bootstrap("SASL"), rules=[RENAME])
     base = java_sasl(proxy.bootstrap)
     consumer = base | {"group.id": "g-again", "auto.offset.reset": "earliest"}
     logins = {"api": "SaslAuthenticate"}
@@ -168,19 +170,21 @@ def test_live_connections_log_in_again(secure_kafka: Kafka, kproxy: Proxies, jav
     assert "prod.ren-again" in ask.topics(secure_kafka.bootstrap())
 
 
-def test_a_wrong_password_is_the_brokers_answer(secure_kafka: Kafka, kproxy: Proxies, java: JavaProgram) -> None:
+def test_a_wrong_password_is_the_brokers_answer(
+    secure_kafka: Kafka, kproxy_process: Proxies, java: JavaProgram
+) -> None:
     """The Java client is told of a failed login as by the broker itself."""
-    proxy = kproxy(secure_kafka.bootstrap("SASL"))
+    proxy = kproxy_process(secure_kafka.bootstrap("SASL"))
 
     with pytest.raises(JavaError, match="SaslAuthenticationException"):
         java("admin", config=java_sasl(proxy.bootstrap, "wrong"), steps=[["list"]])
 
 
-def test_acls_are_about_the_clients_names(secure_kafka: Kafka, kproxy: Proxies, java: JavaProgram) -> None:
+def test_acls_are_about_the_clients_names(secure_kafka: Kafka, kproxy_process: Proxies, java: JavaProgram) -> None:
     """An ACL on a client-side name, exact or by prefix, guards the broker's topic, and is shown as it was given."""
     direct = {"bootstrap.servers": secure_kafka.bootstrap()}
-    admin = {"bootstrap.servers": kproxy(secure_kafka.bootstrap("PROXIED"), rules=[RENAME]).bootstrap}
-    alice = java_sasl(kproxy(secure_kafka.bootstrap("SASL"), rules=[RENAME]).bootstrap)
+    admin = {"bootstrap.servers": kproxy_process(secure_kafka.bootstrap("PROXIED"), rules=[RENAME]).bootstrap}
+    alice = java_sasl(kproxy_process(secure_kafka.bootstrap("SASL"), rules=[RENAME]).bootstrap)
     java("produce", config=alice, topic="ren-acl", tag="before", count=1, padding=0)
 
     given = [["allow", "LITERAL", "ren-acl", "bob"], ["allow", "PREFIXED", "ren-ac", "bob"], ["acls", "ren-acl"]]
@@ -201,13 +205,13 @@ def test_acls_are_about_the_clients_names(secure_kafka: Kafka, kproxy: Proxies, 
 
 
 def test_tls_with_certificates_on_both_sides(
-    secure_kafka: Kafka, kproxy: Proxies, keys: Keys, java: JavaProgram
+    secure_kafka: Kafka, kproxy_process: Proxies, keys: Keys, java: JavaProgram
 ) -> None:
     """Clients show kproxy their certificate, kproxy shows the broker its own; without one a client is refused."""
     listen = f"{HOST}:{free_port()}"
     upstream = {"ca": keys["ca.pem"], "cert": keys["kproxy.crt"], "key": keys["kproxy.key"]}
     towards = {"cert": keys["kproxy.crt"], "key": keys["kproxy.key"], "client_ca": keys["ca.pem"]}
-    proxy = kproxy(
+    proxy = kproxy_process(
         config={
             "clusters": {"main": {"bootstrap": [secure_kafka.bootstrap("TLS")], "tls": upstream}},
             "listeners": [{"name": "main", "bind": listen, "cluster": "main", "tls": towards}],

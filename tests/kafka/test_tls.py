@@ -136,13 +136,13 @@ def created(kafka: Kafka, topic: str) -> None:
 
 def test_brokers_are_told_apart_by_name(
     kafka3: Kafka,
-    kproxy: Proxies,
+    kproxy_process: Proxies,
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Three brokers behind one port: kafka-python goes to each by the name that Metadata gave it."""
     port = free_port()
-    proxy = kproxy(
+    proxy = kproxy_process(
         config={
             "clusters": {"main": {"bootstrap": kafka3.bootstrap("PROXIED").split(",")}},
             "listeners": [
