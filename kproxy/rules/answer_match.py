@@ -31,7 +31,7 @@ class AnswerMatch(FrameMatch):
         """Remember which test is about which word."""
         super().model_post_init(context)
         names = [name for name in ORDER if getattr(self, name) is not None]
-        self._by_name = list(zip(names, self._entity, strict=True))
+        self._by_name = list(zip(names, self._entity.values(), strict=True))
 
     @property
     def of_entities(self) -> frozenset[str]:

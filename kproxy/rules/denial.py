@@ -16,6 +16,7 @@ CODES = {"topic": 29, "group": 30, "cluster": 31, "transactional_id": 53, "token
 """TOPIC_, GROUP_, CLUSTER_, TRANSACTIONAL_ID_ and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
 
 TOPIC_AUTHORIZATION_FAILED = CODES["topic"]
+UNKNOWN_TOPIC_ID = 100
 
 ASKED = {
     "topic": "topic", "topic_id": "topic", "partition": "topic",
@@ -28,8 +29,11 @@ ASKED = {
 def denial(key: int, selected: frozenset[str], entity: Entity) -> int:
     """The error code of this API for this entity, which was chosen by these selectors.
 
-    Of the checks that a broker makes for it, that one fails which the rule selects on; else the first.
+    Of the checks that a broker makes for it, that one fails which the rule selects on; else the first. A topic that
+    nobody can name is unknown.
     """
+    if "topic" in selected and entity.topic is None and entity.topic_id is not None and entity.topic_id.int:
+        return UNKNOWN_TOPIC_ID
     checks = permissions()[key].checks
     possible = [check for check in checks if concerns(check, entity)] or list(checks)
     wanted = {ASKED[name] for name in selected if name in ASKED}

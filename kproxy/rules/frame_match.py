@@ -53,7 +53,7 @@ class FrameMatch(ConnectionMatch):
     )
 
     _frame: list[Callable[[Exchange], bool]] = PrivateAttr(default_factory=list)
-    _entity: list[Callable[[Entity], bool]] = PrivateAttr(default_factory=list)
+    _entity: dict[str, Callable[[Entity], bool]] = PrivateAttr(default_factory=dict)
     _keys: frozenset[int] | None = PrivateAttr(default=None)
     _errors: frozenset[int] | None = PrivateAttr(default=None)
 
@@ -73,12 +73,12 @@ class FrameMatch(ConnectionMatch):
             self._frame.append(lambda exchange: any(exchange.request_size in one for one in sizes))
         for name in ("topic", "group", "transactional_id", "member"):
             if (texts := getattr(self, name)) is not None:
-                self._entity.append(_text_of(name, [text_test(text) for text in texts]))
+                self._entity[name] = _text_of(name, [text_test(text) for text in texts])
         if (ids := self.topic_id) is not None:
-            self._entity.append(lambda entity: entity.topic_id in ids)
+            self._entity["topic_id"] = lambda entity: entity.topic_id in ids
         if (partitions := self.partition) is not None:
-            self._entity.append(
-                lambda entity: entity.partition is not None and any(entity.partition in one for one in partitions)
+            self._entity["partition"] = lambda entity: (
+                entity.partition is not None and any(entity.partition in one for one in partitions)
             )
 
     # ---- before any frame
@@ -128,7 +128,11 @@ class FrameMatch(ConnectionMatch):
 
     def holds_entity(self, entity: Entity) -> bool:
         """Whether the selectors about this entity hold."""
-        return all(test(entity) for test in self._entity)
+        return all(test(entity) for test in self._entity.values())
+
+    def holds_but_for(self, name: str, entity: Entity) -> bool:
+        """The same without looking at one of them."""
+        return all(test(entity) for one, test in self._entity.items() if one != name)
 
     def holds_error(self, code: int) -> bool:
         """Whether the response's error for an entity is selected."""

@@ -17,13 +17,13 @@ from kproxy.rules.document import parse_rules
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.source import Source
 
-WORDS = [
+WORDS = list(dict.fromkeys([
     *Config.keys(), *Limits.keys(), *KINDS, *(key for model in KINDS.values() for key in model.keys()),  # noqa: SIM118
     "bootstrap", "tls", "dial", "bind", "cluster", "name", "main", "listener", "client_address", "sni", "cert", "ca",
     "b1:9092", "[::1]:1", "0.0.0.0:1", "10.0.0.0/8", "a*", "*", "p.*", "/x/", "b{node}.c:1", "1-2", "", "${A}",
     "file:x",
     "a\n\u2028b", "\x1b[2J", "x" * 900, "{", "10s", "64KiB",
-]  # fmt: skip
+]))  # fmt: skip
 scalars = st.one_of(st.sampled_from(WORDS), st.integers(-2, 70_000), st.booleans(), st.none(), st.floats(width=16))
 keys = st.one_of(st.sampled_from(WORDS), st.integers(0, 3))
 values = st.recursive(

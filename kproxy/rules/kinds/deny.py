@@ -15,23 +15,22 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.access import AccessRule
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Family, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.permissions import permissions
-from kproxy.rules.selected import Error
 
 ANYBODY = "nobody"
 OF_TOPICS = frozenset(("topic", "topic_id"))
 
 
-class DenyRule(LiveRule):
+class DenyRule(AccessRule):
     """Forbids what it selects, with the error that a broker with such ACLs answers.
 
     Requests that ask for "all" are answered without the things that are forbidden. ApiVersions and the SASL handshake
     are never forbidden: no client could learn anything from that.
     """
 
-    family: ClassVar[Family] = "access"
     example: ClassVar[str] = """\
 - name: nobody deletes topics through here
   kind: deny
@@ -39,9 +38,6 @@ class DenyRule(LiveRule):
 """
 
     kind: Literal["deny"] = Field(description="what the rule does")
-    error: Error | None = Field(
-        default=None, description="another error than the authorization error of the API, by name or number"
-    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -58,11 +54,6 @@ class DenyRule(LiveRule):
         if raw.get("error") in (0, "NONE"):
             yield ("error",), "0 is no error (NONE)"
 
-    @property
-    def selected(self) -> frozenset[str]:
-        """The selectors about entities that are in use."""
-        return frozenset() if self.match is None else self.match.of_entities
-
     def about(self, key: int, version: int) -> bool:
         """Also what lists, without naming any, the things that are selected."""
         if super().about(key, version):
@@ -72,11 +63,6 @@ class DenyRule(LiveRule):
     def lists(self, key: int, version: int) -> bool:
         """Whether an answer may show what is forbidden without having been asked for it."""
         return bool(self.selected) and can_ask_all(key, version) and self.selected <= listed_roles(key, version)
-
-    @property
-    def reads_topics(self) -> bool:
-        """Only to select them."""
-        return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """BODY: the answer names what the request does. Responses only where they list."""
@@ -103,8 +89,8 @@ class DenyRule(LiveRule):
 
     def forbids(self, entity: Entity) -> bool:
         """Whether the selectors about entities hold."""
-        wanted = self.match is None or self.match.holds_entity(entity)
-        return wanted and (self.not_ is None or not self.not_.of_entities or not self.not_.holds_entity(entity))
+        no = self.not_
+        return self.holds_for(entity) and (no is None or not no.of_entities or not no.holds_entity(entity))
 
     def start(self) -> Effect:
         """Without state."""

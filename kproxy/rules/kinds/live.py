@@ -98,6 +98,10 @@ class LiveRule(Rule):
         """Whether it acts on frames of this direction, API and version, and how deep it must see them for that."""
         raise NotImplementedError
 
+    def holds_for(self, entity: Entity) -> bool:
+        """Whether the selectors hold for what a request is about; `not` apart."""
+        return self.match is None or self.match.holds_entity(entity)
+
     @property
     def selects_topics(self) -> bool:
         """Whether it selects topics by their names."""

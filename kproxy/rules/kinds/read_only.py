@@ -15,10 +15,10 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.access import AccessRule
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Family, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.permissions import permissions
-from kproxy.rules.selected import Error
 from kproxy.wire import layout
 
 METADATA = 3
@@ -26,14 +26,13 @@ CREATES = "allow_auto_topic_creation"
 """Metadata 4 on says whether brokers may make the topics that it names; older versions always let them (KIP-204)."""
 
 
-class ReadOnlyRule(LiveRule):
+class ReadOnlyRule(AccessRule):
     """Forbids all that would change what it selects: records, topics, configs, ACLs, transactions.
 
     Groups go on as they do: members join, and commit offsets unless these are protected, too. Asking for the metadata
     of a topic that is not there does not make it.
     """
 
-    family: ClassVar[Family] = "access"
     example: ClassVar[str] = """\
 - name: nobody changes production from here
   kind: read_only
@@ -42,9 +41,6 @@ class ReadOnlyRule(LiveRule):
 
     kind: Literal["read_only"] = Field(description="what the rule does")
     offsets: bool = Field(default=False, description="also what groups have read: commits, resets and deletions of it")
-    error: Error | None = Field(
-        default=None, description="another error than the authorization error of the API, by name or number"
-    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -60,16 +56,6 @@ class ReadOnlyRule(LiveRule):
             yield ("match", "error"), "this is decided before the broker answers; use kind: error to change answers"
         if raw.get("error") in (0, "NONE"):
             yield ("error",), "0 is no error (NONE)"
-
-    @property
-    def selected(self) -> frozenset[str]:
-        """The selectors about entities that are in use."""
-        return frozenset() if self.match is None else self.match.of_entities
-
-    @property
-    def reads_topics(self) -> bool:
-        """Only to select them."""
-        return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """BODY of requests that change something."""

@@ -1,0 +1,47 @@
+"""What deny and read_only share: which entities they are about."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from kproxy.rules.entity import Entity
+from kproxy.rules.kinds.live import Family, LiveRule
+from kproxy.rules.selected import Error
+
+
+class AccessRule(LiveRule):
+    """Forbids something. A topic that is given by an id which nobody can name is forbidden, too, if the rule selects
+    topics by name: it could be one of them."""
+
+    family: ClassVar[Family] = "access"
+
+    error: Error | None = Field(
+        default=None, description="another error than the authorization error of the API, by name or number"
+    )
+
+    @property
+    def selected(self) -> frozenset[str]:
+        """The selectors about entities that are in use."""
+        return frozenset() if self.match is None else self.match.of_entities
+
+    @property
+    def reads_topics(self) -> bool:
+        """Only to select them."""
+        return self.selects_topics
+
+    def holds_for(self, entity: Entity) -> bool:
+        """As it is selected, or not to be told apart from it."""
+        if self.match is None or self.match.holds_entity(entity):
+            return True
+        return self.is_doubtful(entity) and self.match.holds_but_for("topic", entity)
+
+    def is_doubtful(self, entity: Entity) -> bool:
+        """Whether the topic's name would have to be known and is not."""
+        return self.match is not None and self.match.topic is not None and is_nameless(entity)
+
+
+def is_nameless(entity: Entity) -> bool:
+    """Whether a topic is given by an id that no answer of the brokers has named."""
+    return entity.topic is None and entity.topic_id is not None and entity.topic_id.int != 0
