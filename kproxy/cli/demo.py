@@ -19,6 +19,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from kproxy.cli.demo_fault import Fault, inject
 from kproxy.errors import WeDidWrong
 
 if TYPE_CHECKING:
@@ -67,12 +68,13 @@ def command(ctx: click.Context, records: int, keep: bool) -> None:
             show_addresses(console, cluster, proxy)
             show_topics(console, cluster, proxy)
             outcome = move_records(console, cluster, proxy, records)
+            fault = inject(console, proxy, client(proxy.bootstrap), CLIENT_NAME)
             show_frames(console, proxy)
             leaked = outcome.addresses & set(cluster.bootstrap.split(","))
-            show_summary(console, outcome, leaked)
+            show_summary(console, outcome, fault, leaked)
             if keep:
                 stay(console, proxy)
-    ctx.exit(0 if outcome.complete and not leaked else 1)
+    ctx.exit(0 if outcome.complete and fault.as_expected and not leaked else 1)
 
 
 def rule_file() -> Path:
@@ -212,7 +214,7 @@ def show_frames(console: Console, proxy: Proxy) -> None:
         console.print(f"rewritten: {labels['what']}, {number:.0f} times")
 
 
-def show_summary(console: Console, outcome: Outcome, leaked: set[str]) -> None:
+def show_summary(console: Console, outcome: Outcome, fault: Fault, leaked: set[str]) -> None:
     console.rule("[bold]summary", align="left")
     if outcome.complete:
         console.print(f"[green]{outcome.consumed} of {outcome.produced} records delivered[/], none lost or changed.")
@@ -222,6 +224,10 @@ def show_summary(console: Console, outcome: Outcome, leaked: set[str]) -> None:
             f"[red]something went wrong:[/] {outcome.produced} produced, {outcome.stored} stored, "
             f"{outcome.consumed} consumed, {'the same' if outcome.same else 'not the same'} values"
         )
+    if fault.as_expected:
+        console.print(f"{fault.applied} writes failed because a rule said so; the client tried again, as it should.")
+    else:
+        console.print(f"[red]the fault went wrong:[/] {fault}")
     if leaked:
         console.print(f"[red]Clients were told addresses of brokers:[/] {', '.join(sorted(leaked))}")
     else:

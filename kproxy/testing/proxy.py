@@ -107,6 +107,13 @@ class Proxy:
             with error:
                 return error.code, error.read().decode()
 
+    def post(self, path: str, body: Any) -> Any:
+        """The answer of the admin API to a JSON document, decoded. Raises HTTPError for a refusal."""
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://{self.admin}{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
     def samples(self, name: str) -> list[tuple[dict[str, str], float]]:
         """The samples of that name in its metrics: labels and value."""
         families = text_string_to_metric_families(self.get("/metrics")[1])

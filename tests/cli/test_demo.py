@@ -24,6 +24,7 @@ def test_the_demo_delivers_every_record_and_ends_with_0() -> None:
     assert re.search(r"brokers +prod\.orders", done.stdout)
     assert re.search(r"clients +orders", done.stdout)
     assert "300 of 300 records delivered" in done.stdout
+    assert "2 of 3 tries were answered by kproxy in the broker's place" in done.stdout
     assert "No client was told the address of a broker" in done.stdout
     rows = re.findall(r"^ +(\d) +(127\.0\.0\.1:\d+) +(127\.0\.0\.1:\d+)", done.stdout, re.MULTILINE)
     assert [row[0] for row in rows] == ["1", "2", "3"]
