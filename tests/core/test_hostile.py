@@ -18,7 +18,9 @@ from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
 from kproxy.rules.all_names import Names
+from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
+from kproxy.rules.namespace import NAMESPACES
 from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.primitives import write_uvarint
@@ -27,11 +29,14 @@ ROUNDS = 60 if os.environ.get("KPROXY_TEST_ALL") else 2
 LONGEST = 2.0
 """Seconds for a whole dialogue of at most some hundred kB, on a busy machine; most take a millisecond."""
 RENAME = NameMap.of({"a": "prod.a", "topic-*": "t-*", "x*": "x-much-longer-than-it-was-*"}, {"prod.a": "b"})
+TENANT = Names(*(NameMap([PrefixLayer(space, b"tenant.")], space) for space in NAMESPACES))
 BOUNDS = [
     Bound(advertise=False),
     Bound(),
     Bound(names=Names(topics=RENAME)),
     Bound(names=Names(topics=RENAME), advertise=False),
+    Bound(names=TENANT),
+    Bound(names=TENANT, advertise=False),
 ]
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF)
 CUTS = (1, 3, 7, 14, 16, 100, 5000, 262144)
@@ -68,7 +73,7 @@ def changed(data: bytes, random: Random) -> bytes:
     return bytes(found)
 
 
-@pytest.mark.parametrize("bound", BOUNDS, ids=["passive", "advertise", "both", "rename"])
+@pytest.mark.parametrize("bound", BOUNDS, ids=["passive", "advertise", "both", "rename", "tenant", "bare tenant"])
 @pytest.mark.parametrize("key", list(schema.paths()), ids=lambda key: schema.load(key).name)
 def test_changed_messages_pass_or_close(dialogue: Any, key: int, bound: Bound) -> None:
     """Every API and version, both directions, changed and cut at random: bytes go on, or the end is asked for."""

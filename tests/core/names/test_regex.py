@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 import re2
 
+from kproxy.core.names.regex import HeartbeatRegex
 from kproxy.core.names.remembered import MAX_REGEXES, REGEXES
 from kproxy.core.rewrite import Context
+from kproxy.rules.all_names import Names
+from kproxy.rules.name_prefix import PrefixLayer
+from kproxy.rules.names import NameMap
+from kproxy.rules.namespace import GROUP, TOPIC
 
 Through = Callable[..., Any]
 TOPICS = [b"prod.orders", b"orders", b"prod.clicks-1", b"prod.clicks-2.x", b"other", b"clicks-9"]
@@ -136,3 +141,40 @@ def test_streams_topology(through: Through, context: Context) -> None:
     assert found["source_topics"] == ["prod.orders"]
     assert found["state_changelog_topics"][0]["name"] == "prod.clicks-changelog"
     assert through(88, 0, "request", group_id="g", member_id="m")["topology"] is None
+
+
+class TestInRenamedGroups:
+    """A member is found by the broker's name of its group, whichever way its group is named."""
+
+    @pytest.fixture
+    def names(self, names: Names) -> Names:
+        return Names(names.topics, NameMap.of({"g": "prod.g"}, space=GROUP))
+
+    def test_what_it_wrote_is_given_back(self, through: Through, context: Context) -> None:
+        """The request says `g`, the answer `prod.g`; another group that the brokers call `g` is not meant."""
+        context.known_topics = TOPICS
+        sent = beat(through, "clicks-[0-9]", epoch=0)
+        assert list(context.cluster_memory[REGEXES]) == [(b"prod.g", b"m")]
+        one = {"member_id": "m", "subscribed_topic_regex": sent}
+        groups = [{"group_id": name, "members": [one]} for name in ("prod.g", "other")]
+        found = through(69, 1, "response", groups=groups)["groups"]
+        assert [(group["group_id"], group["members"][0]["subscribed_topic_regex"]) for group in found] == [
+            ("g", "clicks-[0-9]"), ("other", sent)
+        ]  # fmt: skip
+
+    def test_it_is_filled_in_again(self, through: Through, context: Context) -> None:
+        """When topics change."""
+        context.known_topics = TOPICS
+        beat(through, "clicks-.*", epoch=0)
+        context.known_topics = [*TOPICS, b"prod.clicks-new"]
+        assert "new" in (beat(through, None) or "")
+
+
+def test_patterns_of_tenants_find_their_own(context: Context, through: Through) -> None:
+    """Two connections of one cluster, with other rules, share the memory without meeting in it."""
+    context.known_topics = [b"a.x", b"b.x"]
+    for letter in ("a", "b"):
+        topics, groups = (NameMap([PrefixLayer(space, letter.encode() + b".")], space) for space in (TOPIC, GROUP))
+        part = HeartbeatRegex(topics, groups)
+        assert part.sent((groups.to_broker(b"g"), b"m"), 0, b".*", context) == rf"^(?:{letter}\.x)$".encode()
+    assert list(context.cluster_memory[REGEXES]) == [(b"a.g", b"m"), (b"b.g", b"m")]
