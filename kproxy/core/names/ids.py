@@ -7,7 +7,7 @@ the broker itself answers UNKNOWN_TOPIC_ID, in whatever way the API does that, a
 back. Nothing has to be remembered for that, which matters in fetch sessions: there an answer may name an id that was
 asked for many requests before.
 
-Ids 0 and 1 mean "none" and the metadata log, which no client can read.
+An id of zeros means "none" and passes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class VisibleIds:
         return apply
 
     def known(self, topic_id: bytes, context: Context) -> bool:
-        """Whether it may pass, by what is known now. An id that already looks like ours is nobody's."""
+        """Whether it may pass, by what is known now."""
         if is_nobodys(topic_id):
             return True
         name = recall(context.cluster_memory, TOPIC_IDS).get(topic_id)
@@ -97,13 +97,16 @@ class VisibleIds:
 
 
 def is_nobodys(topic_id: bytes) -> bool:
-    """No topic has such an id."""
-    return topic_id == ZERO or topic_id[VERSION_BYTE] & 0xF0 == OURS
+    """No topic has such an id: it says that there is none."""
+    return topic_id == ZERO
 
 
 @dataclass(frozen=True, slots=True)
 class GivenBackIds:
-    """The ids of a response: those in disguise become what the client sent."""
+    """The ids of a response: those in disguise become what the client sent.
+
+    A broker that makes ids of its own kind may have one that looks like ours: it is known, then, and stays.
+    """
 
     paths: frozenset[str]
 
@@ -117,7 +120,9 @@ class GivenBackIds:
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
             for mark, start, end in hits:
                 if mark in marks and buf[start + VERSION_BYTE] & 0xF0 == OURS:
-                    edits.replace(start, end, flipped(bytes(buf[start:end])))
+                    topic_id = bytes(buf[start:end])
+                    if topic_id not in recall(context.cluster_memory, TOPIC_IDS):
+                        edits.replace(start, end, flipped(topic_id))
 
         return apply
 

@@ -163,3 +163,16 @@ def test_renames_do_not_look_at_ids(dialogue: Any, frames: Any) -> None:
     plan = Plan(Bound(names=names))
     assert plan[FETCH << 16 | 17].request is None
     assert TOPIC is names.topics.space if names.topics else False
+
+
+def test_ids_of_another_making_are_told_apart_by_what_is_known(dialogue: Any, frames: Any) -> None:
+    """If a broker's own ids look like those in disguise, a tenant's pass, and foreign ones are still out of reach."""
+    mine, foreign = (UUID(int=0xB000 << 64 | number) for number in (1, 2))
+    talk = dialogue(BOUND).client(fetch(frames, 1, mine, foreign))
+    talk.broker(topics_answer(frames, {"a.x": mine, "b.x": foreign}))
+
+    asked = decode_request(last(talk.to_broker)).body["topics"]
+    assert asked[0]["topic_id"] == mine
+    assert asked[1]["topic_id"] not in (mine, foreign)
+    talk.broker(fetched(frames, 1, mine))
+    assert talk.to_client == fetched(frames, 1, mine)
