@@ -13,6 +13,7 @@ from kproxy.rules.kinds.change_partitions import ChangePartitions
 from kproxy.rules.kinds.corrupt import Corrupt
 from kproxy.rules.kinds.corrupt_records import CorruptRecords
 from kproxy.rules.kinds.delay import DelayRule
+from kproxy.rules.kinds.deny import DenyRule
 from kproxy.rules.kinds.disconnect import Disconnect
 from kproxy.rules.kinds.drop import DropRule
 from kproxy.rules.kinds.drop_commit import DropCommit
@@ -20,6 +21,7 @@ from kproxy.rules.kinds.drop_records import DropRecords
 from kproxy.rules.kinds.duplicate_records import DuplicateRecords
 from kproxy.rules.kinds.duplicate_response import DuplicateResponse
 from kproxy.rules.kinds.empty_fetch import EmptyFetch
+from kproxy.rules.kinds.error import ErrorRule
 from kproxy.rules.kinds.fence_producer import FenceProducer
 from kproxy.rules.kinds.hide_node import HideNode
 from kproxy.rules.kinds.hide_topic import HideTopic
@@ -33,7 +35,9 @@ from kproxy.rules.kinds.omit_offset import OmitOffset
 from kproxy.rules.kinds.poison_records import PoisonRecords
 from kproxy.rules.kinds.preferred_replica import PreferredReplica
 from kproxy.rules.kinds.prefix import PrefixRule
+from kproxy.rules.kinds.python import PythonRule
 from kproxy.rules.kinds.quota import Quota
+from kproxy.rules.kinds.read_only import ReadOnlyRule
 from kproxy.rules.kinds.rebalance import Rebalance
 from kproxy.rules.kinds.recreate_topic import RecreateTopic
 from kproxy.rules.kinds.refuse import Refuse
@@ -42,7 +46,9 @@ from kproxy.rules.kinds.rename_topic import RenameTopic
 from kproxy.rules.kinds.rename_transactional_id import RenameTransactionalId
 from kproxy.rules.kinds.reorder_records import ReorderRecords
 from kproxy.rules.kinds.reorder_responses import ReorderResponses
+from kproxy.rules.kinds.require import RequireRule
 from kproxy.rules.kinds.rewind_offset import RewindOffset
+from kproxy.rules.kinds.set import SetRule
 from kproxy.rules.kinds.set_record import SetRecord
 from kproxy.rules.kinds.set_watermark import SetWatermark
 from kproxy.rules.kinds.shift_epoch import ShiftEpoch
@@ -50,6 +56,7 @@ from kproxy.rules.kinds.short_body import ShortBody
 from kproxy.rules.kinds.short_session import ShortSession
 from kproxy.rules.kinds.slice import Slice
 from kproxy.rules.kinds.stale_metadata import StaleMetadata
+from kproxy.rules.kinds.throttle_time import ThrottleTimeRule
 from kproxy.rules.kinds.trailing_bytes import TrailingBytes
 from kproxy.rules.kinds.truncate import Truncate
 from kproxy.rules.kinds.unknown_tag import UnknownTag
@@ -63,7 +70,12 @@ KINDS: dict[str, type[Rule]] = {
     "prefix": PrefixRule,
     "advertise": AdvertiseRule,
     "limit_versions": LimitVersions,
+    "deny": DenyRule,
+    "require": RequireRule,
+    "read_only": ReadOnlyRule,
     "quota": Quota,
+    "error": ErrorRule,
+    "throttle_time": ThrottleTimeRule,
     "delay": DelayRule,
     "bandwidth": Bandwidth,
     "slice": Slice,
@@ -109,5 +121,7 @@ KINDS: dict[str, type[Rule]] = {
     "set_record": SetRecord,
     "malformed_batch": MalformedBatch,
     "set_watermark": SetWatermark,
+    "set": SetRule,
+    "python": PythonRule,
 }
 """By the word that stands under `kind:`, in the order in which they are listed to users."""
