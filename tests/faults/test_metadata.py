@@ -6,9 +6,10 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from kproxy.testing import ask
 from kproxy.testing.proxy import Proxy
 from kproxy.testing.wait import until
 
@@ -26,8 +27,10 @@ RECOVERED: dict[str, dict[str, Any]] = {
 """What a client gets over: by the time of the third answer all is well again."""
 FAULTS: dict[str, dict[str, Any]] = {name: {**rule, "when": {"first": 2}} for name, rule in RECOVERED.items()} | {
     "led-by-nobody": {"kind": "no_leader"},
+    "led-late": {"kind": "no_leader", "when": {"first": 3}},
     "unknown-epoch": {"kind": "shift_epoch", "by": 5},
     "gone": {"kind": "hide_topic"},
+    "kproxy-testing": {"kind": "hide_topic"},
     "grown": {"kind": "change_partitions", "by": 2},
     "headless": {"kind": "no_controller"},
     "stale": {"kind": "stale_metadata", "count": 1, "match": {"api": "Metadata"}},
@@ -73,13 +76,20 @@ def test_a_producer_waits_for_a_leader(faulty: Proxy, clients: Any) -> None:
     producer.flush(PATIENCE)
 
 
+def test_a_producer_goes_on_when_there_is_a_leader(faulty: Proxy, clients: Any) -> None:
+    """It has asked until there was one."""
+    (topic,) = clients.topics(1)
+    outcome = clients.write(faulty.bootstrap, topic, client_id="led-late")
+
+    assert (outcome.told, outcome.stored) == ([None], 1)
+    assert faulty.metric("kproxy_rule_applied_total", rule="led-late") == 3
+
+
 def test_a_consumer_with_an_epoch_that_is_not_there_yet_reads_nothing(faulty: Proxy, clients: Any) -> None:
     """The broker answers its Fetch with UNKNOWN_LEADER_EPOCH."""
     (topic,) = clients.topics(1)
     clients.write(clients.direct, topic, 1)
     consumer = Consumer({"bootstrap.servers": faulty.bootstrap, "group.id": "g", "client.id": "unknown-epoch"})
-    from confluent_kafka import TopicPartition
-
     consumer.assign([TopicPartition(topic, 0, 0)])
 
     assert consumer.poll(1.5) is None
@@ -91,8 +101,8 @@ def test_a_topic_that_is_gone(faulty: Proxy, clients: Any) -> None:
     (topic,) = clients.topics(1)
 
     assert listed(faulty, "gone", topic).topics[topic].error.name() == "UNKNOWN_TOPIC_OR_PART"
-    admin = AdminClient({"bootstrap.servers": faulty.bootstrap, "client.id": "gone"})
-    assert topic not in admin.list_topics(timeout=PATIENCE).topics
+    assert topic in ask.topics(clients.direct)
+    assert topic not in ask.topics(faulty.bootstrap)
 
 
 def test_partitions_that_are_not_there(faulty: Proxy, clients: Any) -> None:
