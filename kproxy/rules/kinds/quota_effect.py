@@ -15,6 +15,7 @@ from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.kinds.live import Effect
+from kproxy.rules.promises import Promises
 from kproxy.rules.quota_limits import AT_CONNECT, Key, Resource, Word, connection_key, key_of
 from kproxy.rules.record_parts import shares
 from kproxy.wire import layout, schema
@@ -32,6 +33,8 @@ UpdateMetadata, ControlledShutdown), as in Kafka; and ApiVersions, SaslHandshake
 answers before it knows whose quota they would be."""
 SHORTEST = 0.001
 """Seconds; the unit of throttle_time_ms. A smaller debt is left to the next frame."""
+LEAST_FETCH = 0.05
+"""Part of a burst that a Fetch may always ask for: twenty of them are one burst."""
 
 Charge = tuple[Key, float]
 
@@ -57,7 +60,8 @@ class QuotaEffect(Effect):
             if rate is None:
                 return None
             counted = resource in ("requests", "connections")  # one of these must always be possible
-            return Bucket(rate, max(rate * self.rule.burst, 1.0 if counted else 0.0), now)
+            kind = FetchBucket if resource == "fetch" else Bucket
+            return kind(rate, max(rate * self.rule.burst, 1.0 if counted else 0.0), now)
 
         return Buckets(make)
 
@@ -105,9 +109,10 @@ class QuotaEffect(Effect):
         """Fetched bytes are charged when their number is known; the data goes on at once."""
         if self.fetch is None or exchange.api.key not in FETCHES:
             return ()
-        return self.throttle(
-            charge(self.fetch, self.measured(exchange, entities, exchange.response_size, "response"), now)
-        )
+        if has_max_bytes(exchange.api.key, exchange.version):
+            self.settle(self.fetch, exchange, entities, now)
+        charges = self.measured(exchange, entities, exchange.response_size, "response")
+        return self.throttle(charge(self.fetch, charges, now))
 
     def throttle(self, wait: float) -> tuple[Decision, ...]:
         return (Throttle(min(wait, self.longest)),) if wait >= SHORTEST else ()
@@ -134,23 +139,53 @@ class QuotaEffect(Effect):
         return [entity for entity in entities or exchange.entities if entity.topic or entity.topic_id]
 
     def clamp(self, buckets: Buckets[Key], exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
-        """Lower `max_bytes` to what a full bucket holds, so that one response never makes a debt of many seconds.
+        """Lower `max_bytes` to what is in the bucket and not promised to others, at most a burst.
 
-        Brokers do the same with their own quotas. The client goes on in any case: of the first partition that has
-        data a whole batch is sent, however long it is (KIP-74), so that no floor but 1 is needed. `min_bytes` above it
-        would make the broker wait for more than it may send.
+        So no response makes a debt of many seconds, and many that come at once do not either. Brokers do the like with
+        their own quotas. `min_bytes` above it would make the broker wait for more than it may send.
         """
         keys = (key for key, _ in self.counted(exchange, entities))
-        sizes = [bucket.size for key in keys if (bucket := buckets.of(key, now)) is not None]
-        if not sizes:
+        found = [bucket for key in keys if isinstance(bucket := buckets.of(key, now), FetchBucket)]
+        if not found:
             return False
-        most = max(1, int(min(sizes)))
-        body = exchange.request.body
+        body, connection = exchange.request.body, exchange.connection
+        most = min(body["max_bytes"], *(bucket.allowed(connection.number, now) for bucket in found))
+        brought: float = connection.memory.get(self, most)  # by the fetch before; one that brings nothing holds nothing
+        for bucket in found:
+            bucket.promises.give(connection.number, min(most, 2 * brought), now)
         if body["max_bytes"] <= most:
             return False
         body["max_bytes"] = most
         body["min_bytes"] = min(body["min_bytes"], most)
         return True
+
+    def settle(self, buckets: Buckets[Key], exchange: Exchange, entities: Sequence[Entity], now: float) -> None:
+        """The response is here, and with it what it has brought."""
+        exchange.connection.memory[self] = exchange.response_size
+        for key, _ in self.counted(exchange, entities):
+            if isinstance(bucket := buckets.of(key, now), FetchBucket):
+                bucket.promises.settle(exchange.connection.number)
+
+
+class FetchBucket(Bucket):
+    """Knows what fetches under way may bring."""
+
+    __slots__ = ("promises",)
+
+    def __init__(self, rate: float, size: float, now: float) -> None:
+        super().__init__(rate, size, now)
+        self.promises = Promises()
+
+    def allowed(self, number: int, now: float) -> int:
+        """What a fetch of this connection may bring, the one before being over.
+
+        The client goes on even with 1: of the first partition that has data a whole batch is sent, however long it is
+        (KIP-74). But many small fetches cost more than a few larger ones, so there is always a part of a burst.
+        """
+        self.fill(now)
+        self.promises.settle(number)
+        self.promises.expire(now)
+        return max(1, int(max(self.level - self.promises.total, self.size * LEAST_FETCH)))
 
 
 def charge(buckets: Buckets[Key], charges: Iterable[Charge], now: float) -> float:
