@@ -153,10 +153,10 @@ def _text_of(name: str, tests: list[Test]) -> Callable[[Any], bool]:
 
 
 FIELD_KINDS = {
-    "topic": {"topic_name", "topic_id"},
+    "topic": {"topic_name", "topic_id", "config_resource_name", "acl_resource_name"},
     "topic_id": {"topic_id", "topic_name"},
-    "group": {"group_id", "coordinator_key"},
-    "transactional_id": {"transactional_id", "coordinator_key"},
+    "group": {"group_id", "coordinator_key", "config_resource_name", "acl_resource_name"},
+    "transactional_id": {"transactional_id", "coordinator_key", "acl_resource_name"},
     "member": {"member_id"},
 }
 PARTITIONS = ("partition", "partition_index", "partition_indexes", "index", "partitions", "partition_id")

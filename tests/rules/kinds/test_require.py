@@ -1,0 +1,146 @@
+"""The kind require: what producers have to keep to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.wire.records import Producer, Record, encode_batch
+
+TOO_LARGE, ACKS, POLICY, COMPRESSION = 10, 21, 44, 76
+ZSTD, LZ4, GZIP = 4, 3, 1
+
+
+def requiring(line: str) -> Dialogue:
+    return Dialogue(f"rules: [{{name: r, kind: require, {line}}}]")
+
+
+def records(value: bytes = b"v", codec: int = 0, producer: int = -1) -> bytes:
+    return encode_batch([Record(0, 5, None, value)], codec=codec, producer=Producer(producer, 0, 0))
+
+
+def produce(*parts: bytes | None, acks: int = -1, version: int = 9, client_id: str | None = "team-a") -> bytes:
+    data = [{"name": "t", "partition_data": [{"index": index, "records": one} for index, one in enumerate(parts)]}]
+    return request(0, version, 1, client_id, acks=acks, topic_data=data)
+
+
+def errors(talk: Dialogue, version: int = 9) -> list[int]:
+    (answer,) = talk.responses((0, version))
+    return [part["error_code"] for part in answer.body["responses"][0]["partition_responses"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("", "nothing is required, at least one of acks, compression, max_record, idempotence, client_id is needed"),
+        ("acks: 2", "acks are 0, 1 or all, found 2"),
+        ("compression: brotli", "one of none, gzip, snappy, lz4, zstd is wanted, found text"),
+        ("compression: []", "at least 1 needed, found 0"),
+        ("max_record: big", "a size is wanted, such as 64KiB"),
+        ("idempotence: false", "one of True is wanted, found false"),
+        ("acks: all, match: {api: Fetch}", "acks can be required of Produce only"),
+        ("acks: all, compression: zstd, match: {api: [Fetch, Metadata]}",
+         "acks, compression can be required of Produce only"),
+        ('client_id: "a*", match: {api: ApiVersions}', "ApiVersions is let pass whatever a client calls itself"),
+        ("acks: all, match: {error: any}", "this is decided before the broker answers"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(mistakes_of: Any, text: str, mistake: str) -> None:
+    """With the reason."""
+    (line,) = mistakes_of(f"kind: require, {text}".rstrip(", "))
+
+    assert line.startswith(mistake), line
+
+
+@pytest.mark.parametrize(
+    ("line", "part", "code"),
+    [
+        ("compression: [zstd, lz4]", records(), COMPRESSION),
+        ("compression: [zstd, lz4]", records(codec=GZIP), COMPRESSION),
+        ("compression: [zstd, lz4]", records(codec=LZ4), 0),
+        ("compression: [none]", records(), 0),
+        ("compression: zstd", records(codec=ZSTD) + records(codec=LZ4), COMPRESSION),
+        ("idempotence: true", records(), POLICY),
+        ("idempotence: true", records(producer=0), 0),
+        ("max_record: 1kB", records(b"v" * 1001), TOO_LARGE),
+        ("max_record: 1kB", records(b"v" * 1001, codec=ZSTD), TOO_LARGE),
+        ("max_record: 1kB", records(b"v" * 1000, codec=ZSTD), 0),
+        ("max_record: 1kB, compression: zstd", records(b"v" * 1001), COMPRESSION),
+        ("compression: zstd", None, 0),
+        ("compression: zstd", b"no records at all", 0),
+    ],
+)
+def test_records_are_judged_partition_by_partition(line: str, part: bytes | None, code: int) -> None:
+    """Good partitions of the same request are the broker's; what cannot be read is left to it."""
+    good = records(codec=ZSTD, producer=3) if "none" not in line else records()
+    talk = requiring(line).client(produce(good, part))
+    (seen,) = talk.requests()
+    there = [one["index"] for one in seen.body["topic_data"][0]["partition_data"]]
+    said = [{"index": index} for index in there]
+    talk.broker(response(0, 9, 1, responses=[{"name": "t", "partition_responses": said}]))
+
+    assert there == ([0] if code else [0, 1])
+    assert errors(talk) == [0, code]
+
+
+def test_the_reason_is_told_where_there_is_a_place_for_it() -> None:
+    """From Produce 8 on."""
+    talk = requiring("compression: [zstd, lz4]").client(produce(records(codec=GZIP)))
+    (answer,) = talk.responses((0, 9))
+    (part,) = answer.body["responses"][0]["partition_responses"]
+
+    assert part["error_message"] == "compression gzip is not allowed here, zstd, lz4 is wanted"
+
+
+@pytest.mark.parametrize(("acks", "wanted", "code"), [(1, "all", ACKS), (-1, "all", 0), (1, "[1, all]", 0)])
+@pytest.mark.parametrize("version", [3, 9])
+def test_acks_are_of_the_whole_request(acks: int, wanted: str, code: int, version: int) -> None:
+    """All of its partitions fail."""
+    asked = produce(records(), records(), acks=acks, version=version)
+    talk = requiring(f"acks: {wanted}").client(asked)
+
+    assert talk.to_broker == (b"" if code else asked)
+    if code:
+        assert errors(talk, version) == [code, code]
+
+
+def test_without_acks_it_goes_nowhere_and_the_connection_is_closed() -> None:
+    """As brokers do on errors of requests that have no answer; what keeps to the rules passes."""
+    asked = produce(records(codec=ZSTD), acks=0)
+    talk = requiring("compression: zstd").client(asked)
+    assert (talk.to_broker, talk.closed) == (asked, None)
+
+    talk.client(produce(records(), acks=0))
+    assert talk.to_broker == asked
+    assert talk.closed is not None
+    assert talk.rules.live[0].fired == 2
+
+    talk = requiring("acks: all").client(asked)
+    assert talk.to_broker == b""
+    assert talk.closed is not None
+
+
+def test_a_client_has_to_call_itself_right() -> None:
+    """In all requests but those that find the brokers and log in."""
+    line = 'client_id: ["team-*", ops]'
+    for name in ("other", None, ""):
+        talk = requiring(line).client(produce(records(), client_id=name))
+        assert (talk.to_broker, errors(talk)) == (b"", [POLICY])
+        talk = requiring(line).client(request(12, 4, 1, name, group_id="g"))
+        (answer,) = talk.responses((12, 4))
+        assert (talk.to_broker, answer.body["error_code"]) == (b"", POLICY)
+        for key, version in ((3, 9), (10, 3), (18, 3), (17, 1)):
+            asked = request(key, version, 1, name)
+            assert requiring(line).client(asked).to_broker == asked
+    for name in ("team-a", "ops"):
+        asked = produce(records(), client_id=name)
+        assert requiring(line).client(asked).to_broker == asked
+
+
+def test_only_what_is_selected_is_looked_at() -> None:
+    """Other topics may be written in any way."""
+    asked = produce(records())
+
+    assert requiring("match: {topic: orders}, compression: zstd").client(asked).to_broker == asked
