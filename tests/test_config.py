@@ -104,8 +104,10 @@ rule: []
         "7:25: must be at least 1, found 0",
         '7:42: a duration is wanted, such as 10s (units: ms, s, m, min, h, d), found text "soon"',
         "8:15: 0.0.0.0 can be reached by others; set a token, or bind to 127.0.0.1",
-        '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, limits, admin, rules, seed, state, '
-        "log",
+        (
+            '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, limits, admin, rules, seed, '
+            "state, log"
+        ),
     ]  # fmt: skip
 
 

@@ -38,6 +38,12 @@ class PutQuery(Query):
     )
 
 
+class AddQuery(PutQuery):
+    """Of a document of rules that is added."""
+
+    replace: bool = Field(default=False, description="rules of the same names and origin are replaced in their places")
+
+
 class OriginQuery(Query):
     """Which rules to remove."""
 

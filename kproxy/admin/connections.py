@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from kproxy.net.connection import Connection
+from kproxy.net.connection import Connection, Phase
 from kproxy.net.report import describe
 
 from .asked import CloseQuery, RecycleQuery
@@ -15,7 +15,7 @@ from .shown import ConnectionShown, ConnectionsShown, CountShown
 
 
 async def list_connections(backend: Backend, call: Call) -> ConnectionsShown:
-    shown = [show_connection(backend, one) for one in backend.server.connections]
+    shown = [show_connection(backend, one) for one in open_connections(backend)]
     return ConnectionsShown(connections=sorted(shown, key=lambda one: one.id))
 
 
@@ -39,7 +39,8 @@ async def recycle_connection(backend: Backend, call: Call) -> ConnectionShown:
 async def recycle_connections(backend: Backend, call: Call) -> CountShown:
     """Those that are meant, counted before any is closed."""
     everyone = call.query.which == "all"
-    chosen = [one for one in backend.server.connections if everyone or is_outdated(backend, one)]
+    chosen = [one for one in open_connections(backend) if everyone or is_outdated(backend, one)]
+    chosen = [one for one in chosen if one.leaving is None]
     for connection in chosen:
         recycle(connection)
     backend.log.info("connections recycled", which=call.query.which, connections=len(chosen))
@@ -51,10 +52,15 @@ def recycle(connection: Connection) -> None:
     connection.drain(monotonic(), "recycled", "recycled over the admin API")
 
 
+def open_connections(backend: Backend) -> list[Connection]:
+    """Those on which bytes flow; others have said their farewell and only wait for the client's."""
+    return [one for one in backend.server.connections if one.phase is Phase.OPEN]
+
+
 def find(backend: Backend, call: Call) -> Connection:
     """Raises Problem."""
     text = call.path["id"]
-    for connection in backend.server.connections:
+    for connection in open_connections(backend):
         if str(number(connection)) == text:
             return connection
     raise Problem(404, "no_such_connection", f'there is no connection "{text}"')
@@ -83,6 +89,7 @@ def show_connection(backend: Backend, connection: Connection) -> ConnectionShown
         rules=list(bound.rules),
         version=bound.key,
         outdated=is_outdated(backend, connection),
+        leaving=connection.leaving is not None,
         **describe(connection),
     )
 

@@ -13,7 +13,7 @@ from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.rules.yaml_file import Mapping, Scalar, Sequence
 
-from .asked import OriginQuery, PutQuery, ReplaceQuery, WaitQuery
+from .asked import AddQuery, OriginQuery, PutQuery, ReplaceQuery, WaitQuery
 from .backend import Backend
 from .operation import Call, Operation
 from .problem import Problem
@@ -36,7 +36,7 @@ async def replace_rules(backend: Backend, call: Call) -> RulesShown:
 
 
 async def add_rules(backend: Backend, call: Call) -> RulesShown:
-    _load(backend, call, _body(call), again=False)
+    _load(backend, call, _body(call), again=call.query.replace)
     return show_rules(backend.keeper)
 
 
@@ -167,7 +167,7 @@ OPERATIONS = (
     Operation("PUT", "/api/rules", "replace_rules", "Replace all rules that came over this API by those of a document.",
               replace_rules, RulesShown, ReplaceQuery, "document", refusals=WRITES),
     Operation("POST", "/api/rules", "add_rules", "Add the rules of a document, all or none.",
-              add_rules, RulesShown, PutQuery, "document", 201, WRITES),
+              add_rules, RulesShown, AddQuery, "document", 201, WRITES),
     Operation("DELETE", "/api/rules", "clear_rules", "Remove all rules that came over this API, or from tests.",
               clear_rules, RulesShown, OriginQuery, refusals=("invalid_document",)),
     Operation("POST", "/api/reset", "reset_rules", "Counters of all rules to 0; their triggers begin anew.",

@@ -138,6 +138,7 @@ class ConnectionShown(Shown):
     rules: list[str] = Field(description="rules for names, addresses and versions that it is bound to until it ends")
     version: str = Field(description="of these rules; empty: there are none")
     outdated: bool = Field(description="a new connection in its place would be bound to others: recycle it")
+    leaving: bool = Field(description="it closes as soon as nothing is in flight")
 
 
 class ConnectionsShown(Shown):

@@ -16,9 +16,12 @@ from kproxy.errors import DocumentError, KproxyError
 COMMANDS = {
     "run": ("kproxy.cli.run", "Start the proxy."),
     "check": ("kproxy.cli.check", "Check rule and config files, every mistake at once."),
+    "explain": ("kproxy.cli.explain", "Say what rules make of an API or a frame, and why."),
     "test": ("kproxy.cli.run_tests", "Run the tests of rules, *.test.yaml."),
     "kinds": ("kproxy.cli.kinds", "List the kinds of rules, or show one with its fields."),
     "schema": ("kproxy.cli.schema", "Print the JSON Schema of rule or config files, for editors."),
+    "rules": ("kproxy.cli.rules", "See and change the rules of a running proxy."),
+    "connections": ("kproxy.cli.connections", "See, close and recycle the connections of a running proxy."),
     "protocol": ("kproxy.cli.protocol", "List the protocol's APIs, or print the grammar of one."),
     "decode": ("kproxy.cli.decode", "Print the fields of frames."),
     "demo": ("kproxy.cli.demo", "Show kproxy at work on a mock cluster; needs the extra `demo`."),

@@ -177,6 +177,8 @@ class Connection:
             self.server.wake(wake.sessions, now)
 
     def close_by_command(self, command: Close, now: float) -> None:
+        if command.cause == "drained" and self.leaving is not None:
+            command = self.leaving  # which says why it was to be drained
         if command.reset:
             self.blame = command.blame
             self.end(command.cause, command.message, reset=True)

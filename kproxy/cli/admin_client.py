@@ -1,0 +1,135 @@
+"""Talks to the admin API of a running proxy.
+
+By `http.client`: one request to one address needs no more, and httpx would be a dependency that takes as long to import
+as the rest of a command does to run.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from kproxy.errors import DocumentError, KproxyError, TheyDidWrong, WeDidWrong
+
+DEFAULT = "http://127.0.0.1:9190"
+JSON, YAML = "application/json", "application/yaml"
+TIMEOUT = 30.0
+"""Seconds that an answer may take, beside what was asked to be waited for."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Refused(TheyDidWrong):
+    """The API has said no; `code` as its description has it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Admin:
+    """The API at `url`. `token` is sent as a bearer token when there is one."""
+
+    def __init__(self, url: str = DEFAULT, token: str | None = None) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise click.BadParameter(f"{url!r} is no address, write http://HOST:PORT", param_hint="--admin")
+        try:
+            self.port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            raise click.BadParameter(f"{url!r} has an impossible port", param_hint="--admin") from None
+        self.url, self.host, self.prefix = url, parts.hostname, parts.path.rstrip("/")
+        self.connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self.token = token
+
+    def __call__(
+        self, method: str, path: str, body: bytes | None = None, *, kind: str = JSON,
+        query: Mapping[str, Any] | None = None, wait: float = 0.0,
+    ) -> Any:  # fmt: skip
+        """The answer's JSON. `query` without what is None. Raises WeDidWrong when nothing answers, DocumentError for
+        mistakes in the body, Refused for all else that is no success."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target = self.prefix + path + (f"?{urlencode(given)}" if given else "")
+        headers = {"Accept": JSON} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+        if method in ("POST", "PUT"):
+            headers["Content-Type"] = kind
+        connection = self.connect(self.host, self.port, timeout=TIMEOUT + wait)
+        try:
+            connection.request(method, target, body, headers)
+            answer = connection.getresponse()
+            data = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise WeDidWrong(self._nothing(error)) from error
+        finally:
+            connection.close()
+        return self._read(answer.status, data)
+
+    def _nothing(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError | socket.timeout):
+            return f"no answer from {self.url} in time"
+        if isinstance(error, OSError):
+            why = (error.strerror or str(error)).lower()
+            return f"nothing answers at {self.url} ({why}); is a proxy running there with --admin?"
+        return f"what answers at {self.url} is no kproxy ({type(error).__name__})"
+
+    def _read(self, status: int, data: bytes) -> Any:
+        try:
+            body = json.loads(data)
+            if 200 <= status < 300:
+                return body
+            error = body["error"]
+            code, message, mistakes = error["code"], error["message"], error["mistakes"]
+        except (ValueError, KeyError, TypeError):
+            raise WeDidWrong(f"what answers at {self.url} is no kproxy (status {status})") from None
+        if mistakes:
+            raise DocumentError([f"{one['where']}: {one['message']}" for one in mistakes])
+        hint = ", in KPROXY_TOKEN or by --token-file" if code == "unauthorized" else ""
+        raise Refused(code, f"{message}{hint}")
+
+
+def segment(name: object) -> str:
+    """A name as one part of a path."""
+    return quote(str(name), safe="")
+
+
+def with_admin(function: F) -> F:
+    """Adds the options that say which proxy is meant; the function gets an Admin first."""
+
+    @click.option(
+        "--admin",
+        "url",
+        envvar="KPROXY_ADMIN",
+        default=DEFAULT,
+        show_default=True,
+        metavar="URL",
+        help="Where the proxy serves its admin API; also KPROXY_ADMIN.",
+    )
+    @click.option(
+        "--token-file",
+        metavar="FILE",
+        envvar="KPROXY_TOKEN_FILE",
+        help="A file with the token; it may also stand in KPROXY_TOKEN.",
+    )
+    @wraps(function)
+    def wrapper(url: str, token_file: str | None, **arguments: Any) -> Any:
+        return function(Admin(url, _token(token_file)), **arguments)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _token(file: str | None) -> str | None:
+    if file is None:
+        return os.environ.get("KPROXY_TOKEN") or None
+    try:
+        return Path(file).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise KproxyError(f"{file}: the token cannot be read: {error}") from None
