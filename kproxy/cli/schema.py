@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Union
+from typing import Any
 
 import click
 
@@ -36,27 +36,9 @@ def tests_schema() -> dict[str, Any]:
 
 def rules_schema() -> dict[str, Any]:
     """Schema of a rule document: rules of all kinds, told apart by `kind`, and stages of them."""
-    from pydantic import Field, TypeAdapter
+    from kproxy.rules import json_schema
 
-    from kproxy.rules.kinds import KINDS
-    from kproxy.rules.scenario import Scenario
-
-    any_kind: Any = Union[tuple(KINDS.values())]  # noqa: UP007 - made from a table
-    schema = TypeAdapter(list[Annotated[any_kind, Field(discriminator="kind")]]).json_schema()
-    definitions = schema.pop("$defs")
-    scenario = Scenario.model_json_schema()
-    definitions |= scenario.pop("$defs")
-    definitions["Stage"]["properties"]["rules"] |= {"items": schema["items"]}
-    definitions["Scenario"] = scenario
-    return {
-        "$schema": DIALECT,
-        "title": "kproxy rules",
-        "type": "object",
-        "properties": {"rules": schema, "scenario": {"$ref": "#/$defs/Scenario"}},
-        "anyOf": [{"required": ["rules"]}, {"required": ["scenario"]}],
-        "additionalProperties": False,
-        "$defs": definitions,
-    }
+    return json_schema.rules_schema()
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

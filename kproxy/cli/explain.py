@@ -1,0 +1,233 @@
+"""`kproxy explain`: what rules make of an API, or of a frame, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from kproxy.cli.api_names import find_api, known_version
+from kproxy.cli.frame_input import frames
+from kproxy.errors import DecodeError, TheyDidWrong
+from kproxy.rules.frame_match import OF_ENTITY
+
+if TYPE_CHECKING:
+    from kproxy.cli.explaining.opinions import Opinion
+    from kproxy.cli.explaining.survey import Survey
+    from kproxy.cli.explaining.target import Target
+    from kproxy.rules.rule_set import RuleSet
+
+SHORTEST_FRAME = 20
+"""Hexadecimal digits from which on a word of them is a frame: the shortest header has ten bytes."""
+STYLES = {"acts": "green", "observes": "green", "depends": "yellow", "not now": "yellow", "no": "dim", "never": "dim"}
+
+
+def selector(name: str, what: str, parse: Callable[[str], Any] = str) -> Callable[[Any], Any]:
+    """An option that says something of the request or its connection."""
+    return click.option(f"--{name.replace('_', '-')}", name, metavar="VALUE", help=what, callback=parsed(parse))
+
+
+def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    def callback(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
+def number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"a whole number is wanted, found {text}") from None
+
+
+def late(name: str) -> Callable[[str], Any]:
+    """A parser of `rules`, imported when it is needed."""
+
+    def parse(text: str) -> Any:
+        from kproxy.rules import selected, units
+
+        if name == "acks_number":
+            return selected.acks_number(text if text == "all" else number(text))
+        if name == "error_number":
+            return selected.error_number(int(text) if text.lstrip("-").isdigit() else text)
+        return selected.topic_id(text) if name == "topic_id" else getattr(units, name)(text)
+
+    return parse
+
+
+SELECTORS = [
+    selector("listener", "Name of the listener that the client connected to."),
+    selector("cluster", "Name of the cluster behind it."),
+    selector("client_address", "The client's IP address."),
+    selector("sni", "Host name of the TLS handshake."),
+    selector("certificate", "Subject of the client's certificate."),
+    selector("node", "Id of the broker that the connection is for.", number),
+    selector("client_id", "Client id in the header."),
+    selector("principal", "Whom the broker has authenticated."),
+    selector("client_software", "name/version of the client's library."),
+    selector("acks", "acks of a Produce request.", late("acks_number")),
+    selector("size", "Length of the request.", late("parse_size")),
+    selector("topic", "Topic that it is about."),
+    selector("topic_id", "Id of the topic.", late("topic_id")),
+    selector("partition", "Partition that it is about.", number),
+    selector("group", "Group that it is about."),
+    selector("transactional_id", "Transactional id that it is about."),
+    selector("member", "Member id within the group."),
+    selector("error", "Error that the broker answers with.", late("error_number")),
+]
+
+
+def selectors(function: Callable[..., None]) -> Callable[..., None]:
+    for one in reversed(SELECTORS):
+        function = one(function)
+    return function
+
+
+@click.command("explain")
+@click.argument("rules", type=click.Path(exists=True))
+@click.argument("what", metavar="API [VERSION] | FRAME", nargs=-1, required=True)
+@selectors
+@click.option("--nth", type=click.IntRange(1), default=1, help="The request is the Nth that a rule is about.")
+@click.option(
+    "--at", metavar="TIME", default=0.0, callback=parsed(late("parse_duration")), help="So long after the start."
+)
+@click.option("--advertise/--no-advertise", default=True, help="Whether kproxy puts its own addresses into responses.")
+@click.option("--all", "everything", is_flag=True, help="Show rules, too, that are never about this API.")
+@click.pass_context
+def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: int, at: float, advertise: bool,
+            everything: bool, **given: Any) -> None:  # fmt: skip
+    """Say what the rules in RULES (a file, a folder or a config) make of a request, and why.
+
+    WHAT is an API by name or number, with a version or in its newest one, and options say what else is known of the
+    request: `kproxy explain rules/ Produce 9 --topic orders --acks all`. What is not known leaves rules open, and they
+    say on what they depend. Or it is a frame as `kproxy decode` takes it: hexadecimal digits, a file, or - for
+    standard input.
+    """
+    known = {name: value for name, value in given.items() if value is not None}
+    from kproxy.cli.explaining.survey import Surveyor
+
+    surveyor = Surveyor(load(rules), nth=nth, now=at, advertise=advertise)
+    failed = False
+    for first, target in enumerate(targets(what, known)):
+        if isinstance(target, DecodeError):
+            click.echo(f"frame {first + 1}: {target}", err=True)
+            failed = True
+            continue
+        show(lines(target, surveyor.survey(target), everything, first > 0))
+    ctx.exit(1 if failed else 0)
+
+
+def load(path: str) -> RuleSet:
+    """The rules of a file, a folder, or those that a config names. Raises DocumentError."""
+    from kproxy.config_file import is_config, load_config
+    from kproxy.rules.document import load_rules
+    from kproxy.rules.source import Source
+
+    if Path(path).is_file() and is_config(Source.open(Path(path))):
+        config = load_config(path)
+        return load_rules(config.rules, config.places())
+    return load_rules([path])
+
+
+def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | DecodeError]:
+    """What is asked about."""
+    from kproxy.cli.explaining.target import of_api
+
+    data = frame_bytes(what[0]) if len(what) == 1 else None
+    if data is not None:
+        yield from of_frames(data, given)
+        return
+    rest = list(what)
+    while rest:
+        api = find_api(rest.pop(0))
+        version = int(rest.pop(0)) if rest and rest[0].isdigit() else api.versions.last
+        yield of_api(api.key, known_version(api, version), given)
+
+
+def frame_bytes(word: str) -> bytes | None:
+    """Standard input, a file, or the digits themselves; None: it is no frame."""
+    if word == "-":
+        return sys.stdin.buffer.read()
+    if len(word) >= SHORTEST_FRAME and all(char in "0123456789abcdefABCDEF:" for char in word):
+        return word.encode()
+    path = Path(word)
+    return path.read_bytes() if path.is_file() else None
+
+
+def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeError]:
+    from kproxy.cli.explaining.target import of_frame
+    from kproxy.wire import decode_request
+
+    for name in (*OF_ENTITY, "client_id", "acks", "size"):
+        if name in given:
+            raise click.UsageError(f"--{name.replace('_', '-')} stands in the frame already")
+    found = False
+    try:
+        for frame in frames(data):
+            found = True
+            try:
+                yield of_frame(decode_request(frame), frame, given)
+            except DecodeError as error:
+                yield error
+    except TheyDidWrong as error:
+        raise click.ClickException(str(error)) from None
+    if not found:
+        raise click.ClickException("no frame in the input")
+
+
+class Line(NamedTuple):
+    """A line with rich's style."""
+
+    text: str
+    style: str = ""
+
+
+def lines(target: Target, found: Survey, everything: bool, another: bool) -> Iterator[Line]:
+    """The whole explanation of one target."""
+    from kproxy.cli.explaining.decisions import told
+    from kproxy.cli.explaining.depths import sides
+
+    if another:
+        yield Line("")
+    size = "" if target.frame is None else f", {len(target.frame)} bytes{told(target.entities)}"
+    yield Line(f"{target.subject.api}{size}", "bold")
+    for side, text in zip(("request", "response"), sides(found.step), strict=True):
+        yield Line(f"  {side:9} {text}")
+    shown = [one for one in found.opinions if everything or one.word != "never"]
+    for one in shown:
+        yield from told_of(one, found.positions[one.rule.name])
+    left_out = len(found.opinions) - len(shown)
+    if left_out:
+        yield Line("")
+        yield Line(f"  {left_out} rule{'s'[: left_out != 1]} never about it (--all shows them)", "dim")
+    for text in found.happens:
+        yield Line(text)
+
+
+def told_of(one: Opinion, position: str) -> Iterator[Line]:
+    yield Line("")
+    yield Line(f"  {one.word:9} {one.rule.name}", STYLES[one.word])
+    yield Line(f"            {one.rule.kind}, {position}", "dim")
+    for text in one.lines:
+        yield Line(f"            {text}")
+
+
+def show(found: Iterator[Line]) -> None:
+    """With colours for people, plain for other programs."""
+    if not sys.stdout.isatty():
+        for line in found:
+            click.echo(line.text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for line in found:
+        console.print(Text(line.text, line.style), soft_wrap=True)

@@ -1,0 +1,93 @@
+"""Decisions of live rules, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kproxy.rules.decision import (
+    Answer,
+    Close,
+    Decision,
+    Delay,
+    Drop,
+    Edit,
+    Fail,
+    LeaveOut,
+    Reframe,
+    Repeat,
+    Swallow,
+    Swap,
+    Throttle,
+)  # fmt: skip
+from kproxy.rules.entity import Entity
+from kproxy.wire import error_codes
+
+ENDS = {
+    "fin": "the connection is closed",
+    "rst": "the connection is reset",
+    "half": "kproxy sends nothing more to the client",
+}
+AFTER = {"stall": "nothing more comes on the connection", "close": "the connection is closed", "continue": "it goes on"}
+
+
+def words(decision: Decision, matched: Sequence[Entity], direction: str) -> str:
+    """One decision about a request or its response."""
+    match decision:
+        case Fail(code=code, entities=chosen, whole=whole):
+            where = "in the broker's place" if direction == "request" else "after the broker's work"
+            of = "" if whole else told(chosen or matched)
+            return f"answers {error(code)} {where}{of}"
+        case Delay(seconds=seconds):
+            return f"the {direction} waits for {duration(seconds)}"
+        case Throttle(seconds=seconds, hint=hint, mute=mute):
+            parts = [f"the response says throttle_time_ms {round(seconds * 1000)}"] if hint else []
+            parts += [f"nothing is read from the client for {duration(seconds)}"] if mute else []
+            return ", ".join(parts)
+        case Drop(then=then):
+            return f"the {direction} is lost, {AFTER[then]}"
+        case Close(how=how):
+            return f"{ENDS[how]} in place of the {direction}"
+        case Answer():
+            return "kproxy answers in the broker's place"
+        case Edit() | LeaveOut():
+            return f"the {direction} is changed"
+        case Reframe(then=then):
+            end = "" if then is None else f", then {ENDS[then]}"
+            return f"the {direction}'s bytes are spoiled{end}"
+        case Repeat(times=times):
+            return f"the response comes {times + 1} times"
+        case Swap():
+            return "the response comes after the next one"
+        case Swallow():
+            return "nothing goes anywhere on this connection any more"
+
+
+def error(code: int) -> str:
+    known = error_codes.numbers().get(code)
+    return f"{known.name} ({code})" if known is not None else str(code)
+
+
+def duration(seconds: float) -> str:
+    return f"{round(seconds * 1000, 3):g} ms" if seconds < 1 else f"{round(seconds, 3):g} s"
+
+
+def told(entities: Sequence[Entity]) -> str:
+    """`, for topic orders partition 0 and 2 more`."""
+    names = [named(one) for one in entities]
+    names = [one for one in names if one]
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f", for {'; '.join(names[:3])}{more}"
+
+
+def named(entity: Entity) -> str:
+    """What an entity says of itself."""
+    values = {
+        name: getattr(entity, name)
+        for name in ("topic", "topic_id", "partition", "group", "transactional_id", "member")
+    }
+    if values["topic"] is not None:
+        values["topic_id"] = None
+    said = [f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value not in (None, "")]
+    return " ".join(said)

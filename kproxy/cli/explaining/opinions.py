@@ -1,0 +1,189 @@
+"""What each rule makes of a request, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kproxy.core.addresses import carries_addresses
+from kproxy.core.names import name_rewrite
+from kproxy.rules.all_names import Names
+from kproxy.rules.depth import Depth
+from kproxy.rules.kinds.advertise import AdvertiseRule
+from kproxy.rules.kinds.base import Direction, Rule
+from kproxy.rules.kinds.limit_versions import LimitVersions
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.name_rule import NameRule
+from kproxy.rules.running import Running
+from kproxy.rules.version_limits import spelled
+from kproxy.rules.when import When
+from kproxy.rules.why import Finding, Judgement, judge
+from kproxy.wire import decode_request, encode
+
+from .decisions import words
+from .target import Target
+
+Word = Literal["acts", "depends", "not now", "observes", "no", "never"]
+DIRECTIONS: tuple[Direction, ...] = ("request", "response")
+SPACES = {"topics": "topic", "groups": "group", "transactional_ids": "transactional_id"}
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """`word`: acts; depends, on what is not known; not now, its trigger says no; observes; no, a selector fails;
+    never, whatever a request of this API and version says. `lines` are the reasons, or what it does."""
+
+    rule: Rule
+    word: Word
+    lines: tuple[str, ...]
+
+
+def opinion(rule: Rule, running: Running | None, target: Target, now: float) -> Opinion:
+    """What this rule makes of it. Counts it, as the proxy would."""
+    if running is not None and isinstance(rule, LiveRule):
+        return of_live(rule, running, target, now)
+    return of_connection(rule, target)
+
+
+def reasons(findings: Sequence[Finding]) -> tuple[str, ...]:
+    return tuple(
+        f"not: {one.text}" if one.selector.startswith("not ") and one.word == "fails" else one.text for one in findings
+    )
+
+
+# ---- live rules
+
+
+def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opinion:
+    depths = {direction: rule.depth(direction, target.key, target.version) for direction in DIRECTIONS}
+    judged = judge(rule, target.subject)
+    shaped = running.effect.shape(target.exchange().connection) is not None
+    if rule.connects or shaped:
+        return of_opening(rule, judged, depths, shaped)
+    if all(depth == Depth.NOTHING for depth in depths.values()):
+        return Opinion(rule, "never", (f"{rule.kind}, as it is written here, does nothing with {target.subject.api}",))
+    if judged.word == "fails":
+        always = any(one.selector in ("api", "version") or "requests say no" in one.text or "has no acks" in one.text
+                     for one in judged.findings)  # fmt: skip
+        return Opinion(rule, "never" if always else "no", reasons(judged.findings))
+    if judged.word == "open":
+        return Opinion(rule, "depends", (*reasons(judged.findings), *chance(rule.when)))
+    fired = running.trigger.fires(now, 1, target.message.header.get("client_id"))
+    running.count(fired=fired)
+    by_chance = rule.when is not None and rule.when.by_chance
+    if not fired and not by_chance:
+        return Opinion(rule, "not now", (not_its_turn(rule.when, running),))
+    lines = (*chance(rule.when), *does(running, target, judged, depths, now))
+    if rule.when is not None and rule.when.hold:
+        lines = ("the request waits until it is released", *lines)
+    return Opinion(rule, "observes" if running.observes else "acts", lines)
+
+
+def of_opening(rule: LiveRule, judged: Judgement, depths: dict[Direction, Depth], shaped: bool) -> Opinion:
+    """A rule that acts when a connection opens, or on how its bytes flow."""
+    what = "how the bytes of the connection flow" if shaped else "a connection when it opens"
+    lines = (f"is about {what}, whatever is in its frames", *chance(rule.when))
+    if rule.connects and any(depths.values()):
+        lines = (f"is about {what}, and about frames",)
+    if judged.word == "fails":
+        return Opinion(rule, "no", reasons(judged.findings))
+    if judged.word == "open":
+        return Opinion(rule, "depends", (*reasons(judged.findings), *lines))
+    return Opinion(rule, "observes" if rule.mode == "observe" else "acts", lines)
+
+
+def chance(when: When | None) -> Iterator[str]:
+    if when is not None and when.by_chance:
+        grows = f", which grows for {when.ramp:g} s" if when.ramp else ""
+        yield f"by chance: {when.probability or 1:g}{grows}"
+
+
+def not_its_turn(when: When | None, running: Running) -> str:
+    written = {} if when is None else when.model_dump(by_alias=True, exclude_unset=True)
+    said = ", ".join(f"{name}: {value}" for name, value in written.items())
+    return f"it is not its turn: when {{{said}}}, and this is request {running.matched} that it is about"
+
+
+def does(
+    running: Running, target: Target, judged: Judgement, depths: dict[Direction, Depth], now: float
+) -> Iterator[str]:
+    """What comes of it: the decisions about the request, and that there will be some about the response."""
+    copied = replace(target, message=decode_request(encode(target.message)))
+    matched = judged.entities if target.frame is not None else copied.entities
+    if running.rule.selects_errors:
+        yield "has its say when the response has come"
+        return
+    if depths["request"] != Depth.NOTHING:
+        try:
+            decided = running.effect.on_request(copied.exchange(), matched, now)
+        except Exception as error:  # noqa: BLE001  # whatever a rule does, it is said
+            yield f"goes wrong: {type(error).__name__}: {error}"
+            return
+        for decision in decided:
+            yield words(decision, matched, "request")
+    if depths["response"] != Depth.NOTHING:
+        acks = target.message.body.get("acks") if target.key == 0 else None
+        yield "nothing comes of it: with acks 0 there is no response" if acks == 0 else "acts on the response"
+
+
+# ---- rules of connections
+
+
+def of_connection(rule: Rule, target: Target) -> Opinion:
+    judged = judge(rule, target.subject)
+    if judged.word == "fails":
+        return Opinion(rule, "no", reasons(judged.findings))
+    word, lines = binding(rule, target)
+    if word == "acts" and judged.word == "open":
+        return Opinion(rule, "depends", (*reasons(judged.findings), *lines))
+    return Opinion(rule, word, lines)
+
+
+def binding(rule: Rule, target: Target) -> tuple[Word, tuple[str, ...]]:
+    """What a rule that binds when a connection opens does to such a request and its response."""
+    if isinstance(rule, NameRule):
+        return renaming(rule, target)
+    if isinstance(rule, AdvertiseRule):
+        if target.version not in carries_addresses(target.key):
+            return "never", (f"responses of {target.subject.api} name no broker's address",)
+        return "acts", (f"brokers in the response have the addresses {advertised(rule)}",)
+    if isinstance(rule, LimitVersions):
+        span = rule.limit.span(target.key)
+        if span is None:
+            return "never", (f"says nothing about {target.message.api.name}",)
+        if span[0] <= target.version <= span[1]:
+            return "acts", (f"allows versions {spelled(span)}, this one passes",)
+        return "acts", (f"allows versions {spelled(span)}: a request in this one closes the connection",)
+    return "acts", ("holds for the connection",)
+
+
+def renaming(rule: NameRule, target: Target) -> tuple[Word, tuple[str, ...]]:
+    names = Names.of(rule.layers())
+    if names is None or not any(name_rewrite(target.key, target.version, one, names) for one in DIRECTIONS):
+        return "never", (f"{target.subject.api} carries no such names",)
+    lines, named = [], target.frame is not None
+    for entity in target.subject.entities:
+        for field, selector in SPACES.items():
+            name, mapped = getattr(entity, selector), getattr(names, field)
+            if name is None or mapped is None:
+                continue
+            named = True
+            broker = mapped.to_broker(name.encode())
+            if mapped.is_unreachable(name.encode()):
+                lines.append(f"{selector.replace('_', ' ')} {name} cannot be reached, its spelling belongs to another")
+            elif broker != name.encode():
+                lines.append(
+                    f"{selector.replace('_', ' ')} {name} is {broker.decode('utf-8', 'replace')} on the brokers"
+                )
+    if not named:
+        return "acts", ("changes names in requests and in responses",)
+    return "acts", tuple(dict.fromkeys(lines)) or ("leaves these names as they are",)
+
+
+def advertised(rule: AdvertiseRule) -> str:
+    if rule.nodes is not None:
+        return ", ".join(f"{node}: {address}" for node, address in rule.nodes.items())
+    if rule.sni is not None:
+        return rule.sni
+    return f"{rule.host or 'of the listener'}, ports {rule.ports or 'after its own'}"

@@ -1,0 +1,132 @@
+"""All rules about one target: the plan's depth, each rule's opinion, and what comes of a frame in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kproxy.core.commands import BROKER, CLIENT
+from kproxy.core.plan import Bound, Plan
+from kproxy.core.session import Shared
+from kproxy.core.step import Step
+from kproxy.rules.all_names import Names
+from kproxy.rules.kinds.advertise import AdvertiseRule
+from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.limit_versions import LimitVersions
+from kproxy.rules.kinds.name_rule import NameRule
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.version_limits import VersionLimits
+from kproxy.rules.why import OF_CONNECTION, finding, judge
+from kproxy.testing.cases.connection import Line
+from kproxy.testing.cases.model import Connection
+from kproxy.testing.cases.pieces import check_untouched, describe
+from kproxy.testing.dialogue import response, sized
+
+from .opinions import Opinion, opinion
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Survey:
+    """`positions`: where each rule stands, by name. `happens`: lines about the frame as a whole."""
+
+    step: Step
+    opinions: tuple[Opinion, ...]
+    positions: dict[str, str]
+    happens: tuple[str, ...]
+
+
+class Surveyor:
+    """Asks all rules, in file order, about one target after the other; they count them as the proxy would.
+
+    `nth`: as which of those requests that each rule is about the first target comes. `now`: seconds since the start.
+    """
+
+    def __init__(self, rules: RuleSet, *, nth: int, now: float, advertise: bool) -> None:
+        self.rules, self.nth, self.now, self.advertise = rules, nth, now, advertise
+        self.line: Line | None = None
+
+    def survey(self, target: Target) -> Survey:
+        """What they make of it."""
+        rules, now = self.rules, self.now
+        running = {one.name: one for one in rules.live}
+        client_id = target.message.header.get("client_id")
+        for one in rules.live if self.nth > 1 else ():
+            for _ in range(self.nth - 1):
+                one.count(fired=one.trigger.fires(now, 1, client_id))
+        opinions = tuple(opinion(rule, running.get(rule.name), target, now) for rule in rules.rules)
+        positions = dict(zip((rule.name for rule in rules.rules), rules.origins, strict=True))
+        step = plan(target, rules, self.advertise)[target.key << 16 | target.version]
+        happens: tuple[str, ...] = ()
+        if target.frame is not None and self.nth == 1 and not now:
+            happens = tuple(self.outcome(target, target.frame, any(one.word == "depends" for one in opinions)))
+        self.nth = 1
+        return Survey(step, opinions, positions, happens)
+
+    def outcome(self, target: Target, frame: bytes, is_open: bool) -> Iterator[str]:
+        """What becomes of the frame when all rules have had their say."""
+        yield ""
+        if is_open:
+            yield "  what becomes of it depends on what is said above; say more of the connection, such as --listener"
+            return
+        if self.line is None:
+            facts, known = target.facts, target.known
+            spec = Connection(
+                listener=facts.listener, cluster=facts.cluster, client_address=facts.client_address, sni=facts.sni,
+                certificate=facts.certificate, node=facts.node, principal=known.get("principal"),
+                client_software=known.get("client_software"), advertise=self.advertise,
+            )  # fmt: skip
+            self.line = Line(spec, RuleSet(self.rules.rules, self.rules.origins), Shared(), 1, {}, 0.0)
+        if self.line.talk.closed is not None:
+            yield "  the connection is closed already"
+            return
+        self.line.client(sized(frame))
+        yield from came_out(self.line)
+        while self.line.asked:  # the next answer of kproxy's own would wait for this one
+            asked = self.line.asked.popleft()
+            self.line.broker(asked, response(asked.key, asked.version, asked.correlation))
+        self.line.take(CLIENT)
+
+
+def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
+    """That of a connection for which all rules hold that may hold; but versions are limited by what surely holds."""
+    held = [rule for rule in rules.rules if may_hold(rule, target)]
+    surely = [rule for rule in held if judge(rule, target.subject).word == "holds"]
+    limits = tuple(rule.limit for rule in surely if isinstance(rule, LimitVersions))
+    bound = Bound(
+        Names.of(layer for rule in held if isinstance(rule, NameRule) for layer in rule.layers()),
+        advertise or any(isinstance(rule, AdvertiseRule) for rule in held),
+        True,
+        VersionLimits(limits) if limits else None,
+    )
+    names = {rule.name for rule in held}
+    return Plan(bound, [one for one in rules.live if one.name in names])
+
+
+def may_hold(rule: Rule, target: Target) -> bool:
+    """Whether the rule can be about this connection, as far as it is known."""
+    match = rule.match
+    if match is None:
+        return True
+    used = [name for name in OF_CONNECTION if getattr(match, name, None) is not None]
+    return not any(finding(match, name, target.subject).word == "fails" for name in used)
+
+
+def came_out(line: Line) -> Iterator[str]:
+    waits = min((when for when in line.talk.wakes if when > line.talk.now), default=None)
+    to_broker, to_client = line.take(BROKER), line.take(CLIENT)
+    if waits is not None and not to_broker and not to_client:
+        yield f"  the request waits for {waits:g} s"
+        line.later(waits)
+        to_broker, to_client = line.take(BROKER), line.take(CLIENT)
+    for piece in to_broker:
+        wrong = [one for _, found in check_untouched(piece, line, BROKER) for one in found]
+        yield f"  the broker gets {describe(piece, line, BROKER)}{': the very bytes' if not wrong else ', changed'}"
+        for one in wrong:
+            yield f"            {one.path}: {one.expected} → {one.found}"
+    if not to_broker:
+        yield "  the broker gets nothing"
+    for piece in to_client:
+        yield f"  the client gets {describe(piece, line, CLIENT)} of kproxy's own"
+    if line.talk.closed is not None:
+        yield f"  the connection is closed: {line.talk.closed.message}"

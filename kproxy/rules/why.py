@@ -1,0 +1,182 @@
+"""Why a rule is about a request, or is not: selector by selector, also where not all is known of the request.
+
+Strategy. Each selector that a rule has is tested alone, by the tests that the engine uses: a model with only that one
+is made, and asked. What is not known of a request leaves a selector open: it neither holds nor fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from kproxy.rules.entity import Entity
+from kproxy.rules.facts import Facts
+from kproxy.rules.frame_match import OF_ENTITY, OF_FRAME, FrameMatch, carries
+from kproxy.rules.kinds.base import Rule
+from kproxy.rules.match import ConnectionMatch
+from kproxy.wire import error_codes, schema
+
+Word = Literal["holds", "fails", "open"]
+OF_CONNECTION = (*ConnectionMatch.model_fields, "node")
+PRODUCE = 0
+
+M = TypeVar("M", bound=ConnectionMatch)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is known of a request. `known`: of its connection and its header, by selector; what is not in it is open.
+
+    `entities`: what it is about; with `whole` that is all there is to know of them, else what an entity lacks is open.
+    """
+
+    key: int
+    version: int
+    known: Mapping[str, Any] = field(default_factory=dict)
+    entities: tuple[Entity, ...] = (Entity(),)
+    whole: bool = False
+
+    @property
+    def api(self) -> str:
+        """Name and version."""
+        return f"{schema.load(self.key).name} {self.version}"
+
+
+class Finding(NamedTuple):
+    """One selector: whether it holds, and why in words."""
+
+    selector: str
+    word: Word
+    text: str
+
+
+class Judgement(NamedTuple):
+    """All selectors of a rule together. `findings` are those of `match` and `not` that decide it."""
+
+    word: Word
+    findings: tuple[Finding, ...]
+    entities: tuple[Entity, ...]
+    """Those that are selected, as far as can be said."""
+
+
+def judge(rule: Rule, subject: Subject) -> Judgement:
+    """Whether a rule's selectors hold for this request."""
+    match, not_ = rule.match, rule.not_
+    findings = list(findings_of(match, subject)) if match is not None else []
+    entities = selected(match, subject)
+    if not entities and not any(one.word == "fails" for one in findings):
+        names = " and ".join(one.selector for one in findings if one.selector in OF_ENTITY)
+        findings.append(Finding(names, "fails", f"nothing that it asks about has this {names} together"))
+    if not_ is not None:
+        left, excluding = spared(not_, subject, entities)
+        findings += excluding
+        entities = left
+    words = {one.word for one in findings}
+    word: Word = "fails" if "fails" in words else "open" if "open" in words else "holds"
+    return Judgement(word, tuple(one for one in findings if one.word == word), entities)
+
+
+def spared(
+    not_: ConnectionMatch, subject: Subject, entities: tuple[Entity, ...]
+) -> tuple[tuple[Entity, ...], list[Finding]]:
+    """What `not` leaves of these entities. The findings are there if it leaves nothing, or if that is open."""
+    findings = list(findings_of(not_, subject))
+    if any(one.word == "fails" for one in findings):
+        return entities, []
+    by_entity = [] if not isinstance(not_, FrameMatch) else list(not_.of_entities)
+    hit = {one: [holds(not_, name, one, subject) for name in by_entity] for one in entities}  # type: ignore[arg-type]
+    sure = tuple(one for one in entities if "fails" in hit[one])
+    if sure:
+        return sure, []
+    open_ = [one for one in findings if one.word == "open"]
+    if open_:
+        return entities, [Finding(f"not {one.selector}", "open", one.text.replace("if", "unless", 1)) for one in open_]
+    return (), [Finding(f"not {one.selector}", "fails", one.text) for one in findings]
+
+
+def selected(match: ConnectionMatch | None, subject: Subject) -> tuple[Entity, ...]:
+    """The entities that the selectors about entities hold for, those included that are not known enough."""
+    if not isinstance(match, FrameMatch):
+        return subject.entities
+    names = match.of_entities
+    return tuple(one for one in subject.entities if all(holds(match, name, one, subject) != "fails" for name in names))
+
+
+def findings_of(match: ConnectionMatch, subject: Subject) -> Iterator[Finding]:
+    """Each selector that is used."""
+    for name in type(match).model_fields:
+        if getattr(match, name) is not None:
+            yield finding(match, name, subject)
+
+
+def finding(match: ConnectionMatch, name: str, subject: Subject) -> Finding:
+    """One selector, alone."""
+    wants = wanted(match, name)
+    if name in ("api", "version"):
+        assert isinstance(match, FrameMatch)
+        word: Word = "holds" if alone(match, name).about_frame(subject.key, subject.version) else "fails"
+        return Finding(name, word, f"it is {subject.api}, the rule wants {wants}")
+    if name in OF_ENTITY:
+        return of_entities(match, name, subject)
+    if name == "acks" and subject.key != PRODUCE:
+        return Finding(name, "fails", f"{subject.api} has no acks")
+    if name not in subject.known:
+        return Finding(name, "open", f"if its {spelled(name)} is {wants}")
+    value = subject.known[name]
+    if name == "error":
+        assert isinstance(match, FrameMatch)
+        word = "holds" if match.holds_error(value) else "fails"
+        value = error_codes.numbers()[value].name if value in error_codes.numbers() else value
+    elif name in OF_CONNECTION:
+        word = "holds" if alone(match, name).holds(facts(name, value)) else "fails"
+    else:
+        assert isinstance(match, FrameMatch)
+        assert name in OF_FRAME
+        exchange: Any = SimpleNamespace(**{name: value, "request_size": value})
+        word = "holds" if alone(match, name).holds_frame(exchange) else "fails"
+    found = "there is none" if value is None else f"it is {value}"
+    return Finding(name, word, f"{spelled(name)}: {found}, the rule wants {wants}")
+
+
+def of_entities(match: ConnectionMatch, name: str, subject: Subject) -> Finding:
+    """A selector about what a request asks about."""
+    assert isinstance(match, FrameMatch)
+    wants = wanted(match, name)
+    if not carries(subject.key, subject.version, (name,)):
+        return Finding(name, "fails", f"{subject.api} requests say no {spelled(name)}")
+    words = {holds(match, name, one, subject) for one in subject.entities}
+    if "holds" in words:
+        return Finding(name, "holds", f"{spelled(name)} is {wants}")
+    if "open" in words:
+        return Finding(name, "open", f"if its {spelled(name)} is {wants}")
+    have = dict.fromkeys(str(value) for one in subject.entities if (value := getattr(one, name)) is not None)
+    found = f"it is {', '.join(have)}" if have else "it has none"
+    return Finding(name, "fails", f"{spelled(name)}: {found}, the rule wants {wants}")
+
+
+def holds(match: FrameMatch, name: str, entity: Entity, subject: Subject) -> Word:
+    """One selector for one entity."""
+    if getattr(entity, name) is None and not (subject.whole and (name != "topic" or entity.topic_id is None)):
+        return "open"
+    return "holds" if alone(match, name).holds_entity(entity) else "fails"
+
+
+def alone(match: M, name: str) -> M:
+    """A model with this selector only."""
+    return type(match).model_construct(**{name: getattr(match, name)})
+
+
+def facts(name: str, value: Any) -> Facts:
+    """A connection of which one thing is known."""
+    return Facts(**({"listener": "", "cluster": "", "client_address": ""} | {name: value}))
+
+
+def wanted(match: ConnectionMatch, name: str) -> str:
+    """What the rule selects, in words."""
+    return " or ".join(str(one) for one in getattr(match, name))
+
+
+def spelled(name: str) -> str:
+    return name.replace("_", " ")
