@@ -23,6 +23,12 @@ pytest_plugins = ["kproxy.testing.plugin"]
 
 #: Client side: broker side. The names of tests begin with `ren-` where they go through the renaming proxy.
 RENAME = {"name": "other names upstream", "kind": "rename_topic", "topics": {"ren-*": "prod.ren-*"}}
+#: Groups and transactional ids, whose names tests choose freely, all have others upstream there.
+RENAMES: list[dict[str, object]] = [
+    RENAME,
+    {"name": "other groups upstream", "kind": "rename_group", "groups": {"*": "prod.*"}},
+    {"name": "other transactional ids upstream", "kind": "rename_transactional_id", "ids": {"*": "prod.*"}},
+]
 PREFIX = {"direct": "", "proxy": "", "renamed": "ren-"}
 
 _numbers = itertools.count(1)
@@ -97,8 +103,8 @@ def plain_proxy(kafka3: Kafka, watch: ConnectionWatch) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="session")
 def renaming_proxy(kafka3: Kafka, watch: ConnectionWatch) -> Iterator[Proxy]:
-    """A proxy that gives topics other names upstream."""
-    yield from watched(Proxy(kafka3.bootstrap("PROXIED"), rules=[RENAME]), watch)
+    """A proxy that gives topics, groups and transactional ids other names upstream."""
+    yield from watched(Proxy(kafka3.bootstrap("PROXIED"), rules=RENAMES), watch)
 
 
 def watched(proxy: Proxy, watch: ConnectionWatch) -> Iterator[Proxy]:

@@ -87,9 +87,10 @@ class VisibleIds:
         return name is not None and self.names.to_client(name) is not None
 
     def ask(self, topic_ids: Iterable[bytes], context: Context) -> bool:
-        """Have the broker asked for ids that are not known yet, once for each id and connection."""
+        """Have the broker asked for ids that are not known yet: once for each, again when its last answer is old."""
         known, asked = recall(context.cluster_memory, TOPIC_IDS), recall(context.memory, ASKED_IDS)
-        unknown = {one for one in topic_ids if one not in known and one not in asked and not is_nobodys(one)}
+        old = context.known_topics is None
+        unknown = {one for one in topic_ids if one not in known and (old or one not in asked) and not is_nobodys(one)}
         for topic_id in unknown:
             remember(asked, topic_id, None, MAX_ASKED_IDS)
         context.topics_wanted = context.topics_wanted or bool(unknown)

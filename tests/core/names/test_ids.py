@@ -78,12 +78,15 @@ def test_the_broker_is_asked_for_ids_that_nobody_knows(dialogue: Any, frames: An
     assert talk.shared.counters.events["topic_ids_unreachable"] == 1
 
 
-def test_an_id_that_stays_unknown_is_asked_for_once_a_connection(dialogue: Any, frames: Any) -> None:
-    """Until somebody tells it: a Metadata answer that passes is enough."""
+def test_an_id_that_stays_unknown_is_asked_for_once(dialogue: Any, frames: Any) -> None:
+    """As long as what the broker said is fresh. A Metadata answer that passes tells it, too."""
     talk = dialogue(BOUND).client(fetch(frames, 1, NEW)).broker(topics_answer(frames, TOPICS))
     talk.broker(fetched(frames, 1)).client(fetch(frames, 2, NEW)).broker(fetched(frames, 2))
     sent = [decode_request(frame).api.name for frame in split(talk.to_broker)]
     assert sent == ["Metadata", "Fetch", "Fetch"]
+    talk.now = 11.0
+    talk.client(fetch(frames, 2, NEW)).broker(topics_answer(frames, TOPICS)).broker(fetched(frames, 2))
+    assert [decode_request(frame).api.name for frame in split(talk.to_broker)][3:] == ["Metadata", "Fetch"]
 
     talk.client(frames.request(METADATA, 12, 3, topics=[{"topic_id": UUID(int=0), "name": "new"}]))
     entry = {"error_code": 0, "name": "a.new", "topic_id": NEW, "is_internal": False, "partitions": []}
