@@ -60,7 +60,6 @@ class Verdict:
         for pending in exchange.pending:
             if (readable or frame is None) and not ruling.final:
                 self.consider(pending)
-        ruling.throttle = max(ruling.throttle, exchange.throttle)
         if frame is None:
             ruling.hint = exchange.throttle
         elif readable:
