@@ -90,7 +90,5 @@ class Namespace:
 TOPIC = Namespace("topic name", "topics", "topic_names", b"!", MAX_TOPIC_NAME, INTERNAL, _TOPIC)
 """`!` is not legal in topic names: no broker can have such a topic, nor make one."""
 GROUP = Namespace("group id", "groups", "group_ids", b"!unreachable:", MAX_NAME)
-TRANSACTIONAL_ID = Namespace(
-    "transactional id", "transactional_ids", "transactional_ids", b"!unreachable:", MAX_NAME
-)  # fmt: skip
+TRANSACTIONAL_ID = Namespace("transactional id", "transactional_ids", "transactional_ids", b"!unreachable:", MAX_NAME)
 NAMESPACES = (TOPIC, GROUP, TRANSACTIONAL_ID)

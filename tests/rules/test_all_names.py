@@ -42,7 +42,7 @@ def chains(draw: st.DrawFn) -> NameMap:
     return NameMap(layers, space)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(chains())
 def test_every_client_name_comes_back(names: NameMap) -> None:
     """to_client(to_broker(c)) is c for every name a client can send, and no two meet on one broker name."""
@@ -53,7 +53,7 @@ def test_every_client_name_comes_back(names: NameMap) -> None:
         assert sent.setdefault(broker, client) == client
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(chains())
 def test_what_is_shown_can_be_asked_for(names: NameMap) -> None:
     """A broker-side name is hidden, or shown under a client-side name that leads to exactly it."""
@@ -63,7 +63,7 @@ def test_what_is_shown_can_be_asked_for(names: NameMap) -> None:
             assert names.to_broker(client) == broker
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(chains())
 def test_a_tenant_reaches_only_what_has_its_prefix(names: NameMap) -> None:
     """Whatever a client says, the broker is asked for something below the last prefix, or for nothing that exists.

@@ -97,9 +97,7 @@ def id_parts(key: int, struct: Struct, names: Names, direction: str) -> Iterator
         yield GivenBackIds(paths)
 
 
-def regex_parts(
-    key: int, struct: Struct, spelled: Spellings, names: Names, direction: str
-) -> Iterator[Rewrite]:  # fmt: skip
+def regex_parts(key: int, struct: Struct, spelled: Spellings, names: Names, direction: str) -> Iterator[Rewrite]:
     """For the patterns over topics in this message."""
     patterns = [slot.path for slot in struct.everywhere() if slot.kind == "topic_regex"]
     if not patterns or names.topics is None:
@@ -127,9 +125,7 @@ def topic_parts(key: int, version: int, struct: Struct, spelled: Spellings) -> I
         yield CursorName(CURSORS[spelling.direction], spelling)
 
 
-def coordinator_parts(
-    key: int, version: int, struct: Struct, spelled: Spellings, direction: str
-) -> Iterator[Rewrite]:  # fmt: skip
+def coordinator_parts(key: int, version: int, struct: Struct, spelled: Spellings, direction: str) -> Iterator[Rewrite]:
     """For the keys of coordinators, and patterns over transactional ids."""
     if key == FIND_COORDINATOR and (GROUP in spelled or TRANSACTIONAL_ID in spelled):
         keys = CoordinatorKeys(spelled, direction, struct.flexible)
