@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from kproxy.rules.document import parse_rules
+from kproxy.testing.fake import FakeBroker
+from kproxy.testing.proxy import Proxy
 from kproxy.wire import Message, apis, encode
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -33,6 +37,36 @@ def test_the_examples_of_the_wire_page() -> None:
         exec(compile(block, "wire.md", "exec"), names)
 
     assert b"elsewhere" in names["changed"]
+
+
+def test_the_commands_of_the_admin_page(tmp_path: Path) -> None:
+    """They print what the page shows, on a proxy with one rule; … stands for anything, and blanks are alike."""
+    rule = {"name": "orders lives elsewhere", "kind": "rename_topic", "topics": {"orders": "prod.orders"}}
+    with FakeBroker() as broker, Proxy(broker.address, rules=[rule]) as proxy:
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "KPROXY_ADMIN": f"http://{proxy.admin}",
+        }
+        for command, expected in console_examples("admin.md"):
+            ran = subprocess.run(
+                ["bash", "-c", command.replace("localhost:9190", proxy.admin)],
+                cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30,
+                check=False,
+            )  # fmt: skip
+            pattern = ".*".join(re.escape(" ".join(part.split())) for part in expected.split("…"))
+            assert re.fullmatch(pattern, " ".join(ran.stdout.split())), f"{command}\n{ran.stdout}"
+
+
+def console_examples(page: str) -> list[tuple[str, str]]:
+    """Commands (`$ ` and the lines after it that begin with `> `) and what stands below them."""
+    found: list[tuple[str, str]] = []
+    for block in re.findall(r"^```console\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
+        for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command = re.match(r".*\n(?:> .*\n)*", example)
+            assert command is not None
+            found.append((re.sub(r"^> ", "", command[0], flags=re.MULTILINE), example[command.end() :]))
+    return found
 
 
 def test_the_example_of_the_testing_page(tmp_path: Path) -> None:
@@ -64,8 +98,16 @@ def test_pages_link_to_what_is_there() -> None:
 
 def test_every_metric_is_on_the_operations_page() -> None:
     """What `/metrics` names, the page names, and the other way round."""
-    collector = (DOCS.parent / "kproxy" / "sinks" / "metrics.py").read_text()
+    collector = "".join(file.read_text() for file in (DOCS.parent / "kproxy" / "sinks").glob("*metrics.py"))
     page = (DOCS / "operations.md").read_text()
     served = set(re.findall(r'"(kproxy_\w+)"', collector)) | {"kproxy_requests", "kproxy_responses"}
 
     assert {name.removesuffix("_total") for name in re.findall(r"`(kproxy_\w+)`", page)} == served
+
+
+def test_the_rules_of_the_admin_page_are_right() -> None:
+    """Whoever copies them has no mistake in them."""
+    for number, block in enumerate(
+        re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "admin.md").read_text(), re.MULTILINE | re.DOTALL)
+    ):
+        assert len(parse_rules(block, f"admin.md block {number}")) > 0
