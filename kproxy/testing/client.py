@@ -23,7 +23,8 @@ class EndOfStream(ConnectionError):
 class RawClient:
     """A connection to `host:port`, with TLS if a context is given; a context manager that closes it.
 
-    `source` is the address to come from. Every wait is limited by `timeout` seconds; then it raises TimeoutError.
+    `source` is the address to come from, `client_id` what it says in its requests. Every wait is limited by `timeout`
+    seconds; then it raises TimeoutError.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class RawClient:
         server_name: str | None = None,
         source: str = "",
         timeout: float = 20,
+        client_id: str | None = "raw",
     ) -> None:
         host, _, port = address.rpartition(":")
         near = (source, 0) if source else None
@@ -44,7 +46,7 @@ class RawClient:
             except BaseException:
                 self.socket.close()
                 raise
-        self._ids = itertools.count(1)
+        self._ids, self._client_id = itertools.count(1), client_id
 
     def request(self, key: int, version: int, body: dict[str, Any], correlation: int | None = None) -> bytes:
         """A request as it goes out, size included."""
@@ -52,7 +54,7 @@ class RawClient:
             "request_api_key": key,
             "request_api_version": version,
             "correlation_id": next(self._ids) if correlation is None else correlation,
-            "client_id": "raw",
+            "client_id": self._client_id,
         }
         frame = encode(Message(_APIS[key], version, header, body))
         return len(frame).to_bytes(4, "big") + frame

@@ -33,8 +33,9 @@ UpdateMetadata, ControlledShutdown), as in Kafka; and ApiVersions, SaslHandshake
 answers before it knows whose quota they would be."""
 SHORTEST = 0.001
 """Seconds; the unit of throttle_time_ms. A smaller debt is left to the next frame."""
-LEAST_FETCH = 0.05
-"""Part of a burst that a Fetch may always ask for: twenty of them are one burst."""
+LEAST_FETCH, SMALL_FETCH = 0.1, 64 << 10
+"""What a Fetch may always ask for: a tenth of a burst, or so many bytes, but no more than a burst. A response is cut at
+`max_bytes` in the middle of a batch, which clients throw away and fetch again: the smaller, the more is lost."""
 
 Charge = tuple[Key, float]
 
@@ -180,12 +181,13 @@ class FetchBucket(Bucket):
         """What a fetch of this connection may bring, the one before being over.
 
         The client goes on even with 1: of the first partition that has data a whole batch is sent, however long it is
-        (KIP-74). But many small fetches cost more than a few larger ones, so there is always a part of a burst.
+        (KIP-74).
         """
         self.fill(now)
         self.promises.settle(number)
         self.promises.expire(now)
-        return max(1, int(max(self.level - self.promises.total, self.size * LEAST_FETCH)))
+        least = min(self.size, max(self.size * LEAST_FETCH, SMALL_FETCH))
+        return max(1, int(max(self.level - self.promises.total, least)))
 
 
 def charge(buckets: Buckets[Key], charges: Iterable[Charge], now: float) -> float:

@@ -93,26 +93,26 @@ def asked(hand: Any, effect: Any, number: int, now: float) -> int:
 
 
 def test_fetches_that_start_together_do_not_all_get_a_burst(hand: Any) -> None:
-    """What one may bring is not promised to the next; a twentieth of a burst is for everybody."""
-    effect = hand.effect(hand.rule("kind: quota, fetch: 10kB/s, burst: 2s"))
+    """What one may bring is not promised to the next; a tenth of a burst is for everybody."""
+    effect = hand.effect(hand.rule("kind: quota, fetch: 1MB/s, burst: 2s"))
 
-    assert [asked(hand, effect, number, 0.0) for number in (1, 2, 3)] == [20_000, 1_000, 1_000]
+    assert [asked(hand, effect, number, 0.0) for number in (1, 2, 3)] == [2_000_000, 200_000, 200_000]
 
 
 def test_a_promise_ends(hand: Any) -> None:
     """With the response, with the next request of the same connection, or after a while."""
-    effect = hand.effect(hand.rule("kind: quota, fetch: 10kB/s, burst: 2s"))
-    assert asked(hand, effect, 1, 0.0) == asked(hand, effect, 1, 0.1) == 20_000
-    assert asked(hand, effect, 2, 1.2) == 20_000
+    effect = hand.effect(hand.rule("kind: quota, fetch: 1MB/s, burst: 2s"))
+    assert asked(hand, effect, 1, 0.0) == asked(hand, effect, 1, 0.1) == 2_000_000
+    assert asked(hand, effect, 2, 1.2) == 2_000_000
 
     exchange = hand.exchange(FETCH, 12, {"max_bytes": 50 << 20, "topics": []}, {}, hand.connection(2))
     effect.on_response(exchange, (), 1.3)
-    assert asked(hand, effect, 3, 1.3) == 20_000 - exchange.response_size
+    assert asked(hand, effect, 3, 1.3) == 2_000_000 - exchange.response_size
 
 
 def test_a_connection_that_fetches_nothing_is_promised_nothing(hand: Any) -> None:
     """An idle consumer, waiting at the broker, leaves the bucket to others."""
-    effect = hand.effect(hand.rule("kind: quota, fetch: 10kB/s, burst: 2s"))
+    effect = hand.effect(hand.rule("kind: quota, fetch: 1MB/s, burst: 2s"))
     idle = hand.connection(1)
     exchange = hand.exchange(FETCH, 12, {"max_bytes": 50 << 20, "topics": []}, {}, idle)
     effect.on_request(exchange, (), 0.0)
@@ -120,18 +120,25 @@ def test_a_connection_that_fetches_nothing_is_promised_nothing(hand: Any) -> Non
     again = hand.exchange(FETCH, 12, {"max_bytes": 50 << 20, "topics": []}, {}, idle)
     effect.on_request(again, (), 2.0)
 
-    assert again.request.body["max_bytes"] == 20_000
-    assert asked(hand, effect, 2, 2.0) == 20_000 - 2 * exchange.response_size
+    assert again.request.body["max_bytes"] == 2_000_000
+    assert asked(hand, effect, 2, 2.0) == 2_000_000 - 2 * exchange.response_size
 
 
 def test_after_a_debt_a_fetch_asks_for_little(hand: Any) -> None:
-    """As much as has come into the bucket since, at least a twentieth of a burst."""
-    effect = hand.effect(hand.rule("kind: quota, fetch: 10kB/s, burst: 2s"))
-    exchange = fetch(hand, orders=30_000)
+    """As much as has come into the bucket since, at least a tenth of a burst."""
+    effect = hand.effect(hand.rule("kind: quota, fetch: 1MB/s, burst: 2s"))
+    exchange = fetch(hand, orders=3_000_000)
     effect.on_response(exchange, (), 0.0)
 
-    assert asked(hand, effect, 1, 0.5) == 1_000
-    assert asked(hand, effect, 1, 1.9) == pytest.approx(20_000 + 19_000 - exchange.response_size, abs=1)
+    assert asked(hand, effect, 1, 0.5) == 200_000
+    assert asked(hand, effect, 1, 1.9) == pytest.approx(2_000_000 + 1_900_000 - exchange.response_size, abs=1)
+
+
+def test_a_small_fetch_is_not_made_smaller(hand: Any) -> None:
+    """Most of it would be a batch that is cut off."""
+    effect = hand.effect(hand.rule("kind: quota, fetch: 100kB/s"))
+
+    assert [asked(hand, effect, number, 0.0) for number in (1, 2)] == [100_000, 65_536]
 
 
 def test_a_fetch_that_asks_for_little_stays_as_it_is(hand: Any) -> None:

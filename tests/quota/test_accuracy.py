@@ -1,0 +1,173 @@
+"""The rate that real clients get is the rate that was said: with one connection, and with twenty that share it.
+
+All six kinds of load run at the same time through one proxy, each under a rule of its own. What they do is sampled for
+10 seconds, with KPROXY_TEST_ALL=1 for 30, after the bursts at the beginning are over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kproxy.testing.client import METADATA, RawClient
+from kproxy.testing.kafka import Kafka
+from kproxy.testing.proxy import Proxy
+
+SECONDS = 30 if os.environ.get("KPROXY_TEST_ALL") else 10
+WARM_UP = 4.0
+"""Seconds until all clients are connected and the first bursts are paid for."""
+BYTES, REQUESTS = 1_000_000, 100
+VALUE = b"x" * 1000
+RECORD = 1010
+"""Bytes of one in a batch: ten for lengths, offsets and times."""
+MANY = 20
+
+RULES: list[dict[str, Any]] = [
+    {
+        "name": f"{what} {count}",
+        "kind": "quota",
+        "match": {"client_id": f"{what}-{count}"},
+        "burst": "500ms",
+        what: rate,
+    }
+    for what, rate in (("produce", "1MB/s"), ("fetch", "1MB/s"), ("requests", "100/s"))
+    for count in (1, MANY)
+]
+
+
+class Load:
+    """Threads that do something until they are told to stop, and count it."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.failed: list[BaseException] = []
+        self.counts: dict[str, int] = {}
+        self.lock = threading.Lock()
+
+    def count(self, name: str, amount: int) -> None:
+        with self.lock:
+            self.counts[name] = self.counts.get(name, 0) + amount
+
+    def run(self, act: Callable[[], None]) -> None:
+        """In a thread of its own."""
+
+        def guarded() -> None:
+            try:
+                act()
+            except BaseException as error:  # noqa: BLE001  # seen by the test
+                self.failed.append(error)
+
+        self.threads.append(threading.Thread(target=guarded, daemon=True))
+        self.threads[-1].start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(60)
+
+
+def produce(load: Load, name: str, bootstrap: str, topic: str) -> None:
+    """As fast as it goes; what is confirmed counts."""
+    producer = Producer({
+        "bootstrap.servers": bootstrap, "client.id": name, "batch.size": 16_000, "linger.ms": 20, "acks": 1,
+        "queue.buffering.max.messages": 200, "max.in.flight": 2, "log_level": 0,
+    })  # fmt: skip
+
+    def done(error: Any, message: Any) -> None:
+        if error is None:
+            load.count(name, RECORD)
+
+    while not load.stopping.is_set():
+        try:
+            producer.produce(topic, VALUE, on_delivery=done)
+        except BufferError:
+            producer.poll(0.01)
+        producer.poll(0)
+    producer.purge()
+
+
+def fetch(load: Load, name: str, bootstrap: str, topic: str) -> None:
+    """From the beginning, again and again. What the client receives counts, batches that are cut off among it."""
+    received = 0
+
+    def statistics(text: str) -> None:
+        nonlocal received
+        total = sum(broker["rxbytes"] for broker in json.loads(text)["brokers"].values())
+        load.count(name, total - received)
+        received = total
+
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap, "client.id": name, "group.id": name, "enable.auto.commit": False,
+        "queued.max.messages.kbytes": 1000, "fetch.queue.backoff.ms": 10, "log_level": 0,
+        "statistics.interval.ms": 100, "stats_cb": statistics,
+    })  # fmt: skip
+    place = TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(place, 30)
+    consumer.assign([place])
+    while not load.stopping.is_set():
+        for message in consumer.consume(200, 0.1):
+            assert message.error() is None, message.error()
+            if message.offset() == end - 1:
+                consumer.seek(place)
+    consumer.close()
+
+
+def ask(load: Load, name: str, bootstrap: str) -> None:
+    """One request after the other, without any regard for what it is told."""
+    with RawClient(bootstrap, timeout=60, client_id=name) as client:
+        while not load.stopping.is_set():
+            client.call(3, 4, METADATA)
+            load.count(name, 1)
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: Kafka) -> list[str]:
+    """One to write to, and one with some megabytes to read."""
+    bootstrap = kafka.bootstrap("DIRECT")
+    names = ["quota-write", "quota-read"]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        made.result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.size": 16_000, "linger.ms": 20})
+    for _ in range(5_000):
+        producer.produce("quota-read", VALUE)
+    assert producer.flush(30) == 0
+    return names
+
+
+@pytest.fixture(scope="module")
+def rates(kafka: Kafka, topics: list[str]) -> Iterator[dict[str, float]]:
+    """What each kind of load did in a second."""
+    load = Load()
+    writes, reads = topics
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(kafka.bootstrap("PROXIED"), rules=RULES))
+        stack.callback(load.stop)
+        for count in (1, MANY):
+            for _ in range(count):
+                load.run(lambda count=count: produce(load, f"produce-{count}", proxy.bootstrap, writes))
+                load.run(lambda count=count: fetch(load, f"fetch-{count}", proxy.bootstrap, reads))
+                load.run(lambda count=count: ask(load, f"requests-{count}", proxy.bootstrap))
+        time.sleep(WARM_UP)
+        before, since = dict(load.counts), time.monotonic()
+        time.sleep(SECONDS)
+        after, took = dict(load.counts), time.monotonic() - since
+        assert load.failed == []
+        yield {name: (after[name] - before.get(name, 0)) / took for name in after}
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+@pytest.mark.parametrize(("what", "rate"), [("produce", BYTES), ("fetch", BYTES), ("requests", REQUESTS)])
+def test_clients_get_the_rate_that_was_said(what: str, rate: float, count: int, rates: Any) -> None:
+    """Within 5 %. (Of what is produced the records are counted, about 1 % less than the frames around them.)"""
+    assert rates[f"{what}-{count}"] == pytest.approx(rate, rel=0.05)

@@ -1,0 +1,156 @@
+"""Throttled clients: told by `throttle_time_ms`, and not read from, whether they heed it or not (KIP-219)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kproxy.testing.client import METADATA as NO_TOPICS
+from kproxy.testing.client import RawClient
+from kproxy.testing.cluster import MockCluster
+from kproxy.testing.java import JavaProgram
+from kproxy.testing.kafka import Kafka
+from kproxy.testing.proxy import Proxy
+from kproxy.wire.records import Record, encode_batch
+
+PRODUCE, FETCH, METADATA = 0, 1, 3
+
+#: Each for the clients of one address of this machine.
+RULES: dict[str, dict[str, Any]] = {
+    "127.0.2.1": {"requests": "5/s", "burst": "1s"},
+    "127.0.2.2": {"requests": "2/s", "burst": "500ms", "per": ["connection"]},
+    "127.0.2.3": {"produce": "10kB/s", "burst": "100ms"},
+    "127.0.2.4": {"fetch": "10kB/s", "burst": "500ms"},
+    "127.0.2.5": {"connections": "2/s", "burst": "500ms", "max_throttle": "600ms"},
+    "127.0.2.6": {"requests": "1/s", "burst": "1s", "mode": "observe"},
+}
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[tuple[MockCluster, Proxy]]:
+    """A mock cluster of one broker, behind a proxy with all these rules."""
+    rules = [
+        {"name": address, "kind": "quota", "match": {"client_address": address}, **limits}
+        for address, limits in RULES.items()
+    ]
+    with MockCluster(1) as cluster:
+        cluster.create_topic("orders", 1)
+        with Proxy(cluster.bootstrap, rules=rules) as proxy:
+            yield cluster, proxy
+
+
+@pytest.fixture
+def dial(limited: tuple[MockCluster, Proxy]) -> Iterator[Callable[[str], RawClient]]:
+    """Connects from an address."""
+    with ExitStack() as stack:
+        yield lambda source: stack.enter_context(RawClient(limited[1].bootstrap, source=source))
+
+
+def ask(client: RawClient) -> tuple[int, float]:
+    """The throttle time in the answer to a request, in ms, and how long the answer took, in seconds."""
+    since = time.monotonic()
+    answer = client.call(METADATA, 4, NO_TOPICS)
+    return answer["throttle_time_ms"], time.monotonic() - since
+
+
+def produce(size: int, acks: int) -> dict[str, Any]:
+    """A Produce request with a record of that size."""
+    records = encode_batch([Record(0, 0, None, b"x" * size)])
+    topic = {"name": "orders", "partition_data": [{"index": 0, "records": records}]}
+    return {"transactional_id": None, "acks": acks, "timeout_ms": 5000, "topic_data": [topic]}
+
+
+def test_a_client_that_heeds_nothing_is_slowed(dial: Any) -> None:
+    """It is answered at once, told how long it has to wait, and read from again after that time."""
+    client = dial("127.0.2.1")
+    answers = [ask(client) for _ in range(9)]
+
+    assert [told for told, _ in answers[:5]] == [0] * 5
+    assert all(100 <= told <= 200 for told, _ in answers[5:])
+    assert all(took >= 0.09 for _, took in answers[6:])
+
+
+def test_each_connection_has_its_own_limit(dial: Any) -> None:
+    """One that is over it does not slow another."""
+    loud, quiet = dial("127.0.2.2"), dial("127.0.2.2")
+    told = [ask(loud)[0] for _ in range(3)]
+
+    assert told[0] == 0
+    assert min(told[1:]) > 300
+    assert ask(quiet)[0] == 0
+
+
+def test_a_produce_request_is_stored_and_its_client_waits(dial: Any) -> None:
+    """The answer comes at once, with the debt in it; what follows on the connection waits."""
+    client = dial("127.0.2.3")
+    answer = client.call(PRODUCE, 7, produce(6000, acks=-1))
+
+    assert [part["error_code"] for topic in answer["responses"] for part in topic["partition_responses"]] == [0]
+    assert 400 < answer["throttle_time_ms"] <= 600
+    assert ask(client)[1] > 0.4
+
+
+def test_a_produce_request_with_acks_0_mutes_at_once(dial: Any, limited: Any) -> None:
+    """There is no answer to be told in; the next request waits."""
+    client = dial("127.0.2.3")
+    ask(client)
+    client.send(client.request(PRODUCE, 7, produce(6000, acks=0)))
+
+    assert ask(client)[1] > 0.4
+
+
+def test_a_fetch_is_answered_at_once_and_then_waits(dial: Any, limited: Any) -> None:
+    """The data is there, the throttle time is in front of it, and the next request waits for it."""
+    with RawClient(limited[0].bootstrap) as direct:
+        for _ in range(3):
+            direct.call(PRODUCE, 7, produce(9000, acks=-1))
+    client = dial("127.0.2.4")
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    body = {
+        "replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 50 << 20, "isolation_level": 0,
+        "session_id": 0, "session_epoch": -1, "topics": [{"topic": "orders", "partitions": [partition]}],
+        "forgotten_topics_data": [],
+    }  # fmt: skip
+    answer = client.call(FETCH, 7, body)
+
+    assert len(answer["responses"][0]["partitions"][0]["records"]) > 9000
+    assert 300 < answer["throttle_time_ms"] < 600
+    assert ask(client)[1] > 0.3
+
+
+def test_connections_wait_for_their_turn(dial: Any, limited: Any) -> None:
+    """The first is answered at once, the second after half a second; a third would have to wait too long."""
+    first, second, third = (dial("127.0.2.5") for _ in range(3))
+    since = time.monotonic()
+
+    assert ask(first)[1] < 0.4
+    ask(second)
+    assert time.monotonic() - since > 0.3
+    with pytest.raises(ConnectionError):
+        ask(third)
+
+
+def test_a_limit_that_only_observes_slows_nobody(dial: Any, limited: Any) -> None:
+    """It is counted where it would."""
+    client = dial("127.0.2.6")
+
+    assert [ask(client)[0] for _ in range(5)] == [0] * 5
+    assert limited[1].metric("kproxy_rule_matched_total", rule="127.0.2.6") >= 5
+    assert limited[1].metric("kproxy_rule_applied_total", rule="127.0.2.6") == 0
+
+
+def test_a_java_client_hears_of_its_throttle(kafka: Kafka, java: JavaProgram) -> None:
+    """It waits by itself, which its records only show by the time that they take: 30 kB at 10 kB/s."""
+    rule = {"name": "slow", "kind": "quota", "per": ["client_id"], "produce": "10kB/s", "burst": "100ms"}
+    with Proxy(kafka.bootstrap("PROXIED"), rules=[rule]) as proxy:
+        config = {"bootstrap.servers": proxy.bootstrap, "client.id": "slow", "batch.size": 0}
+        java("produce", config=config | {"client.id": "other"}, topic="quota-java", tag="v", count=1)
+
+        since = time.monotonic()
+        java("produce", config=config, topic="quota-java", tag="v", count=30, padding=900)
+
+        assert time.monotonic() - since > 2.5
