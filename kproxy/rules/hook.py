@@ -103,4 +103,6 @@ def check(decision: Decision, message: Message) -> None:
         case Answer(body=body):
             encode(Message(message.api, message.version, {"correlation_id": 0}, body))
         case Fail(code=code):
-            error_number(code if type(code) is int else repr(code))
+            if not isinstance(code, int):  # whatever the annotation says
+                raise TypeError(f"the code of an error is a number, found {code!r}")
+            error_number(code)

@@ -23,8 +23,7 @@ def setting(line: str) -> Dialogue:
         ("match: {api: Metadata}, fields: {}", "at least 1 needed, found 0"),
         ("match: {api: Metadata}", '"fields" is missing'),
         ('match: {api: Metadata}, fields: {"topics[].partitions[].leader_epoh": 1}',
-         'a Metadata response has no field "topics[].partitions[].leader_epoh", did you mean '
-         '"topics[].partitions[].leader_epoch"?'),
+         'a Metadata response has no field "topics[].partitions[].leader_epoh", did you mean "topics[].partitions['),
         ('match: {api: Metadata}, fields: {"topics.name": a}', 'a Metadata response has no field "topics.name", did'),
         ('match: {api: Metadata}, fields: {"topics[x]": 1}', '"topics[x]" is no path: names joined by dots'),
         ("match: {api: Metadata}, fields: {allow_auto_topic_creation: false}",
