@@ -186,3 +186,21 @@ def without(struct: Struct, value: Any) -> Any:
         elif slot.kind not in TESTED_ELSEWHERE:
             found[slot.name] = value[slot.name]
     return found
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [one[:2] for one in ALL if one[2] == "response" and paths(layout.body(*one), set(SPACES))],
+)
+def test_no_answer_tells_a_tenant_of_others(key: int, version: int) -> None:
+    """Whatever names of others an answer of the brokers holds, in whatever field, none of them leaves."""
+    struct = layout.body(key, version, "response")
+    for seed in range(6):
+        rng = Random(seed)
+        body = random_struct(struct, rng)
+        body = renamed(struct, body, lambda kind, name, rng=rng: name and rng.choice(("b.SECRET", "tenant-a.x")))
+        data = rewritten(key, version, "response", encode(struct, body), TENANT)
+        assert b"SECRET" not in data
+        decoded, end = decode(struct, data)
+        assert end == len(data)
+        assert b"tenant-a." not in encode(struct, decoded)
