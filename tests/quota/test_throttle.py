@@ -38,7 +38,8 @@ def limited() -> Iterator[tuple[MockCluster, Proxy]]:
         for address, limits in RULES.items()
     ]
     with MockCluster(1) as cluster:
-        cluster.create_topic("orders", 1)
+        for topic in ("orders", "fetched"):
+            cluster.create_topic(topic, 1)
         with Proxy(cluster.bootstrap, rules=rules) as proxy:
             yield cluster, proxy
 
@@ -57,10 +58,10 @@ def ask(client: RawClient) -> tuple[int, float]:
     return answer["throttle_time_ms"], time.monotonic() - since
 
 
-def produce(size: int, acks: int) -> dict[str, Any]:
+def produce(size: int, acks: int, name: str = "orders") -> dict[str, Any]:
     """A Produce request with a record of that size."""
     records = encode_batch([Record(0, 0, None, b"x" * size)])
-    topic = {"name": "orders", "partition_data": [{"index": 0, "records": records}]}
+    topic = {"name": name, "partition_data": [{"index": 0, "records": records}]}
     return {"transactional_id": None, "acks": acks, "timeout_ms": 5000, "topic_data": [topic]}
 
 
@@ -107,12 +108,12 @@ def test_a_fetch_is_answered_at_once_and_then_waits(dial: Any, limited: Any) -> 
     """The data is there, the throttle time is in front of it, and the next request waits for it."""
     with RawClient(limited[0].bootstrap) as direct:
         for _ in range(3):
-            direct.call(PRODUCE, 7, produce(9000, acks=-1))
+            direct.call(PRODUCE, 7, produce(9000, acks=-1, name="fetched"))
     client = dial("127.0.2.4")
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     body = {
         "replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 50 << 20, "isolation_level": 0,
-        "session_id": 0, "session_epoch": -1, "topics": [{"topic": "orders", "partitions": [partition]}],
+        "session_id": 0, "session_epoch": -1, "topics": [{"topic": "fetched", "partitions": [partition]}],
         "forgotten_topics_data": [],
     }  # fmt: skip
     answer = client.call(FETCH, 7, body)
