@@ -12,7 +12,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.source import LONGEST_MESSAGE
 from kproxy.rules.written import Place
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "rules").glob("*.yaml"))
+EXAMPLES = rule_files([Path(__file__).parents[2] / "rules"])
 
 
 def cut(line: str) -> str:
