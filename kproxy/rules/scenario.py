@@ -55,7 +55,8 @@ class Scenario(Model):
         stages = raw.get("stages")
         if not isinstance(stages, list):
             return
-        again = raw.get("repeat") not in (None, 1)
+        repeat = raw.get("repeat")
+        again = repeat is True or (isinstance(repeat, int) and repeat > 1)
         for index, stage in enumerate(stages):
             if isinstance(stage, dict) and stage.get("for") is None and (again or index < len(stages) - 1):
                 what = "it is repeated" if again and index == len(stages) - 1 else "others follow it"

@@ -1,0 +1,70 @@
+"""JSON read with the place of everything in it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy.rules.json_tree import json_source
+from kproxy.rules.values import to_value
+
+TEXT = st.text(st.characters(codec="utf-8"))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(value=VALUES, indent=st.sampled_from([None, 1, "\t"]), ascii_only=st.booleans())
+def test_it_reads_what_python_reads(value: Any, indent: int | str | None, ascii_only: bool) -> None:
+    """Any JSON, however it is laid out."""
+    source = json_source("<api>", json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode())
+
+    assert source.lines() == []
+    assert to_value(source) == value
+
+
+def test_places_are_those_of_the_text() -> None:
+    """Lines and columns from 1, of keys and of values."""
+    source = json_source("<api>", b'{"rules": [\n  {"name": "a",\n   "kind":\t"x"}]}')
+
+    assert source.place(("rules", 0)) == (2, 3)
+    assert source.place(("rules", 0, "kind"), key=True) == (3, 4)
+    assert source.place(("rules", 0, "kind")) == (3, 12)
+
+
+def test_keys_that_are_there_twice() -> None:
+    """Python would take the last one and say nothing."""
+    source = json_source("<api>", b'{"a": 1, "a": 2}')
+    to_value(source)
+
+    assert source.lines() == ['<api>:1:10: the key "a" is there twice, first in line 1']
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (b"", "<api>:1:1: not JSON: expecting value"),
+        (b'{"a": 1,}', "<api>:1:9: not JSON: "),
+        (b"{'a': 1}", "<api>:1:2: not JSON: expecting property name enclosed in double quotes"),
+        (b'["\xff"]', "<api>:1:1: the document is not UTF-8: byte 0xff"),
+        (b"[" * 100_000, "<api>:1:1: nested too deep, the limit is 50 levels"),
+        (b"[" * 51 + b"]" * 51, "<api>:1:51: nested 51 levels deep, the limit is 50"),
+        (b"[Infinity]", "<api>:1:1: not JSON: Infinity is no number of JSON"),
+        (b"[" + b"1," * 200_000 + b"1]", "<api>:1:400000: more than 200000 keys and values"),
+        (b"[" + b"1" * 10_000 + b"]", "<api>:1:1: not JSON: "),
+    ],
+)
+def test_what_is_no_json_is_said_with_its_place(data: bytes, line: str) -> None:
+    """One mistake, and no value."""
+    source = json_source("<api>", data)
+
+    assert len(source.lines()) == 1
+    assert source.lines()[0].startswith(line)
+    assert to_value(source) is None
+    assert not source.is_yaml
