@@ -1,7 +1,9 @@
-"""`kproxy check`: rule and config documents, every mistake at once."""
+"""`kproxy check`: rule and config documents and tests of rules, every mistake at once, and every doubt."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,54 +12,91 @@ import click
 from kproxy.config import Config
 from kproxy.config_file import config_from, is_config, rule_paths
 from kproxy.errors import DocumentError
-from kproxy.rules.document import rule_files, rules_from
+from kproxy.rules.document import check_documents, read_document, rule_files
+from kproxy.rules.doubts import doubts
 from kproxy.rules.source import Source
 
 
 @dataclass
 class Report:
-    """What was found: mistakes in the order of files, and a line for each document or set that is right."""
+    """What was found: mistakes and warnings in the order of files, and a line for each document or set that is right;
+    how many rules and tests there are."""
 
     mistakes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     right: list[str] = field(default_factory=list)
+    rules: int = 0
+    tests: int = 0
 
-    def add(self, mistakes: list[str]) -> None:
+    def add(self, mistakes: Iterable[str]) -> None:
         """Add lines that are not there yet; a file may be reached on two ways."""
         self.mistakes += [line for line in dict.fromkeys(mistakes) if line not in self.mistakes]
 
+    def warn(self, warnings: Iterable[str]) -> None:
+        """The same for what is no mistake."""
+        self.warnings += [line for line in dict.fromkeys(warnings) if line not in self.warnings]
+
+    @property
+    def summary(self) -> str:
+        """`3 rules, 2 tests, 1 warning`."""
+        warnings = _count(len(self.warnings), "warning")
+        if self.mistakes:
+            return ", ".join([_count(len(self.mistakes), "mistake"), *([warnings] if self.warnings else [])])
+        return ", ".join([_count(self.rules, "rule"), *([_count(self.tests, "test")] if self.tests else []), warnings])
+
 
 @click.command("check")
-@click.argument("paths", metavar="PATHS…", nargs=-1, required=True)
+@click.argument("paths", metavar="PATHS…", nargs=-1)
+@click.option("--strict", is_flag=True, help="Warnings are mistakes.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of rule files instead, for editors.")
 @click.pass_context
-def command(ctx: click.Context, paths: tuple[str, ...]) -> None:
-    """Check rule files, config files and folders of them.
+def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bool) -> None:
+    """Check rule files, config files, tests of rules, and folders of them.
 
-    Each mistake is a line `file:line:column: message`. A config file is checked together with the rules that it
-    names; all other rules are checked as one set. Exit code 1 if there is any mistake.
+    Each mistake is a line `file:line:column: message`, each warning (what a rule will not do though one may think so)
+    a line `file:line:column: warning: message`. A config file is checked together with the rules that it names; all
+    other rules are checked as one set. Exit code 1 if there is any mistake, with --strict also if there is any warning.
     """
+    if schema:
+        from kproxy.cli.schema import rules_schema
+
+        click.echo(json.dumps(rules_schema(), indent=2))
+        return
+    if not paths:
+        raise click.UsageError("say what is to be checked: files or folders")
     report = check(paths)
-    for line in report.mistakes:
+    for line in report.mistakes or report.right:
         click.echo(line)
-    if report.mistakes:
-        count = len(report.mistakes)
-        click.echo(f"{count} mistake{'s' if count > 1 else ''}", err=True)
-        ctx.exit(1)
-    for line in report.right:
-        click.echo(line)
+    for line in report.warnings:
+        place, _, text = line.partition(": ")
+        click.echo(f"{place}: warning: {text}")
+    failed = bool(report.mistakes or (strict and report.warnings))
+    if failed or report.rules or report.tests:
+        click.echo(report.summary, err=failed)
+    ctx.exit(1 if failed else 0)
 
 
 def check(paths: tuple[str, ...]) -> Report:
     """Check documents; nothing is raised for what is in them."""
+    from kproxy.testing.cases.document import case_files, is_case_file
+
     report = Report()
-    sources = [(path, Source.open(path)) for path in rule_files(paths)]
+    sources = [(path, Source.open(path)) for path in rule_files(paths) if not is_case_file(path)]
     configs = [(path, source) for path, source in sources if is_config(source)]
     covered: set[Path] = set()
     for path, source in configs:
         covered |= _check_config(path, source, report)
     rest = [(path, source) for path, source in sources if not is_config(source) and real(path) not in covered]
-    report.right += [f"{path}: no rule files, that is *.yaml or *.yml" for path in paths if not rule_files([path])]
+    tests = [path for path in case_files(paths) if is_case_file(path)]
+    report.right += [
+        f"{path}: no rule files, that is *.yaml or *.yml"
+        for path in paths
+        if not rule_files([path]) and not case_files([path])
+    ]
     if rest:
         _check_rules([source for _, source in rest], [str(path) for path, _ in rest], report)
+    for path in tests:
+        _check_tests(path, report)
     return report
 
 
@@ -83,15 +122,33 @@ def _check_config(path: Path, source: Source, report: Report) -> set[Path]:
 
 
 def _check_rules(sources: list[Source], names: list[str], report: Report, config: Config | None = None) -> None:
+    places = None if config is None else config.places()
+    documents = [read_document(source) for source in sources]
+    check_documents(documents, places)
+    written = [one for document in documents for one in document.written]
+    report.warn(map(str, doubts(written, places)))
+    mistakes = [line for source in sources for line in source.lines()]
+    report.add(mistakes)
+    if mistakes:
+        return
+    report.rules += len(written)
+    for name, document in zip(names, documents, strict=True):
+        kinds = [one.rule.kind for one in document.written if one.rule is not None]
+        what = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        report.right.append(f"{name}: {_count(len(kinds), 'rule')}{f' ({what})' if what else ''}")
+
+
+def _check_tests(path: Path, report: Report) -> None:
+    from kproxy.testing.cases.document import load_cases
+
     try:
-        rules = rules_from(sources, None if config is None else config.places())
+        cases = load_cases(path)
     except DocumentError as error:
         report.add(error.mistakes)
     else:
-        kinds = [rule.kind for rule in rules.rules]
-        what = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        report.right.append(f"{', '.join(names)}: {_count(len(rules), 'rule')}{f' ({what})' if what else ''}")
+        report.tests += len(cases)
+        report.right.append(f"{path}: {_count(len(cases), 'test')}")
 
 
 def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"

@@ -16,6 +16,8 @@ rules: [rules]
 """
 RULE = "rules:\n  - {name: r, kind: rename_topic, topics: {a: b}, match: {listener: %s}}\n"
 
+RIGHT = "1 rule, no warnings\n"
+
 
 def check(*paths: Path) -> tuple[int, str, str]:
     """Exit code, standard output, standard error."""
@@ -36,7 +38,7 @@ def test_what_is_right_is_summed_up(folder: Path) -> None:
     """A config together with the rules it names; each file once."""
     assert check(folder) == (
         0,
-        f"{folder}/config.yaml: 1 cluster, 1 listener\n{folder}/rules/r.yaml: 1 rule (1 rename_topic)\n",
+        f"{folder}/config.yaml: 1 cluster, 1 listener\n{folder}/rules/r.yaml: 1 rule (1 rename_topic)\n{RIGHT}",
         "",
     )
 
@@ -117,3 +119,62 @@ def test_rules_named_by_a_variable_are_found(folder: Path, monkeypatch: pytest.M
     (folder / "config.yaml").write_text(CONFIG.replace("[rules]", '["${KPROXY_TEST_RULES}"]'))
 
     assert f"{folder}/rules/r.yaml: 1 rule" in check(folder / "config.yaml")[1]
+
+
+WARNS = "rules: [{name: t, kind: drop, match: {api: Heartbeat}, what: response, then: continue}]"
+
+
+def test_warnings_are_shown_and_counted(folder: Path) -> None:
+    """With their places, and after what is right; --strict makes mistakes of them."""
+    file = folder / "rules" / "r.yaml"
+    file.write_text(WARNS)
+    code, out, err = check(file)
+    first, warning, summary = out.splitlines()
+
+    assert (code, err) == (0, "")
+    assert first == f"{file}: 1 rule (1 drop)"
+    assert warning.startswith(f"{file}:1:9: warning: then: continue leaves out one response")
+    assert summary == "1 rule, 1 warning"
+    strict = CliRunner().invoke(main, ["check", "--strict", str(file)])
+    assert (strict.exit_code, strict.stderr) == (1, "1 rule, 1 warning\n")
+
+
+def test_warnings_do_not_hide_mistakes(folder: Path) -> None:
+    """Both are shown, those of rules that are right included."""
+    file = folder / "rules" / "r.yaml"
+    file.write_text(WARNS.replace("]", ", {name: u, kind: dorp}]"))
+    code, out, err = check(file)
+
+    assert (code, err) == (1, "1 mistake, 1 warning\n")
+    assert [line.split(": ")[1].split(" ")[0] for line in out.splitlines()] == ["unknown", "warning"]
+
+
+def test_tests_of_rules_are_checked_with_them(folder: Path) -> None:
+    """Beside the rules, or by themselves; a mistake in one is a mistake."""
+    file = folder / "rules" / "r.test.yaml"
+    file.write_text("tests: [{name: t, steps: [{wait: 1s}]}]")
+    for path in (folder / "rules", file):
+        code, out, _ = check(path)
+        assert code == 0
+        assert out.splitlines()[-2] == f"{file}: 1 test"
+    assert check(folder / "rules")[1].endswith("1 rule, 1 test, no warnings\n")
+    file.write_text("tests: [{name: t, stps: []}]")
+    assert check(folder)[0] == 1
+
+
+def test_a_scenario_is_checked_with_its_stages(tmp_path: Path) -> None:
+    """Rules of each stage, beside those in force all the time; a name only once over all of them."""
+    file = tmp_path / "s.yaml"
+    stage = "{for: 1s, rules: [{name: %s, kind: delay, delay: 1s}]}"
+    file.write_text(f"scenario: {{stages: [{stage % 'a'}, {stage % 'b'}]}}")
+    assert check(file)[1].splitlines() == [f"{file}: 2 rules (2 delay)", "2 rules, no warnings"]
+    file.write_text(f"scenario: {{stages: [{stage % 'a'}, {stage % 'a'}]}}")
+    assert 'the name "a" is taken' in check(file)[1]
+
+
+def test_the_schema_is_that_of_kproxy_schema() -> None:
+    """Printed by either."""
+    printed = CliRunner().invoke(main, ["check", "--schema"])
+
+    assert printed.exit_code == 0
+    assert printed.output == CliRunner().invoke(main, ["schema", "rules"]).output

@@ -46,13 +46,16 @@ def case_files(paths: Iterable[str | Path]) -> list[Path]:
             files += sorted(
                 one
                 for one in path.rglob("*")
-                if one.suffix in ENDINGS
-                and Path(one.stem).suffix == TEST
-                and not any(part.startswith(".") for part in one.relative_to(path).parts)
+                if is_case_file(one) and not any(part.startswith(".") for part in one.relative_to(path).parts)
             )
         else:
             files.append(path)
     return list(dict.fromkeys(files))
+
+
+def is_case_file(path: Path) -> bool:
+    """Whether it is called like one."""
+    return path.suffix in ENDINGS and Path(path.stem).suffix == TEST
 
 
 def load_cases(file: Path) -> list[Ready]:

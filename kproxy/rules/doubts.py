@@ -1,0 +1,217 @@
+"""What is right with rules, and yet not what one may think: rules that can never act, alone or beside others.
+
+Strategy. Nothing here is a mistake: a rule set with doubts is loaded. Each doubt has its place, and its reason in words
+of the document. "Can never act" is only said where it is certain for every request of every connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kproxy.rules.all_names import Names
+from kproxy.rules.depth import Depth
+from kproxy.rules.exchange import ConnectionView
+from kproxy.rules.facts import Facts
+from kproxy.rules.frame_match import FrameMatch, carries
+from kproxy.rules.kinds.base import Direction, Rule
+from kproxy.rules.kinds.limit_versions import LimitVersions
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.name_rule import NameRule
+from kproxy.rules.match import ConnectionMatch
+from kproxy.rules.names import NameMap
+from kproxy.rules.version_limits import VersionLimits
+from kproxy.rules.when import When
+from kproxy.rules.written import Place, Written
+from kproxy.wire import schema
+
+DIRECTIONS: tuple[Direction, ...] = ("request", "response")
+DECIDING = ("error", "deny", "drop", "disconnect")
+"""Kinds after which no other rule has a say in a request, if they act on it."""
+OF_TLS = ("sni", "certificate")
+NAMED = {"topic": "topics", "group": "groups", "transactional_id": "transactional_ids"}
+
+Pair = tuple[int, int]
+"""API key and version."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """`where` is a path below the rule."""
+
+    written: Written
+    where: tuple[Any, ...]
+    text: str
+
+    def __str__(self) -> str:
+        source, at = self.written.source, (*self.written.at, *self.where)
+        return f"{source.position(at, key=bool(self.where))}: {self.text}"
+
+
+def doubts(written: Sequence[Written], listeners: Mapping[str, Place] | None = None) -> list[Doubt]:
+    """All doubts about these rules, of which those without mistakes are looked at. Rules of a scenario's stage are seen
+    beside those that are in force all the time."""
+    found: list[Doubt] = []
+    base = [one for one in written if one.stage is None]
+    stages = dict.fromkeys((id(one.source), one.stage) for one in written if one.stage is not None)
+    together = [base, *([one for one in written if one.stage is None or (id(one.source), one.stage) == stage]
+                        for stage in stages)]  # fmt: skip
+    for group in together:
+        for doubt in of_rules(group, listeners):
+            if str(doubt) not in map(str, found):
+                found.append(doubt)
+    return found
+
+
+def of_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) -> Iterator[Doubt]:
+    """Of rules that are in force at the same time."""
+    always = [one.rule for one in written if one.rule is not None and one.rule.is_unconditional]
+    limits = VersionLimits(tuple(rule.limit for rule in always if isinstance(rule, LimitVersions)))
+    names = Names.of(layer for rule in always if isinstance(rule, NameRule) for layer in rule.layers())
+    earlier: list[LiveRule] = []
+    for one in written:
+        rule = one.rule
+        if rule is None:
+            continue
+        for where, text in (*of_selectors(rule), *of_listeners(rule, listeners)):
+            yield Doubt(one, where, text)
+        if isinstance(rule, LiveRule):
+            for text in rule.warnings():
+                yield Doubt(one, (), text)
+            for where, text in (*of_trigger(rule), *of_live(rule, limits, names, earlier)):
+                yield Doubt(one, where, text)
+            earlier.append(rule)
+
+
+Told = tuple[tuple[Any, ...], str]
+
+
+def of_selectors(rule: Rule) -> Iterator[Told]:
+    """`not` takes away all that `match` selects."""
+    given = selectors(rule.not_)
+    if given and all(selectors(rule.match).get(name) == value for name, value in given.items()):
+        yield ("not",), "this rule can never act: not takes away all that match selects"
+
+
+def selectors(match: ConnectionMatch | None) -> dict[str, Any]:
+    """Those that are used."""
+    if match is None:
+        return {}
+    return {name: value for name in type(match).model_fields if (value := getattr(match, name)) is not None}
+
+
+def of_listeners(rule: Rule, listeners: Mapping[str, Place] | None) -> Iterator[Told]:
+    """What only TLS tells, on listeners without it."""
+    if listeners is None:
+        return
+    for name in OF_TLS:
+        used = selectors(rule.match).get(name)
+        if used and not any(place.tls and rule.may_hold(each, place.cluster) for each, place in listeners.items()):
+            yield ("match", name), f"this rule can never act: {name} is told by TLS, which no listener of it has"
+
+
+def of_trigger(rule: LiveRule) -> Iterator[Told]:
+    """Words that leave nothing, or do nothing."""
+    when: When | None = rule.when
+    if when is None:
+        return
+    if when.first is not None and when.every is not None and when.every > when.first:
+        yield ("when",), f"this rule can never act: none of the first {when.first} is a multiple of {when.every}"
+    if when.for_ == 0:
+        yield ("when", "for"), "this rule can never act: it is in force for no time"
+    if when.hold and rule.mode == "observe":
+        yield ("when", "hold"), "nothing is held by a rule that only observes"
+
+
+def of_live(rule: LiveRule, limits: VersionLimits, names: Names | None, earlier: Sequence[LiveRule]) -> Iterator[Told]:
+    """What no request can be, and what others leave."""
+    if rule.connects or rule.family == "code" or rule.start().shape(ANYBODY) is not None:
+        return
+    if isinstance(rule.match, FrameMatch):
+        yield from of_names(rule.match, names)
+    concerned = set(pairs(rule))
+    if not concerned:
+        yield ("match",) if rule.match is not None else (), f"this rule can never act: {why_never(rule)}"
+        return
+    allowed = {pair for pair in concerned if not limits.refusal(*pair)}
+    if not allowed:
+        key, version = min(concerned)
+        yield ("match",), f"this rule can never act: {limits.refusal(key, version)}"
+        return
+    for other in earlier:
+        if decides_before(other, rule, allowed):
+            yield (), f'this rule can never act: "{other.name}" before it decides every request that it is about'
+            return
+
+
+def pairs(rule: LiveRule) -> Iterator[Pair]:
+    """The APIs and versions in which the rule can do something."""
+    keys = schema.paths() if rule.match is None or rule.match._keys is None else rule.match._keys
+    for key in keys:
+        for version in schema.load(key).versions:
+            if rule.about(key, version) and acts(rule, (key, version), DIRECTIONS):
+                yield key, version
+
+
+def acts(rule: LiveRule, pair: Pair, directions: Iterable[Direction]) -> bool:
+    return any(rule.depth(direction, *pair) != Depth.NOTHING for direction in directions)
+
+
+def why_never(rule: LiveRule) -> str:
+    """The first reason."""
+    match = rule.match
+    if match is None:
+        return f"{rule.kind}, as it is written here, does nothing with any API"
+    keys = sorted(schema.paths() if match._keys is None else match._keys)
+    versions = [(key, version) for key in keys for version in schema.load(key).versions]
+    about = [pair for pair in versions if match.about_frame(*pair)]
+    apis = ", ".join(map(str, match.api)) if match.api is not None else "any API"
+    if not about:
+        what = "acks" if match.acks is not None else "versions"
+        return f"{apis} has no such {what}"
+    for name in sorted(match.of_entities):
+        if not any(carries(*pair, (name,)) for pair in about):
+            return f"requests of {apis} say no {name.replace('_', ' ')}"
+    if not any(match.about(*pair) for pair in about):
+        return f"no version of {apis} says {' and '.join(sorted(match.of_entities)).replace('_', ' ')} together"
+    return f"{rule.kind}, as it is written here, does nothing with {apis}"
+
+
+def of_names(match: FrameMatch, names: Names | None) -> Iterator[Told]:
+    """Selectors speak the clients' names, and this is one of the brokers'."""
+    for selector, field in NAMED.items():
+        space: NameMap | None = None if names is None else getattr(names, field)
+        for index, text in enumerate(getattr(match, selector) or ()):
+            if space is None or "*" in text or text.startswith("/") or not space.is_unreachable(text.encode()):
+                continue
+            client = space.to_client(text.encode())
+            told = "clients cannot reach it" if client is None else f"clients call it {client.decode()}"
+            yield (
+                ("match", selector, index),
+                f'"{text}" never matches: rules select by the names that clients use, and {told}',
+            )
+
+
+def decides_before(other: LiveRule, rule: LiveRule, concerned: set[Pair]) -> bool:
+    """Whether the other one surely takes all requests (or all in them) that this rule is about."""
+    if other.kind not in DECIDING or other.when is not None or other.mode == "observe" or other.selects_errors:
+        return False
+    if other.connects or selectors(other.not_) not in ({}, selectors(rule.not_)):
+        return False
+    mine = selectors(rule.match)
+    weaker = all(mine.get(name) == value for name, value in selectors(other.match).items())
+    return weaker and all(other.about(*pair) and acts(other, pair, ("request",)) for pair in concerned)
+
+
+class Nobody:
+    """A cluster that nothing is known of."""
+
+    nodes: tuple[int, ...] = ()
+
+    def topic_of(self, topic_id: Any) -> str | None:
+        """Nobody has said."""
+        return None
+
+
+ANYBODY = ConnectionView(Facts("", "", ""), 0, Nobody())
