@@ -21,6 +21,9 @@ rules:
 """
 
 
+LABELS = ("rule", "kind", "state", "version", "origin")
+
+
 @dataclass
 class Loads:
     """One of each."""
@@ -32,7 +35,7 @@ class Loads:
 def samples(store: RuleStore, most: int) -> dict[tuple[str, tuple[str, ...]], float]:
     text = exposition(registry(RuleCollector(store, Loads(), most))).decode()
     return {
-        (sample.name, tuple(sample.labels.values())): sample.value
+        (sample.name, tuple(sample.labels[name] for name in LABELS if name in sample.labels)): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if sample.name.startswith("kproxy_")
