@@ -40,4 +40,4 @@ def empty(topics: Topics) -> Topics:
 
 def negative(topics: Topics) -> Topics:
     """The same partitions with numbers that no topic has: -1 for 0, -2 for 1."""
-    return [{**topic, "partitions": [-1 - abs(number) for number in topic["partitions"]]} for topic in topics]
+    return [{**topic, "partitions": [-1 - abs(number) for number in topic["partitions"] or ()]} for topic in topics]

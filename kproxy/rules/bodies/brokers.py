@@ -50,8 +50,8 @@ def listed(key: int, body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
 
 def coordinators(body: dict[str, Any]) -> list[dict[str, Any]]:
     """The entries of a FindCoordinator answer; before version 4 the body is the only one."""
-    found: list[dict[str, Any]] = body.get("coordinators", [body])
-    return found
+    found: list[dict[str, Any]] | None = body.get("coordinators", [body])
+    return found or []
 
 
 def addressed(key: int, body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:

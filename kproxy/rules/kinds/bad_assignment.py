@@ -62,8 +62,8 @@ class BadAssignments(Effect):
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """Give each member the assignment of the next, in the order of their ids; only the leader sends any."""
         members = sorted(exchange.request.body["assignments"] or (), key=lambda one: str(one["member_id"]))
-        given = [member["assignment"] for member in members]
-        if all(bytes(one) == bytes(given[0]) for one in given):
+        given = [bytes(member["assignment"] or b"") for member in members]
+        if all(one == given[0] for one in given):
             return ()
         for member, assignment in zip(members, given[1:] + given[:1], strict=True):
             member["assignment"] = assignment
@@ -72,14 +72,18 @@ class BadAssignments(Effect):
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         body, change = exchange.response.body, CHANGES[self.how]
         if exchange.api.key == SYNC_GROUP:
-            after = rewritten(bytes(body["assignment"] or b""), change)
-            changed = after is not None and after != bytes(body["assignment"])
-            body["assignment"] = after if changed else body["assignment"]
+            before = bytes(body["assignment"] or b"")
+            after = rewritten(before, change)
+            changed = after is not None and after != before
+            if changed:
+                body["assignment"] = after
         else:
             changed = body["assignment"] is not None and self.of_broker(body["assignment"])
         return (Edit(),) if changed else ()
 
     def of_broker(self, assignment: dict[str, Any]) -> bool:
         before = assignment["topic_partitions"]
+        if not before:
+            return False
         assignment["topic_partitions"] = CHANGES[self.how](before)
-        return bool(before)
+        return True

@@ -62,8 +62,10 @@ class HiddenTopics(Effect):
                 kept.append(gone(entry, UNKNOWN_TOPIC_ID, by_id=True))
             elif name in names:
                 kept.append(gone(entry, UNKNOWN_TOPIC_OR_PARTITION, by_id=False))
+        if not hidden:
+            return ()
         body["topics"] = kept
-        return (Edit(),) if hidden else ()
+        return (Edit(),)
 
 
 def asked_for(exchange: Exchange) -> tuple[frozenset[Any], frozenset[Any]]:

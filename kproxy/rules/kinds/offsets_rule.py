@@ -62,8 +62,10 @@ class OffsetChanges(Effect):
             after = self.rule.change(partition) if chosen else partition
             if after is not None:
                 kept.append(after)
+        if len(kept) == len(before) and all(one is other for one, other in zip(kept, before, strict=True)):
+            return False
         topic["partitions"] = kept
-        return len(kept) != len(before) or any(one is not other for one, other in zip(kept, before, strict=True))
+        return True
 
 
 def groups_of_answer(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[tuple[Entity, list[dict[str, Any]]]]:

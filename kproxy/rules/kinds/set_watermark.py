@@ -107,7 +107,7 @@ class Watermarks(Effect):
                 return True
         changed = high != before or (start is not None and body.get("log_start_offset", start) < start)
         body["high_watermark"] = high
-        if body.get("last_stable_offset", -1) > high:
+        if high != before and body.get("last_stable_offset", -1) > high:
             body["last_stable_offset"] = high
         if start is not None and "log_start_offset" in body:
             body["log_start_offset"] = max(body["log_start_offset"], start)

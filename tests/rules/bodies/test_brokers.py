@@ -1,0 +1,26 @@
+"""Places of addresses against the protocol's own table."""
+
+from __future__ import annotations
+
+from kproxy.core.addresses import PLACES
+from kproxy.rules.bodies.brokers import LISTS, carries_addresses
+from kproxy.wire import layout, schema
+
+FIND_COORDINATOR = 10
+
+
+def test_they_are_where_kproxys_own_addresses_go() -> None:
+    """The same APIs, and the same versions of them."""
+    assert set(LISTS) | {FIND_COORDINATOR} == set(PLACES)
+    for key in PLACES:
+        for version in schema.load(key).versions:
+            slots = {slot.path for slot in layout.body(key, version, "response").everywhere() if slot.kind == "host"}
+            assert carries_addresses(key, version) == bool(slots)
+            if slots and key in LISTS:
+                assert slots == {f"{LISTS[key][0]}[].host"}
+
+
+def test_no_other_api_is_meant() -> None:
+    """Also not those that brokers use among themselves."""
+    others = {api.key for api in schema.apis()} - set(PLACES)
+    assert not any(carries_addresses(key, version) for key in others for version in schema.load(key).versions)
