@@ -32,6 +32,7 @@ def document_schema(reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
     document = {
         "type": "object",
         "properties": {"rules": rules, "scenario": {"$ref": reference.format(model="Scenario")}},
+        "anyOf": [{"required": ["rules"]}, {"required": ["scenario"]}],
         "additionalProperties": False,
     }
     return document, definitions

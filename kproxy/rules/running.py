@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.live import Effect, LiveRule
 from kproxy.rules.trigger import Trigger
 
 
@@ -13,9 +13,8 @@ class Running:
     """Counters (promise 7): matched, the selectors held; fired, the trigger too; applied, what it changed has been
     handed to the kernel. `on_count` is called after any of them grew."""
 
-    __slots__ = ("applied", "effect", "enabled", "fired", "held", "matched", "on_count", "origin", "problem", "problems",
-                 "rule", "seed",
-                 "trigger")  # fmt: skip
+    __slots__ = ("applied", "effect", "enabled", "fired", "held", "holds", "matched", "observes", "on_count", "origin",
+                 "problem", "problems", "rule", "seed", "trigger")  # fmt: skip
 
     def __init__(self, rule: LiveRule, origin: str, seed: int, began: float) -> None:
         self.rule, self.origin = rule, origin
@@ -23,21 +22,22 @@ class Running:
         self.seed = seed if own is None else own
         self.matched = self.fired = self.applied = 0
         self.enabled = True
+        self.observes = rule.mode == "observe"
+        self.holds = rule.when is not None and rule.when.hold is True
         self.trigger = Trigger(rule.when, f"{self.seed}:{rule.name}", began)
-        self.effect = rule.start()
-        self.effect.seed = f"{self.seed}:{rule.name}:draws"  # apart from the trigger's
+        self.effect = self._effect()
         self.held: list[Callable[[], None]] = []  # releases what waits because of `when: {hold: true}`
         self.on_count: Callable[[], None] | None = None
         self.problems, self.problem = 0, ""  # how often the effect raised, and what it said last
 
+    def _effect(self) -> Effect:
+        effect = self.rule.start()
+        effect.seed = f"{self.seed}:{self.rule.name}:draws"  # apart from the trigger's
+        return effect
+
     @property
     def name(self) -> str:
         return self.rule.name
-
-    @property
-    def observes(self) -> bool:
-        """Whether it only counts."""
-        return self.rule.mode == "observe"
 
     def count(self, *, fired: bool) -> None:
         """One request matched, and perhaps fired."""
@@ -60,7 +60,7 @@ class Running:
     def restart(self, began: float) -> None:
         """From the beginning, as if it were new: its trigger and its effect. Counters go on."""
         self.trigger = Trigger(self.rule.when, f"{self.seed}:{self.rule.name}", began)
-        self.effect = self.rule.start()
+        self.effect = self._effect()
 
     def release(self) -> int:
         """Let go what is held. Returns how many requests that were."""
