@@ -26,7 +26,7 @@ from .respond.answer import fail, fail_each
 from .respond.failure import Failure
 from .respond.part import without
 from .rewrite import Buffer
-from .ruled import Part, sees_error
+from .ruled import Part
 from .ruled_exchange import Pending, RuledExchange
 from .ruling import Ruling
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -156,18 +156,17 @@ class Engine:
     def consider(self, part: Part, exchange: RuledExchange, open_: list[Entity], ruling: Ruling, now: float) -> None:
         """One rule: matched, fired, and what it decides."""
         running = part.running
-        rule = running.rule
-        matched = self.matching(part, exchange, open_)
+        matched = part.matcher.matching(exchange, open_)
         if matched is None:
             return
-        if sees_error(rule):
+        if part.by_error:
             exchange.pending.append(Pending(part, matched, judged=False))
             return
         fired = running.trigger.fires(now, self.view.number, exchange.client_id)
         running.count(fired=fired)
         if not fired or running.observes:
             return
-        if rule.when is not None and rule.when.hold:
+        if running.holds:
             ruling.held_by.append(running)
             ruling.act(running)
         if part.response:
@@ -176,23 +175,6 @@ class Engine:
             for decision in self.asked(running, "on_request", exchange, matched, now):
                 ruling.act(running)
                 self.take(decision, matched, open_, ruling, now)
-
-    def matching(self, part: Part, exchange: RuledExchange, open_: list[Entity]) -> tuple[Entity, ...] | None:
-        """The open entities that the rule is about; None: it is not about this request."""
-        rule = part.running.rule
-        yes, no = rule.match, rule.not_
-        if yes is not None and not yes.holds_frame(exchange):
-            return None
-        if no is not None and not (no.about(exchange.api.key, exchange.version) and no.holds_frame(exchange)):
-            no = None
-        if not open_:
-            return () if no is None else None
-        found = tuple(
-            entity for entity in open_ if rule.holds_for(entity) and (no is None or not no.holds_entity(entity))
-        )
-        if not found and (no is None or no.of_entities) and rule.unnamed(exchange):
-            return ()
-        return found or None
 
     def asked(
         self, running: Running, method: str, exchange: RuledExchange, matched: Sequence[Entity], now: float

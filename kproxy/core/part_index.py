@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.frame_match import OF_ENTITY
+from kproxy.rules.frame_match import OF_ENTITY, FrameMatch
 from kproxy.rules.kinds.live import LiveRule
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class PartIndex:
 
 def exact(rule: LiveRule) -> tuple[str, list[str]]:
     """A selector that holds for these texts and no others; no texts: there is none."""
-    if type(rule).unnamed is LiveRule.unnamed and rule.match is not None:
+    plain = type(rule).unnamed is LiveRule.unnamed and type(rule).holds_for is LiveRule.holds_for
+    if plain and rule.match is not None and type(rule.match).holds_entity is FrameMatch.holds_entity:
         for field in FIELDS:
             texts = getattr(rule.match, field)
             if texts and not any("*" in text or text.startswith("/") for text in texts):

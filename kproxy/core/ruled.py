@@ -10,6 +10,7 @@ from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.running import Running
 from kproxy.wire import schema
 
+from .matcher import Matcher
 from .part_index import PartIndex
 
 SASL_HANDSHAKE = 17
@@ -19,8 +20,11 @@ class Part(NamedTuple):
     """One rule, and what it wants of the two frames of an exchange."""
 
     running: Running
+    matcher: Matcher
     request: Depth
     response: Depth
+    by_error: bool = False
+    """It selects on the broker's error, so that it has its say only then."""
 
 
 class Ruled:
@@ -80,5 +84,5 @@ def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
         if sees_error(rule):
             response = Depth.BODY
         if known or not (Depth.BODY in (request, response) or sees_body(rule)):
-            parts.append(Part(running, request, response))
+            parts.append(Part(running, Matcher(rule, key, version), request, response, sees_error(rule)))
     return Ruled(key, version, parts) if parts else None

@@ -102,9 +102,11 @@ class Subjects:
         """The request goes to the broker, without some of its partitions. Gives what is to be sent if that is not the
         request itself: the broker lacks what kproxy has answered before."""
         sessions = self.sessions(exchange)
+        if sessions is None:
+            return None
         keys = [(one.topic_id or one.topic or "", one.partition or 0) for one in removed]
         request = exchange.request
-        body = None if sessions is None else sessions.forward(request, keys)
+        body = sessions.forward(request, keys)
         return None if body is None else Message(request.api, request.version, request.header, body)
 
     def answered(self, exchange: RuledExchange, response: Message) -> None:

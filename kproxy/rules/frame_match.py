@@ -122,6 +122,16 @@ class FrameMatch(ConnectionMatch):
 
     # ---- with a frame
 
+    @property
+    def frame_tests(self) -> tuple[Callable[[Exchange], bool], ...]:
+        """Those of `holds_frame`, for who asks often."""
+        return tuple(self._frame)
+
+    @property
+    def entity_tests(self) -> tuple[Callable[[Entity], bool], ...]:
+        """Those of `holds_entity`, for who asks often."""
+        return tuple(self._entity.values())
+
     def holds_frame(self, exchange: Exchange) -> bool:
         """Whether the selectors about the frame as a whole hold."""
         return all(test(exchange) for test in self._frame)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.core import part_index
+from kproxy.core.matcher import Matcher
 from kproxy.core.part_index import PartIndex
 from kproxy.core.ruled import Part
 from kproxy.rules.depth import Depth
@@ -40,7 +41,7 @@ class Asked:
 
 def indexed(rules: list[dict[str, Any]]) -> PartIndex:
     live = Dialogue(json.dumps({"rules": rules})).rules.bind(Facts("", "", "")).live
-    return PartIndex([Part(running, Depth.BODY, Depth.NOTHING) for running in live])
+    return PartIndex([Part(one, Matcher(one.rule, 0, 9), Depth.BODY, Depth.NOTHING) for one in live])
 
 
 @pytest.mark.parametrize(
