@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kproxy.rules.explain import found, unknown, validate
+from kproxy.rules.explain import found, nearest, unknown, validate
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.rule_checks import check_names, check_rules
@@ -24,6 +24,8 @@ from kproxy.rules.units import parse_duration
 from kproxy.rules.values import to_value
 from kproxy.rules.written import Place, Written
 
+ALL_KINDS = '"kproxy kinds" lists all of them'
+"""There are too many to name them in a message."""
 TOP_KEYS = ("rules", "scenario")
 ENDINGS = (".yaml", ".yml")
 LONGEST_TTL = 366 * 86400.0
@@ -145,7 +147,10 @@ def _read_rule(source: Source, at: Where, raw: Any, from_api: bool, stage: int |
     if from_api:
         ttl = _read_ttl(source, (*at, "ttl"), raw.pop("ttl", None))
     rule = None if from_api and _runs_code(source, at, raw) else _make_rule(source, at, raw)
-    return Written(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
+    written = Written(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
+    if rule is not None:
+        _ = rule.content, written.position  # found out here: whoever reads may do that beside a running proxy
+    return written
 
 
 def _read_ttl(source: Source, at: Where, raw: Any) -> float | None:
@@ -178,14 +183,21 @@ def _runs_code(source: Source, at: Where, raw: dict[Any, Any]) -> bool:
     return True
 
 
+def unknown_kind(word: str) -> str:
+    """The message for a kind that there is not, with the nearest one."""
+    close = nearest(word, KINDS)
+    hint = f', did you mean "{close}"?' if close else ";"
+    return f'unknown kind "{word}"{hint} {ALL_KINDS}'
+
+
 def _make_rule(source: Source, at: Where, raw: dict[Any, Any]) -> Rule | None:
     kind = raw.get("kind")
     if "kind" not in raw:
-        source.note(at, f'"kind" is missing, one of {", ".join(KINDS)}')
+        source.note(at, f'"kind" is missing, {ALL_KINDS}')
     elif not isinstance(kind, str):
-        source.note((*at, "kind"), f"a kind is wanted, one of {', '.join(KINDS)}, found {found(kind)}")
+        source.note((*at, "kind"), f"a kind is wanted, found {found(kind)}; {ALL_KINDS}")
     elif kind not in KINDS:
-        source.note((*at, "kind"), unknown("kind", kind, KINDS))
+        source.note((*at, "kind"), unknown_kind(kind))
     else:
         return validate(KINDS[kind], raw, source, at)
     if "name" not in raw:

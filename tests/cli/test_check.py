@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
+from kproxy.rules.document import ALL_KINDS
 
 CONFIG = """
 clusters: {main: {bootstrap: ["b1:9092"]}}
@@ -63,7 +64,7 @@ def test_mistakes_in_a_config_do_not_hide_those_in_its_rules(folder: Path) -> No
     assert code == 1
     assert [line.split(": ")[1] for line in out.splitlines()] == [
         'unknown key "stat", did you mean "state"? allowed',
-        'unknown kind "renam_topic", did you mean "rename_topic"? allowed',
+        f'unknown kind "renam_topic", did you mean "rename_topic"? {ALL_KINDS}',
     ]
     assert err == "2 mistakes\n"
 

@@ -253,7 +253,9 @@ def test_a_rule_that_goes_wrong_inside_fails_the_test(played: Any, tmp_path: Any
 
 def test_a_muted_client_sends_when_it_is_read_again(played: Any) -> None:
     """What it sends before waits, as in its socket."""
-    throttle = "rules: [{name: wait, kind: throttle_time, match: {api: Heartbeat}, when: {nth: 1}, delay: 2s}]"
+    throttle = (
+        "rules: [{name: wait, kind: throttle_time, match: {api: Heartbeat}, when: {nth: 1}, delay: 2s, mute: true}]"
+    )
     step = f"client: {HEARTBEAT}, to_broker: untouched, broker: {{}}"
     assert played(
         throttle,
