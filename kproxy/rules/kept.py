@@ -89,7 +89,7 @@ def keep(documents: Iterable[Stored], before: dict[str, Kept], now: float) -> It
         for written in stored.document.written:
             assert written.rule is not None, "there is a mistake in it"
             assert written.name is not None, "there is a mistake in it"
-            content = written.rule.model_dump_json(by_alias=True)
+            content = written.rule.content
             until = None if written.ttl is None else stored.began + written.ttl
             old = before.get(written.name)
             if old is not None and old.content == content and _same_place(old, stored, written):

@@ -88,5 +88,5 @@ class RuleSet:
 
 def content_id(rules: Iterable[Rule]) -> str:
     """12 hexadecimal digits that change when a rule does, or their order."""
-    content = "\n".join(rule.model_dump_json(by_alias=True) for rule in rules)
+    content = "\n".join(rule.content for rule in rules)
     return hashlib.sha256(content.encode()).hexdigest()[:12]

@@ -73,12 +73,13 @@ class RuleStore:
         return self._adopt([*self._of("file"), *self._split(source, "api", now, ttl), *self._of("test")], now, on=True)
 
     def put(
-        self, source: Source, origin: Origin, now: float, *, ttl: float | None = None, again: bool = True
+        self, source: Source | Document, origin: Origin, now: float, *, ttl: float | None = None, again: bool = True
     ) -> Change:
         """Add the rules of a document, or replace those of the same names and origin in their places.
 
-        `ttl`: seconds, for rules that say nothing about it. `again`: whether replacing is allowed. Raises RuleInUse
-        when it is not, or when a name belongs to another origin or to a scenario.
+        A source is from somebody else, and none of its rules may run code; whoever may do that reads it himself, by
+        `read_document`. `ttl`: seconds, for rules that say nothing about it. `again`: whether replacing is allowed.
+        Raises RuleInUse when it is not, or when a name belongs to another origin or to a scenario.
         """
         new = self._split(source, origin, now, ttl)
         for stored in new:
@@ -146,8 +147,9 @@ class RuleStore:
     def _in_order(self, origin: Origin, documents: Sequence[Stored]) -> list[Stored]:
         return [stored for each in ORIGINS for stored in (documents if each == origin else self._of(each))]
 
-    def _split(self, source: Source, origin: Origin, now: float, ttl: float | None = None) -> list[Stored]:
-        document = read_document(source, from_api=True)
+    def _split(self, given: Source | Document, origin: Origin, now: float, ttl: float | None = None) -> list[Stored]:
+        document = given if isinstance(given, Document) else read_document(given, from_api=True)
+        source = document.source
         check_names(document.written)
         raise_mistakes([source])
         written = [replace(one, ttl=ttl if one.ttl is None else one.ttl) for one in document.written]
@@ -223,7 +225,8 @@ class RuleStore:
                 running.restart(begins)
         if running is not None:
             running.enabled = active
-        return replace(kept, running=running, active=active)
+        same = running is kept.running and active == kept.active
+        return kept if same else replace(kept, running=running, active=active)
 
 
 def _name(stored: Stored) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from kproxy.rules.kinds.base import Rule
@@ -16,7 +17,7 @@ class Place(NamedTuple):
     tls: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Written:
     """A rule and where it was written; `rule` is None when there are mistakes in it, `name` when it has none.
 
@@ -36,6 +37,7 @@ class Written:
         """Note a mistake at a path below this rule."""
         self.source.note((*self.at, *where), message, key=key)
 
-    @property
+    @cached_property
     def position(self) -> str:
+        """`file:line:column`."""
         return self.source.position(self.at)

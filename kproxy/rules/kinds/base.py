@@ -7,6 +7,7 @@ class into `KINDS` (`kinds/__init__.py`); messages, schema and reference page fo
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -50,6 +51,11 @@ class Rule(Model):
         default=None, description="connections that it is for; all of them if left out"
     )
     not_: ConnectionMatch | None = Field(default=None, alias="not", description="connections that it is not for")
+
+    @cached_property
+    def content(self) -> str:
+        """All of it as text, which is the same for the same rules."""
+        return self.model_dump_json(by_alias=True)
 
     def holds(self, facts: Facts) -> bool:
         """Whether this rule is for such a connection."""
