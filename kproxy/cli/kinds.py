@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator
 
 import click
 
-from kproxy.rules.explain import unknown
+from kproxy.rules.document import read_document, unknown_kind
+from kproxy.rules.doubts import doubts
 from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.groups import GROUPS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.match import ConnectionMatch
 from kproxy.rules.reference import Row, rows, sentence
+from kproxy.rules.source import Source
+from kproxy.rules.when import When
 
 WIDTH = 100
 """Columns of text; wider is hard to read, and narrower terminals wrap it."""
@@ -22,15 +27,38 @@ WIDTH = 100
 @click.command("kinds")
 @click.argument("kind", required=False)
 def command(kind: str | None) -> None:
-    """List the kinds of rules, or show one with its fields and an example."""
+    """List the kinds of rules by what they are for, or show one: its fields, an example, what is warned of."""
     if kind is None:
-        width = max(map(len, KINDS))
-        for name, model in KINDS.items():
-            click.echo(f"{name:{width}}  {sentence(model)}")
+        table() if sys.stdout.isatty() else plain()
     elif kind in KINDS:
         click.echo("\n".join(describe(kind, KINDS[kind])))
     else:
-        raise click.UsageError(unknown("kind", kind, KINDS))
+        raise click.UsageError(f"{unknown_kind(kind)}:\n{textwrap.fill(', '.join(KINDS), WIDTH)}")
+
+
+def plain() -> None:
+    """A line each, below the title of its group."""
+    width = max(map(len, KINDS))
+    for number, (title, kinds) in enumerate(GROUPS.items()):
+        click.echo(f"{chr(10) if number else ''}{title}")
+        for name in kinds:
+            click.echo(f"  {name:{width}}  {sentence(KINDS[name])}")
+
+
+def table() -> None:
+    """The same, for people."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    for number, (title, kinds) in enumerate(GROUPS.items()):
+        made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        made.add_column(width=max(map(len, KINDS)) + 2)
+        for name in kinds:
+            made.add_row(f"  [cyan]{name}[/]", escape(sentence(KINDS[name])))
+        console.print(f"{chr(10) if number else ''}[bold]{title}[/]", highlight=False)
+        console.print(made)
 
 
 def describe(name: str, model: type[Rule]) -> Iterator[str]:
@@ -53,9 +81,24 @@ def describe(name: str, model: type[Rule]) -> Iterator[str]:
     yield ""
     yield "match and not select on (all of them must hold; a list is any of)"
     yield from _fields(list(rows(FrameMatch if issubclass(model, LiveRule) else ConnectionMatch)))
+    if issubclass(model, LiveRule):
+        yield ""
+        yield "when says which of those it acts on"
+        yield from _fields(list(rows(When)))
     yield ""
     yield "example"
     yield textwrap.indent(model.example.rstrip(), "  ")
+    if said := list(warned_of(model)):
+        yield ""
+        yield "a rule like this is loaded, and warned of"
+        for text in said:
+            yield textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+
+
+def warned_of(model: type[Rule]) -> Iterator[str]:
+    """What `kproxy check` says of the example."""
+    document = read_document(Source("example", "rules:\n" + model.example))
+    yield from (doubt.text for doubt in doubts(document.written))
 
 
 def _fields(entries: list[Row]) -> Iterator[str]:

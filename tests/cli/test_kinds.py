@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from kproxy.cli import main
 from kproxy.config import Config
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.groups import GROUPS
 
 
 def run(*arguments: str) -> str:
@@ -21,10 +22,26 @@ def run(*arguments: str) -> str:
 
 
 def test_all_kinds_are_listed() -> None:
-    """One line each."""
+    """A line each, below the title of their group."""
     lines = run("kinds").splitlines()
 
-    assert [line.split()[0] for line in lines] == list(KINDS)
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == list(KINDS)
+    assert [line for line in lines if line and not line.startswith("  ")] == list(GROUPS)
+
+
+def test_a_kind_that_is_unknown_is_told_with_all_that_there_are() -> None:
+    """And the nearest one; exit code 2."""
+    result = CliRunner().invoke(main, ["kinds", "dely"])
+
+    assert result.exit_code == 2
+    assert 'unknown kind "dely", did you mean "delay"?' in result.output
+    assert all(kind in result.output for kind in KINDS)
+
+
+def test_what_is_warned_of_is_shown_with_the_example() -> None:
+    """As `kproxy check` says it."""
+    assert "a rule like this is loaded, and warned of" in run("kinds", "duplicate_records")
+    assert "warned of" not in run("kinds", "delay")
 
 
 @pytest.mark.parametrize("kind", KINDS)
