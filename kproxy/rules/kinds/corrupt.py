@@ -73,6 +73,16 @@ class Corrupt(FrameFault):
         side: Direction = "request" if key == PRODUCE else "response"
         return side if carries_records(key, side) and self.at in (None, side) else None
 
+    @property
+    def reads_entities(self) -> bool:
+        """Records are those of partitions."""
+        return self.where == "records"
+
+    @property
+    def reads_topics(self) -> bool:
+        """Only to select them."""
+        return self.selects_topics
+
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         """Nothing happens to a response without records."""
         side = self.side(exchange.api.key)

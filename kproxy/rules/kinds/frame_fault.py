@@ -31,6 +31,11 @@ class FrameFault(LiveRule):
         """On one side only."""
         return self.seen if direction == self.side(key) else Depth.NOTHING
 
+    @property
+    def reads_entities(self) -> bool:
+        """Bytes are bytes."""
+        return False
+
     def warnings(self) -> Iterable[str]:
         """Responses that do not exist."""
         if self.match is not None and 0 in (self.match.acks or ()) and self.side(0) == "response":

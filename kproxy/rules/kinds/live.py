@@ -113,6 +113,11 @@ class LiveRule(Rule):
         return True
 
     @property
+    def reads_entities(self) -> bool:
+        """Whether a body is seen for what it is about. If not, fetch sessions need not be known for this rule."""
+        return True
+
+    @property
     def selects_errors(self) -> bool:
         """Whether it looks at what the broker answered, so that it has its say only then."""
         return any(one is not None and one.sees_error for one in (self.match, self.not_))

@@ -103,6 +103,16 @@ class Quota(LiveRule):
         sides = [one.of_entities for one in (self.match, self.not_) if one is not None]
         return "topic" in self.per or any(OF_TOPICS & side for side in sides)
 
+    @property
+    def reads_entities(self) -> bool:
+        """Only to divide what is charged: `max_bytes` of a Fetch does not say what it is about."""
+        return self.by_topic
+
+    @property
+    def reads_topics(self) -> bool:
+        """The same."""
+        return self.by_topic
+
     def limits(self, resource: Resource) -> bool:
         """Whether there is a limit of this, for all or for some."""
         return any(getattr(one, resource) is not None for one in (self, *self.overrides))
