@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,3 +174,32 @@ def test_open_connections_keep_what_they_are_bound_to(start: Callable[..., Any],
             assert old.rest() == b""
             assert new.brokers()
     until(lambda: proxy.metric("kproxy_connections_closed_total", cause="recycled") == 1)
+
+
+def test_many_swaps_lose_nothing(start: Callable[..., Any]) -> None:
+    """Each answer obeys one of two rule sets, and the last one the last of them; no connection is cut."""
+    proxy = start()
+    admin = api(proxy)
+    bodies = [json.dumps({"rules": rules}).encode() for rules in ([], [{"name": "h", "kind": "hide_node", "node": 0}])]
+    seen: list[int] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        with RawClient(proxy.bootstrap) as client:
+            while not stop.is_set():
+                seen.append(len(client.brokers()))
+            seen.append(len(client.brokers()) + 10)
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    for number in range(200):
+        admin("PUT", "/api/rules", bodies[number % 2])
+    stop.set()
+    for thread in asking:
+        thread.join(20)
+
+    assert sorted(set(seen)) == [0, 1, 10]
+    assert seen.count(10) == 4
+    assert len(proxy.said("connection closed")) == 0
+    assert proxy.metric("kproxy_rules_loaded_total", origin="api") == 200
