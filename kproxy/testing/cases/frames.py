@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kproxy.errors import EncodeError
 from kproxy.rules.source import Source, Where
-from kproxy.testing import dialogue
+from kproxy.testing.dialogue import sized
+from kproxy.wire import Message, encode, schema
 
 from .model import Answered, Sent
 from .values import Reader
@@ -18,7 +21,8 @@ def request(source: Source, sent: Sent, at: Where, correlation: int) -> bytes:
     if sent.hex is not None:
         return from_hex(sent.hex, correlation)
     body = Reader(source).body(sent.key, sent.number, "request", sent.body, at)
-    return dialogue.request(sent.key, sent.number, correlation, sent.client_id, **body)
+    header = {"request_api_key": sent.key, "request_api_version": sent.number, "correlation_id": correlation}
+    return framed(sent.key, sent.number, header | {"client_id": sent.client_id}, body)
 
 
 def from_hex(text: str, correlation: int) -> bytes:
@@ -29,10 +33,15 @@ def from_hex(text: str, correlation: int) -> bytes:
     if len(frame) < 10:
         raise EncodeError(f"a request has at least 10 bytes, found {len(frame)}")
     frame[CORRELATION] = correlation.to_bytes(4, "big")
-    return dialogue.sized(bytes(frame))
+    return sized(bytes(frame))
 
 
 def answer(source: Source, answered: Answered, at: Where, key: int, version: int, correlation: int) -> bytes:
     """The frame with its length. Raises EncodeError for a value that does not fit."""
     body = Reader(source).body(key, version, "response", answered.body, at)
-    return dialogue.response(key, version, correlation, **body)
+    return framed(key, version, {"correlation_id": correlation}, body)
+
+
+def framed(key: int, version: int, header: dict[str, Any], body: dict[str, Any]) -> bytes:
+    """A frame with its length; names left out get their defaults."""
+    return sized(encode(Message(schema.load(key), version, header, body)))

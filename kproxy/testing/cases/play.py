@@ -63,6 +63,8 @@ class Player:
             self.act(step, line)
         except KproxyError as error:
             self.fail((), str(error))
+        except Exception as error:  # noqa: BLE001  # the other tests go on, and this one says what happened
+            self.fail((), f"kproxy itself went wrong: {type(error).__name__}: {error}")
         for problem in self.world.problems:
             self.fail((), problem)
         wrong = self.source.lines()

@@ -267,3 +267,25 @@ tests:
       - {{client: {HEARTBEAT}, to_broker: {{after: 2s}}, muted: false}}
 """,
     ) == [[]]
+
+
+def test_fields_may_have_any_name(played: Any) -> None:
+    """Such as `key`, which FindCoordinator 0 has."""
+    step = "{client: {api: FindCoordinator, version: 0, body: {key: g}}, to_broker: {exactly: {key: g}}}"
+    assert played(ERROR, f"tests: [{{name: t, steps: [{step}]}}]") == [[]]
+
+
+def test_what_nobody_expected_fails_only_its_own_test(played: Any, monkeypatch: Any) -> None:
+    """It is named, and the tests behind it are run."""
+    from kproxy.core.engine import Engine
+
+    def broken(*_: Any) -> Any:
+        raise IndexError("out of range")
+
+    monkeypatch.setattr(Engine, "request", broken)
+    ((failure,), fine) = played(
+        ERROR, f"tests: [{{name: t, steps: [{{client: {WRITE}}}]}}, {{name: u, steps: [{{client: {HEARTBEAT}}}]}}]"
+    )
+
+    assert failure.what == "kproxy itself went wrong: IndexError: out of range"
+    assert fine == []
