@@ -28,7 +28,7 @@ from .respond.part import without
 from .rewrite import Buffer
 from .ruled import Part
 from .ruled_exchange import Pending, RuledExchange
-from .ruling import Ruling
+from .ruling import PASS, Pass, Ruling
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from .subjects import Subjects
 
@@ -112,13 +112,15 @@ class Engine:
 
     # ---- requests
 
-    def request(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> Ruling | None:
+    def request(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> Ruling | Pass | None:
         """What becomes of the request buf[pos:end], size included, of which as much is here as `step.ruled` wants.
 
-        None: something has to be found out first. Raises DecodeError.
+        PASS: no rule is about it. None: something has to be found out first. Raises DecodeError.
         """
         ruled = step.ruled
         assert ruled is not None
+        if ruled.peek is not None and ruled.peek.is_for_nobody(buf, pos, end):
+            return PASS
         exchange = self.exchange(step, buf, pos, end, now)
         ruling = Ruling(exchange)
         open_: list[Entity] = []
@@ -131,11 +133,12 @@ class Engine:
                 return ruling
             exchange.find = lambda: found
             open_ = list(found)
+        about = bool(open_)
         for part in ruled.index.candidates(exchange, open_):
             self.consider(part, exchange, open_, ruling, now)
             if ruling.final:
                 return ruling
-            if ruled.reads_entities and not open_:
+            if about and not open_:
                 break
         self.conclude(ruling, exchange, open_)
         exchange.outlive(buf, pos + 4, end)
@@ -148,7 +151,7 @@ class Engine:
         exchange = RuledExchange(step, self.view, correlation, client_id, end - pos - 4, now)
         assert step.ruled is not None
         if step.ruled.request == Depth.BODY:
-            exchange.read_request = lambda: decode_request(buf[pos + 4 : end])
+            exchange.read_request = lambda: decode_request(buf[pos + 4 : end], trailing=True)
             if step.key == PRODUCE:
                 exchange.acks = produce_acks(step.version)(buf, pos + 4, end, length)
         return exchange

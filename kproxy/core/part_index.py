@@ -33,8 +33,6 @@ class PartIndex:
         self.parts = tuple(parts)
         self.general: list[int] = []
         self.tables: dict[str, dict[str, list[int]]] = {}
-        if len(parts) < WORTH_IT:
-            return
         tables: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for number, part in enumerate(parts):
             field, names = exact(part.running.rule)
@@ -46,7 +44,7 @@ class PartIndex:
 
     def candidates(self, exchange: Exchange, found: Iterable[Entity]) -> Sequence[Part]:
         """Those that can be about a request with these entities, in file order."""
-        if not self.tables:
+        if not self.tables or len(self.parts) < WORTH_IT:
             return self.parts
         numbers = set(self.general)
         for field, table in self.tables.items():

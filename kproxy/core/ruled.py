@@ -12,6 +12,7 @@ from kproxy.wire import schema
 
 from .matcher import Matcher
 from .part_index import PartIndex
+from .peek import peek
 
 SASL_HANDSHAKE = 17
 
@@ -31,15 +32,19 @@ class Ruled:
     """`parts` are in file order. `request` is how deep a request must be seen before the first rule can decide."""
 
     __slots__ = (
-        "api", "index", "parts", "reads_entities", "reads_topics", "request", "response", "throttle_first", "version",
+        "api", "index", "parts", "peek", "reads_entities", "reads_topics", "request", "response", "throttle_first",
+        "version",
     )  # fmt: skip
 
     def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
         self.api, self.version = schema.load(key), version
         self.parts = tuple(parts)
         self.index = PartIndex(parts)
+        self.peek = peek(key, version, self.index) if version in self.api.versions else None
         self.reads_entities = any(
-            sees_body(part.running.rule) or Depth.BODY in (part.request, part.response) for part in parts
+            sees_body(part.running.rule)
+            or (Depth.BODY in (part.request, part.response) and part.running.rule.reads_entities)
+            for part in parts
         )
         self.reads_topics = any(part.running.rule.reads_topics for part in parts)
         self.request = max(part.request for part in parts)

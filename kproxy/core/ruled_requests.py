@@ -13,7 +13,7 @@ from .halts import Blocked, Changed, Keep
 from .inflight import Entry
 from .rewrite import Buffer
 from .ruled_exchange import RuledExchange
-from .ruling import Ruling
+from .ruling import Pass, Ruling
 from .step import HEAD, Step
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class RuledRequests:
             except DecodeError as error:
                 session.close("decode", str(error), "client")
                 return False
+            if isinstance(ruling, Pass):
+                return self.pass_on(step.plain, buf, pos, n, now)
             if ruling is None:
                 lane.halt = Blocked()
                 return False

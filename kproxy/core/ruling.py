@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kproxy.rules.decision import How, Then
 
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from .ruled_exchange import RuledExchange
 
 Change = Callable[[bytes], bytes]
+
+
+class Pass:
+    """The ruling about a request that no rule is about: there is nothing to remember."""
+
+
+PASS: Final = Pass()
 
 
 class Ruling:

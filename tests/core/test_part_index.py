@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from kproxy.core import part_index
+from kproxy.core import part_index, ruled
 from kproxy.core.matcher import Matcher
 from kproxy.core.part_index import PartIndex
 from kproxy.core.ruled import Part
@@ -78,3 +79,24 @@ def test_the_index_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         counts.append([(running.matched, running.fired) for running in talk.rules.live])
     assert counts[0] == counts[1]
     assert sum(matched for matched, _ in counts[0]) > len(RULES)
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+@pytest.mark.parametrize("match", [{"topic": ["orders", "audit"]}, {"client_id": "tester"}, {"client_id": "other"}])
+def test_a_first_look_changes_nothing(monkeypatch: pytest.MonkeyPatch, match: dict[str, Any], version: int) -> None:
+    """Requests that it spares all else are those that no rule would have been about."""
+    counts = []
+    for looks in (True, False):
+        if not looks:
+            monkeypatch.setattr(ruled, "peek", lambda *arguments: None)
+        talk = Dialogue(json.dumps({"rules": [rule(1, api="Produce", **match) | {"mode": "observe"}]}))
+        asked = b""
+        for topic in ("orders", "clicks", "audit", "orders"):
+            named = {"topic_id": UUID(int=7)} if version == 13 else {"name": topic}
+            data = [named | {"partition_data": [{"index": 1, "records": b"r"}]}]
+            asked += request(PRODUCE, version, 1, acks=1, topic_data=data)
+        talk.client(asked)
+        if version < 13 or "topic" not in match:
+            assert talk.to_broker == asked
+        counts.append([(running.matched, running.fired) for running in talk.rules.live])
+    assert counts[0] == counts[1]
