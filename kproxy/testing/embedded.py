@@ -1,0 +1,215 @@
+"""kproxy in a thread of this process, with a trio loop of its own, so that it goes on whatever a test does meanwhile.
+
+Strategy. Everything of the proxy is touched by its thread alone: whoever wants something done there hands it over by
+`call`, which goes through trio's queue, wakes the loop and comes back with the result. So a call also sees all that
+the proxy had done before: when a client has an answer, the rule that gave it has been counted. Nothing that is handed
+over waits for the caller, so that a caller whose own event loop stands still meanwhile is no deadlock.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
+from typing import TypeVar
+
+import trio
+
+from kproxy.app import Proxy, leaves
+from kproxy.config import Config
+from kproxy.core.session import Session
+from kproxy.errors import WeDidWrong
+from kproxy.logs import make_log
+from kproxy.net.hits import Count
+from kproxy.rules.facts import Facts
+from kproxy.rules.store import RuleStore
+
+from .exchanges import Topics
+from .tape import Tape
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""Seconds that the proxy's thread may take for a call; it takes microseconds unless a hook blocks it."""
+MOST_CONNECTIONS = 1000
+"""More than clients of a test open; the limit of open files, which is the test's own, is raised to what they need."""
+LOG_LINES = 200
+"""Lines of its log that are kept."""
+
+_alone = threading.Lock()  # all connections of a process share one read buffer (net/side.py), so one thread serves them
+
+
+class LastLines(io.StringIO):
+    """A stream that keeps its last lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=LOG_LINES)
+
+    def write(self, text: str) -> int:
+        self.lines.extend(line for line in text.splitlines() if line)
+        return len(text)
+
+
+class Recorded(Proxy):
+    """A proxy that keeps what passes."""
+
+    tape: Tape
+
+    def session(self, listener: str, facts: Facts, node: int | None) -> Session:
+        """Followed from its first byte."""
+        return self.tape.follow(super().session(listener, facts, node))
+
+
+class Embedded:
+    """A proxy in front of `upstream` (`host:port,…`), to be started once and stopped once.
+
+    `store` has its rules, `tape` what went through, `topics` the names of topic ids, as far as clients were told them.
+    """
+
+    def __init__(self, upstream: str, seed: int = 0) -> None:
+        self.upstream = upstream
+        self.said = LastLines()
+        self.store, self.tape, self.topics = RuleStore(seed), Tape(), Topics()
+        self.thread = threading.Thread(target=self._run, name="kproxy", daemon=True)
+        self._started: Future[None] = Future()
+        self._holds = False
+        self.proxy: Recorded
+        self.token: trio.lowlevel.TrioToken
+        self.nursery: trio.Nursery
+
+    # ---- from the test's thread
+
+    def start(self) -> None:
+        """Return once clients can connect. Raises KproxyError when that cannot be."""
+        if not _alone.acquire(blocking=False):
+            raise WeDidWrong("a kproxy runs in this process already, and there can be one at a time")
+        self._holds = True
+        try:
+            self.thread.start()
+            self._started.result(PATIENCE)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """All connections and ports are closed, and the thread has ended, when this returns."""
+        if self._started.done() and self._started.exception() is None and self.thread.is_alive():
+            self.token.run_sync_soon(self.nursery.cancel_scope.cancel)
+        self.thread.join(PATIENCE)
+        if self._holds and not self.thread.is_alive():
+            self._holds = False
+            _alone.release()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` for clients."""
+        listener = self.proxy.server.listeners[0]
+        return f"{listener.config.bind.host}:{listener.port}"
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is the proxy's own thread that asks: a hook."""
+        return threading.current_thread() is self.thread
+
+    def call(self, work: Callable[[], T]) -> T:
+        """What `work()` gives in the proxy's thread. Raises what it raises."""
+        __tracebackhide__ = True
+        if self.inside:
+            return work()
+        done: Future[T] = Future()
+        self._hand_over(lambda: settle(done, work), done)
+        return self._result(done, PATIENCE)
+
+    def reached(self, name: str, hits: int, count: Count, timeout: float) -> Future[bool]:
+        """Whether the counter of this rule is `hits` or more within so many seconds, as soon as that is known."""
+        if self.inside:
+            raise WeDidWrong("a hook runs in the proxy's thread, and must not wait there for what the proxy does")
+        done: Future[bool] = Future()
+
+        async def wait() -> None:
+            try:
+                with trio.move_on_after(timeout) as limit:
+                    await self.proxy.keeper.hits.wait(name, hits, count)
+            except Exception as error:  # noqa: BLE001  # it is whoever waits that is told
+                done.set_exception(error)
+            else:
+                done.set_result(not limit.cancelled_caught)
+
+        self._hand_over(lambda: self.nursery.start_soon(wait), done)
+        return done
+
+    def log(self) -> str:
+        """The last warnings of its log."""
+        return "\n".join(self.said.lines)
+
+    def _hand_over(self, work: Callable[[], object], done: Future[T]) -> None:
+        try:
+            self.token.run_sync_soon(work)
+        except trio.RunFinishedError:
+            done.set_exception(WeDidWrong("the proxy of this test has been stopped"))
+
+    def _result(self, done: Future[T], timeout: float) -> T:
+        try:
+            return done.result(timeout)
+        except NotInTime:
+            raise WeDidWrong(f"the proxy's thread has not answered for {timeout:g} s: does a hook block it?") from None
+
+    # ---- in the proxy's thread
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:  # noqa: BLE001  # told to whoever waits for the start
+            first = next(leaves(error), error) if isinstance(error, BaseExceptionGroup) else error
+            if not self._started.done():
+                self._started.set_exception(first)
+            else:
+                self.said.write(f"the proxy has ended: {first!r}\n")
+
+    async def _main(self) -> None:
+        proxy = self.proxy = self._made()
+        try:
+            async with trio.open_nursery() as nursery:
+                self.nursery, self.token = nursery, trio.lowlevel.current_trio_token()
+                await nursery.start(proxy.reactor.run)
+                await nursery.start(proxy.server.serve)
+                await self._ask()
+                proxy.listening = True
+                proxy.keeper.started()
+                self._started.set_result(None)
+        finally:
+            proxy.reactor.close()
+
+    def _made(self) -> Recorded:
+        cluster = {"bootstrap": [each.strip() for each in self.upstream.split(",")]}
+        listener = {"name": "test", "bind": "127.0.0.1:0", "cluster": "test"}
+        limits = {"max_connections": MOST_CONNECTIONS}
+        config = Config.model_validate({"clusters": {"test": cluster}, "listeners": [listener], "limits": limits})
+        self.store.listeners = config.places()
+        proxy = Recorded(config, self.store.rule_set, make_log("human", "warning", self.said), store=self.store)
+        proxy.tape = self.tape
+        for each in proxy.server.listeners:
+            each.side = self.tape.side(each.side)
+        return proxy
+
+    async def _ask(self) -> None:
+        """Some broker answers: else clients would wait for long, and nobody would say for what."""
+        (probe,) = self.proxy.probes.values()
+        try:
+            with trio.fail_after(PATIENCE / 2):
+                await probe.ask()
+        except (OSError, trio.TooSlowError) as error:
+            reason = str(error) or "no answer in time"
+            raise WeDidWrong(f"no broker of the upstream {self.upstream} answers: {reason}") from None
+
+
+def settle(done: Future[T], work: Callable[[], T]) -> None:
+    """Do it, and say what came of it."""
+    try:
+        done.set_result(work())
+    except BaseException as error:  # noqa: BLE001  # raised where it was asked for
+        done.set_exception(error)

@@ -1,0 +1,204 @@
+"""Exchanges that went through, decoded when they are looked at, and selected as rules select frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from uuid import UUID
+
+from kproxy.core.counters import Counters
+from kproxy.core.fetch_sessions import FETCH, FetchSessions
+from kproxy.core.respond.errors import errors_of
+from kproxy.core.subjects import unlisted
+from kproxy.errors import DecodeError
+from kproxy.rules import exchange as rules_exchange
+from kproxy.rules.entity import Entity, entities
+from kproxy.rules.frame_match import FrameMatch
+from kproxy.wire import decode_request, decode_response, error_codes, schema
+from kproxy.wire.message import Message
+from kproxy.wire.records import Record, decode
+from kproxy.wire.records import entries as entries_of
+
+from .tape import Line, Taken
+
+PRODUCE, METADATA = 0, 3
+
+
+class Topics:
+    """Names for topic ids, from the Metadata answers that clients got."""
+
+    def __init__(self) -> None:
+        self.names: dict[UUID, str] = {}
+        self.nodes = ()
+
+    def topic_of(self, topic_id: UUID) -> str | None:
+        """None for an id that no answer has shown."""
+        return self.names.get(topic_id)
+
+    def learn(self, response: Message | None) -> None:
+        """From a Metadata answer of a version that has ids."""
+        for topic in response.body.get("topics") or () if response is not None else ():
+            if topic.get("topic_id") and topic["name"]:
+                self.names[topic["topic_id"]] = topic["name"]
+
+    def learn_all(self, taken: Iterable[Taken]) -> None:
+        """From all that are there, before they are forgotten."""
+        Selection([one for one in taken if one.request[:2] == METADATA.to_bytes(2, "big")], self)
+
+
+class Exchange:
+    """A request as the client sent it, and its response as the client got it: after all rules, in its own names.
+
+    Attributes: api (its name), key, version, client_id; connection (a number), node (that the connection is for; None:
+    bootstrap); came, answered (monotonic seconds; None: no answer); request, response (`kproxy.wire` messages, with
+    `header` and `body`; None: no answer. Both raise DecodeError when a rule has made the frame unreadable).
+    """
+
+    def __init__(self, taken: Taken, topics: Topics) -> None:
+        frame, facts = taken.request, taken.line.session.facts
+        self.taken, self._topics = taken, topics
+        self.key, self.version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
+        self.api = schema.load(self.key).name
+        length = int.from_bytes(frame[8:10], "big", signed=True)
+        self.client_id = None if length < 0 else frame[10 : 10 + length].decode("utf-8", "replace")
+        self.connection, self.node = taken.line.session.number, facts.node
+        self.came = taken.came
+
+    @property
+    def answered(self) -> float | None:
+        return self.taken.answered
+
+    @property
+    def seconds(self) -> float | None:
+        """From the request's arrival to its answer's leaving."""
+        return None if self.answered is None else self.answered - self.came
+
+    @cached_property
+    def request(self) -> Message:
+        return decode_request(self.taken.request)
+
+    @property
+    def response(self) -> Message | None:
+        return None if self.taken.response is None else self._response
+
+    @cached_property
+    def _response(self) -> Message:
+        return decode_response(self.taken.response or b"", self.key, self.version)
+
+    @cached_property
+    def entities(self) -> tuple[Entity, ...]:
+        """What the request is about, topics by name where their names are known."""
+        return self.named(entities(self.request))
+
+    @property
+    def topics(self) -> list[str]:
+        """Names of the topics that it is about, each once."""
+        return list(dict.fromkeys(one.topic for one in self.entities if one.topic is not None))
+
+    @property
+    def errors(self) -> list[str]:
+        """Names of the errors that it was answered with, each once; empty: all went well, or there is no answer."""
+        return [error_codes.by_code(code).name for code in dict.fromkeys(self.codes().values()) if code]
+
+    @property
+    def records(self) -> list[Record]:
+        """What a Produce request carries, or a Fetch response: keys, values, headers, timestamps."""
+        if self.key == PRODUCE:
+            fields = [part["records"] for topic in self.request.body["topic_data"] for part in topic["partition_data"]]
+        elif self.key == FETCH and self.response is not None:
+            fields = [part["records"] for topic in self.response.body["responses"] for part in topic["partitions"]]
+        else:
+            return []
+        return [record for field in fields for entry in entries_of(field) for record in decode(entry)]
+
+    def codes(self) -> Mapping[Entity, int]:
+        """Error codes by entity; empty as long as there is no answer."""
+        return {} if self.response is None else errors_of(self.request, self.response, self.entities)
+
+    def named(self, found: Iterable[Entity]) -> tuple[Entity, ...]:
+        return tuple(
+            replace(one, topic=self._topics.topic_of(one.topic_id)) if one.topic is None and one.topic_id else one
+            for one in found
+        )
+
+    def __str__(self) -> str:
+        """`Produce 10 (orders) → NOT_LEADER_OR_FOLLOWER`."""
+        try:
+            topics, errors = ", ".join(self.topics), ", ".join(self.errors)
+        except DecodeError:
+            topics, errors = "", "unreadable"
+        outcome = "unanswered" if self.answered is None else errors
+        return f"{self.api} {self.version}{topics and f' ({topics})'}{outcome and f' → {outcome}'}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>" if self.seconds is None else f"<{self}, {self.seconds * 1000:.1f} ms>"
+
+
+class Selection:
+    """Exchanges of a tape, oldest first. Frames that are no requests (bare SASL tokens, say) are left out."""
+
+    def __init__(self, taken: Sequence[Taken], topics: Topics) -> None:
+        self.topics = topics
+        self.all = list(self._read(taken))
+
+    def _read(self, taken: Iterable[Taken]) -> Iterator[Exchange]:
+        sessions: dict[Line, FetchSessions] = {}
+        for one in taken:
+            if one.read is None and int.from_bytes(one.request[:2], "big") in schema.paths():
+                one.read = Exchange(one, self.topics)
+            if one.read is None:
+                continue
+            exchange: Exchange = one.read
+            with suppress(DecodeError):  # found again when it is selected
+                if exchange.key == METADATA:
+                    self.topics.learn(exchange.response)
+                elif exchange.key == FETCH:
+                    self._session(exchange, sessions.setdefault(one.line, FetchSessions(Counters())))
+            yield exchange
+
+    def _session(self, exchange: Exchange, sessions: FetchSessions) -> None:
+        """A Fetch that continues a session is about all partitions of it."""
+        keys = sessions.request(exchange.request)
+        listed = {(one.topic_id or one.topic, one.partition): one for one in entities(exchange.request)}
+        known = listed if keys is None else {key: listed.get(key) or unlisted(key) for key in keys}
+        exchange.entities = exchange.named(known.values())
+        if exchange.response is not None:
+            sessions.response(exchange.request, exchange.response)
+
+    def where(self, yes: FrameMatch, no: FrameMatch | None = None) -> list[Exchange]:
+        """Those that the selectors are about."""
+        return [one for one in self.all if yes.about_frame(one.key, one.version) and self.matches(one, yes, no)]
+
+    def matches(self, one: Exchange, yes: FrameMatch, no: FrameMatch | None) -> bool:
+        """Of an API that is selected. A request that cannot be read matches nothing."""
+        session = one.taken.line.session
+        try:
+            found = one.entities
+        except DecodeError:
+            return False
+        if not yes.holds(session.facts):
+            return False
+        view = rules_exchange.ConnectionView(session.facts, one.connection, self.topics, session.identity)
+        frame = rules_exchange.Exchange(
+            view, schema.load(one.key), one.version, 0, one.client_id, len(one.taken.request), one.came
+        )
+        if one.key == PRODUCE:
+            frame.acks = one.request.body["acks"]
+        if not yes.holds_frame(frame):
+            return False
+        if no is not None and not (no.about_frame(one.key, one.version) and no.holds(session.facts)
+                                   and no.holds_frame(frame)):  # fmt: skip
+            no = None
+        return any(
+            self.holds(one, yes, entity) and not (no is not None and self.holds(one, no, entity)) for entity in found
+        )
+
+    def holds(self, one: Exchange, match: FrameMatch, entity: Entity) -> bool:
+        if not match.holds_entity(entity):
+            return False
+        try:
+            return not match.sees_error or match.holds_error(one.codes().get(entity, 0))
+        except DecodeError:
+            return False

@@ -1,0 +1,190 @@
+"""What a test holds in its hands: the proxy's address, rules put in and taken out, what went through."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kproxy.errors import DocumentError, KproxyError
+from kproxy.net.hits import Count
+from kproxy.rules.document import check_ttl, read_document
+from kproxy.rules.kept import Change
+from kproxy.rules.running import Running
+from kproxy.rules.source import Source
+from kproxy.rules.store import RuleStore
+
+from . import hooks
+from .embedded import Embedded
+from .exchanges import Exchange, Selection
+from .injected import WAIT, Injected
+from .story import explain, overview
+from .words import Misuse, in_words, match_of, plain, rule_source
+
+TTL = 3600.0
+"""Seconds after which a test's rule goes by itself, whatever becomes of the test: longer than any test, and than most
+hours in a debugger."""
+
+
+class KproxyWarning(UserWarning):
+    """Something that the author of a test should know, though the test goes on."""
+
+
+class Kproxy:
+    """One test's view of a running proxy.
+
+    Attributes: bootstrap_servers (what clients are given), upstream (the brokers behind it), seed (of all chances).
+    """
+
+    def __init__(self, engine: Embedded) -> None:
+        self.engine = engine
+        self.bootstrap_servers, self.upstream, self.seed = engine.bootstrap_servers, engine.upstream, engine.store.seed
+        self.injected: list[Injected] = []
+        self._numbers: dict[str, itertools.count[int]] = {}
+
+    # ---- rules
+
+    @property
+    def rules(self) -> list[Injected]:
+        """Those of this test that are in force, in the order in which they act."""
+        return [one for one in self.injected if not one.removed]
+
+    def inject(self, kind: str, *, name: str | None = None, ttl: float | str = TTL, **params: Any) -> Injected:
+        """Put a rule into force: for the next frame of every connection, or, if its kind binds when connections open,
+        for the next connection. As a context manager it is removed at the end of its block, else with the test.
+
+        `params` are those of the kind in a rule file, and `match`, `not_`, `when`, `mode`. The `call` of a `python`
+        rule may be a function. Raises Misuse with everything that is wrong in them.
+        """
+        __tracebackhide__ = True
+        name = name or f"{kind} {next(self._numbers.setdefault(kind, itertools.count(1)))}"
+        hook = None
+        if kind == "python" and callable(params.get("call")):
+            hook = params["call"] = hooks.put(params["call"])
+        rule = {"name": name, "kind": kind, **plain(params)}
+        try:
+            running = self.engine.call(partial(self._put, rule, check_ttl(ttl)))
+        except (KproxyError, ValueError) as error:
+            if hook is not None:
+                hooks.forget(hook)
+            raise error.with_traceback(None) from None  # what is wrong stands in the test
+        injected = Injected(self, rule, running, hook)
+        self.injected.append(injected)
+        return injected
+
+    def hold(self, *, name: str | None = None, when: Mapping[str, Any] | None = None, **params: Any) -> Injected:
+        """Hold back requests that match until `release`: a barrier instead of a sleep."""
+        count = next(self._numbers.setdefault("hold", itertools.count(1)))
+        return self.inject(
+            "delay", name=name or f"hold {count}", delay=0, when={**(when or {}), "hold": True}, **params
+        )
+
+    def load(self, *files: str | Path) -> None:
+        """Put rule files into force, before all that is injected, in the place of those that were loaded before."""
+        documents = [read_document(Source.open(Path(file))) for file in files]
+        self.engine.call(lambda: self.engine.proxy.keeper.load("file", lambda s, now: s.replace_files(documents, now)))
+
+    def rule(self, name: str) -> Injected:
+        """The rule of that name, of the test or of a loaded file. Raises NoSuchRule."""
+        for one in self.injected:
+            if one.name == name:
+                return one
+        kept = self.engine.call(lambda: self.engine.store[name])
+        return Injected(self, kept.written.raw, kept.running, None)
+
+    def wait(self, rule: Injected | str, hits: int = 1, timeout: float = WAIT, count: Count = "fired") -> Injected:
+        """As `Injected.wait`; a rule by its name, too."""
+        __tracebackhide__ = True
+        return self._one(rule).wait(hits, timeout, count)
+
+    async def until(
+        self,
+        rule: Injected | str,
+        hits: int = 1,
+        timeout: float = WAIT,  # noqa: ASYNC109  # of asyncio and of trio
+        count: Count = "fired",
+    ) -> Injected:
+        """As `Injected.until`; a rule by its name, too."""
+        return await self._one(rule).until(hits, timeout, count)
+
+    def assert_applied(self, *rules: Injected | str) -> None:
+        """Each of these rules, or each that this test has put in, has changed something that has gone out.
+
+        Without arguments, rules that bind when connections open are left out: they do not count. Raises AssertionError,
+        which says how far each rule came and what went through instead.
+        """
+        __tracebackhide__ = True
+        wanted = [self._one(rule) for rule in rules] or [one for one in self.injected if one.running is not None]
+        if not wanted:
+            raise Misuse("assert_applied: this test has put in no rule that counts")
+        missed = [one for one in wanted if not one.applied]
+        if missed:
+            raise AssertionError(
+                "\n".join(f'the rule "{one.name}" was not applied\n{self.story(one)}' for one in missed)
+            )
+
+    def _one(self, rule: Injected | str) -> Injected:
+        return self.rule(rule) if isinstance(rule, str) else rule
+
+    # ---- what went through
+
+    def exchanges(self, *, not_: Mapping[str, Any] | None = None, **match: Any) -> list[Exchange]:
+        """Requests with their responses, as this test's clients sent and got them, oldest first, selected by the
+        arguments as by a rule's `match:`. Raises Misuse."""
+        __tracebackhide__ = True
+        yes, no = match_of(match), None if not_ is None else match_of(not_)
+        return self._selection().where(yes, no)
+
+    def _selection(self) -> Selection:
+        tape = self.engine.tape
+        taken, forgotten = self.engine.call(lambda: (list(tape.taken), tape.forgotten))
+        if forgotten:
+            warnings.warn(KproxyWarning(
+                f"{forgotten} older exchanges of this test are not kept any more: at most {tape.most_frames}, "
+                f"and {tape.most_bytes >> 20} MiB of frames"), stacklevel=4)  # fmt: skip
+        return Selection(taken, self.engine.topics)
+
+    def story(self, rule: Injected) -> str:
+        """How far a rule came, and why not further."""
+        return explain(rule, self._selection(), self.bootstrap_servers)
+
+    def report(self) -> str:
+        """For a failed test: seed, rules with their counters, what went through, and the proxy's log."""
+        return overview(self, self._selection())
+
+    # ---- inside
+
+    def _put(self, rule: Mapping[str, Any], ttl: float) -> Running | None:
+        source = rule_source(rule)
+        document = read_document(source)
+        keeper = self.engine.proxy.keeper
+        try:
+            keeper.do("injected", lambda store, now: store.put(document, "test", now, ttl=ttl, again=False))
+        except DocumentError as error:
+            raise in_words(f"inject({rule['kind']!r})", source, list(rule), error, 3) from None
+        return keeper.store[rule["name"]].running
+
+    def take_out(self, name: str) -> None:
+        def remove(store: RuleStore, now: float) -> Change:
+            return store.remove(name, now) if name in store.kept else Change()
+
+        self.engine.call(lambda: self.engine.proxy.keeper.do("removed", remove, rule=name))
+
+    def clear(self) -> None:
+        """As if nothing had been put in, and nothing had gone through yet; connections stay open."""
+        for one in self.injected:
+            one.remove()
+        for one in self.injected:
+            for problem in one.problems:
+                warnings.warn(KproxyWarning(f'rule "{one.name}": {problem}'), stacklevel=2)
+        self.injected.clear()
+        self._numbers.clear()
+        self.engine.topics.learn_all(self.engine.call(lambda: list(self.engine.tape.taken)))
+        self.engine.call(self._forget)
+
+    def _forget(self) -> None:
+        self.engine.proxy.keeper.load("file", lambda store, now: store.replace_files((), now))
+        self.engine.tape.clear()

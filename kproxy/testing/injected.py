@@ -1,0 +1,155 @@
+"""A rule that a test has put into the proxy: its counters, waiting for them, letting go what it holds, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import trio
+
+from kproxy.errors import NoSuchRule
+from kproxy.net.hits import Count
+from kproxy.rules.running import Running
+
+from . import hooks
+
+if TYPE_CHECKING:
+    from .inject import Kproxy
+
+WAIT = 10.0
+"""Seconds that a wait takes at most, if nothing else is said: far more than a client's own pauses between retries."""
+
+
+class Counters(NamedTuple):
+    """matched: requests that the selectors are about; fired: those of them that the trigger let it act on; applied:
+    those where what it did has gone out."""
+
+    matched: int
+    fired: int
+    applied: int
+
+    def __str__(self) -> str:
+        return f"matched {self.matched}, fired {self.fired}, applied {self.applied}"
+
+
+class Injected:
+    """A rule in force, from `inject` until `remove` or the end of its `with` block; its counters can be read after
+    that, too."""
+
+    def __init__(self, kproxy: Kproxy, rule: Mapping[str, Any], running: Running | None, hook: str | None) -> None:
+        self.kproxy, self.rule, self.running, self.hook = kproxy, rule, running, hook
+        self.name, self.kind = str(rule["name"]), str(rule["kind"])
+        self.removed = False
+
+    # ---- counters
+
+    @property
+    def counters(self) -> Counters:
+        """All three at one moment, everything counted that a client can have noticed. Raises NoSuchRule for a rule
+        that has none."""
+        running = self.running
+        if running is None:
+            raise NoSuchRule(f'"{self.name}" binds when a connection opens; rules of the kind {self.kind} do not count')
+        return self.kproxy.engine.call(lambda: Counters(running.matched, running.fired, running.applied))
+
+    @property
+    def matched(self) -> int:
+        return self.counters.matched
+
+    @property
+    def fired(self) -> int:
+        return self.counters.fired
+
+    @property
+    def applied(self) -> int:
+        return self.counters.applied
+
+    @property
+    def hits(self) -> int:
+        """The same as `fired`: how often it acted, whether that has gone out yet or is held."""
+        return self.counters.fired
+
+    @property
+    def problems(self) -> list[str]:
+        """What went wrong in the rule itself, such as what a Python function of the test raised."""
+        running = self.running
+        if running is None:
+            return []
+        told = [f"{one.what}, {one.count} times: {one.last}" for one in running.effect.problems() if one.count]
+        return told + ([f"failed {running.problems} times: {running.problem}"] if running.problems else [])
+
+    # ---- waiting
+
+    def wait(self, hits: int = 1, timeout: float = WAIT, count: Count = "fired") -> Self:
+        """Return once it has acted so often. Raises AssertionError after `timeout` seconds.
+
+        The calling thread stands still meanwhile, and an event loop with it: a client of that loop would wait, too.
+        """
+        __tracebackhide__ = True
+        return self._settle(self._reached(hits, timeout, count), hits, timeout, count)
+
+    async def until(self, hits: int = 1, timeout: float = WAIT, count: Count = "fired") -> Self:  # noqa: ASYNC109  # of both loops
+        """The same for a test with an event loop, of asyncio or trio, which goes on meanwhile."""
+        done = self._reached(hits, timeout, count)
+        if trio.lowlevel.in_trio_run():
+            token, event = trio.lowlevel.current_trio_token(), trio.Event()
+
+            def tell(done: Future[bool]) -> None:
+                with suppress(trio.RunFinishedError):  # the test is over
+                    token.run_sync_soon(event.set)
+
+            done.add_done_callback(tell)
+            await event.wait()
+        else:
+            import asyncio
+
+            await asyncio.wrap_future(done)
+        return self._settle(done, hits, timeout, count)
+
+    def _reached(self, hits: int, timeout: float, count: Count) -> Future[bool]:
+        if not self.removed:
+            return self.kproxy.engine.reached(self.name, hits, count, timeout)
+        done: Future[bool] = Future()
+        done.set_result(getattr(self.counters, count) >= hits)
+        return done
+
+    def _settle(self, done: Future[bool], hits: int, timeout: float, count: Count) -> Self:
+        __tracebackhide__ = True
+        if done.result():
+            return self
+        said = f'the rule "{self.name}" has not {count} {times(hits)} within {timeout:g} s'
+        raise AssertionError(f"{said}\n{self.kproxy.story(self)}")
+
+    # ---- ends
+
+    def release(self) -> int:
+        """Let go what it holds (`when: {hold: true}`); how many requests that were."""
+        running = self.running
+        return 0 if running is None else self.kproxy.engine.call(running.release)
+
+    def remove(self) -> None:
+        """It acts no more, and what it holds goes on. Does nothing the second time."""
+        if not self.removed:
+            self.removed = True
+            self.kproxy.take_out(self.name)
+            if self.hook is not None:
+                hooks.forget(self.hook)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        counters = "" if self.running is None else f": {self.counters}"
+        return f'<rule "{self.name}"{counters}{", removed" if self.removed else ""}>'
+
+
+def times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

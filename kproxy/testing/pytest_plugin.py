@@ -1,0 +1,120 @@
+"""The pytest plugin that `pip install kproxy[pytest]` brings: the fixture `kproxy` and what it stands on.
+
+    kproxy              one test's view: `bootstrap_servers`, `inject`, `wait`, `assert_applied`, `exchanges`
+    kproxy_engine       the running proxy; lives for one test, or as long as the ini option `kproxy_scope` says
+    kproxy_upstream     the brokers behind it, `host:port,…`: override it to stand in front of a cluster of your own
+    kproxy_cluster      librdkafka's mock cluster, which is behind it if nothing else is said
+
+pytest loads this file wherever kproxy is installed, so it imports nothing but pytest until a fixture is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from kproxy.testing.cluster import MockCluster
+    from kproxy.testing.embedded import Embedded
+    from kproxy.testing.inject import Kproxy
+
+SCOPES = ("function", "class", "module", "package", "session")
+SEED_BITS = 32
+METADATA, NEWEST_METADATA = 3, 8
+"""The mock's answers of later versions have a byte too many, so that no rule could read them."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """--kproxy-upstream, --kproxy-seed, and their ini options."""
+    group = parser.getgroup("kproxy")
+    group.addoption("--kproxy-upstream", metavar="HOST:PORT",
+                    help="Kafka brokers that tests talk to through kproxy, instead of a mock cluster.")  # fmt: skip
+    group.addoption("--kproxy-seed", type=int, metavar="N",
+                    help="Seed of the chances in rules; by default each test has its own, from its id.")  # fmt: skip
+    parser.addini("kproxy_upstream", "The same as --kproxy-upstream.", default="")
+    parser.addini("kproxy_scope", f"How long one proxy lives: {', '.join(SCOPES)}.", default="function")
+
+
+def scope(fixture_name: str, config: pytest.Config) -> Any:
+    """The scope of the proxy and of what is behind it."""
+    chosen = config.getini("kproxy_scope")
+    if chosen not in SCOPES:
+        raise pytest.UsageError(f"kproxy_scope is one of {', '.join(SCOPES)}, found {chosen!r}")
+    return chosen
+
+
+def seed_of(request: pytest.FixtureRequest) -> int:
+    """The same for the same test in every run; no other test's chances follow from it."""
+    given = request.config.getoption("--kproxy-seed")
+    if given is not None:
+        return cast("int", given)
+    name = request.node.nodeid.encode()
+    return int.from_bytes(hashlib.sha256(name).digest()[: SEED_BITS // 8], "big")
+
+
+@pytest.fixture(scope=scope)
+def kproxy_cluster() -> Iterator[MockCluster]:
+    """Three mock brokers in this process: `bootstrap`, `create_topic`, `set_leader`, `set_down`, `set_up`."""
+    from kproxy.testing.cluster import MissingMock, MockCluster
+
+    try:
+        cluster = MockCluster(3)
+    except MissingMock as error:
+        pytest.fail(
+            f"kproxy's embedded cluster cannot start: {error}, or name a cluster: --kproxy-upstream=HOST:PORT, the ini "
+            "option kproxy_upstream, or a fixture kproxy_upstream of your own",
+            pytrace=False,
+        )
+    cluster.limit_api(METADATA, 0, NEWEST_METADATA)
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture(scope=scope)
+def kproxy_upstream(request: pytest.FixtureRequest) -> str:
+    """What the options say, else the mock cluster."""
+    given = request.config.getoption("--kproxy-upstream") or request.config.getini("kproxy_upstream")
+    return given or cast("str", request.getfixturevalue("kproxy_cluster").bootstrap)
+
+
+@pytest.fixture(scope=scope)
+def kproxy_engine(kproxy_upstream: str) -> Iterator[Embedded]:
+    """The proxy in its thread; `bootstrap_servers` for fixtures that live as long as it does."""
+    from kproxy.errors import KproxyError
+    from kproxy.testing.embedded import Embedded
+
+    engine = Embedded(kproxy_upstream)
+    try:
+        engine.start()
+    except KproxyError as error:
+        pytest.fail(f"kproxy cannot start: {error}", pytrace=False)
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def kproxy(request: pytest.FixtureRequest, kproxy_engine: Embedded) -> Iterator[Kproxy]:
+    """Kafka through kproxy, with faults on demand: see kproxy's page on testing."""
+    from kproxy.testing.inject import Kproxy
+
+    kproxy_engine.store.seed = seed_of(request)
+    used = Kproxy(kproxy_engine)
+    yield used
+    used.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failed test the seed, its rules with their counters, and what went through."""
+    report = yield
+    tell = getattr(getattr(item, "funcargs", {}).get("kproxy"), "report", None)
+    if report.when == "call" and report.failed and tell is not None:
+        try:
+            text = tell()
+        except Exception as error:  # noqa: BLE001  # the test's own failure must be seen
+            text = f"nothing can be told: {type(error).__name__}: {error}"
+        report.sections.append(("kproxy", text))
+    return report

@@ -1,0 +1,82 @@
+"""Why a rule did nothing, and what a failed test should be shown: told from what went through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .words import Misuse, match_of
+
+if TYPE_CHECKING:
+    from .exchanges import Exchange, Selection
+    from .inject import Kproxy
+    from .injected import Injected
+
+MOST_LINES = 12
+"""Of one list; a test that talks to more APIs or topics is told of those it used most."""
+LOG_LINES = 20
+HIDDEN = ("name", "kind")
+
+
+def written(rule: Mapping[str, Any]) -> str:
+    """The rule as the call that makes it."""
+    params = "".join(f", {name}={value!r}" for name, value in rule.items() if name not in HIDDEN)
+    return f"inject({rule['kind']!r}{params})"
+
+
+def explain(rule: Injected, seen: Selection, bootstrap: str) -> str:
+    """Where a rule stopped, and what was there instead."""
+    return "\n".join(f"  {line}" for line in (written(rule.rule), *reasons(rule, seen, bootstrap)))
+
+
+def reasons(rule: Injected, seen: Selection, bootstrap: str) -> Iterator[str]:
+    if rule.running is None:
+        yield f"rules of the kind {rule.kind} bind when a connection opens, and do not count"
+        return
+    counters = rule.counters
+    yield str(counters)
+    yield from rule.problems
+    if not seen.all:
+        yield f"nothing has gone through kproxy: do the clients connect to {bootstrap}?"
+    elif not counters.matched:
+        yield from unmatched(rule.rule.get("match") or {}, seen)
+    elif not counters.fired:
+        yield f"its trigger let none of them fire it: when={rule.rule.get('when')}"
+    elif not counters.applied:
+        held = " or they are held" if (rule.rule.get("when") or {}).get("hold") else ""
+        yield f"it was asked, and there was nothing for it to change{held}; or its work has not gone out yet"
+    if seen.all:
+        yield f"seen: {summary(seen.all)}"
+
+
+def unmatched(match: Mapping[str, Any], seen: Selection) -> Iterator[str]:
+    """Each selector alone: how many exchanges it is about."""
+    for name, value in match.items():
+        try:
+            found = len(seen.where(match_of({name: value})))
+        except Misuse:
+            continue
+        yield f"{name}={value!r} alone matches {found or 'none'} of {len(seen.all)} exchanges"
+
+
+def summary(exchanges: list[Exchange]) -> str:
+    """`4 × Produce 9 (orders), Produce 9 (orders) → NOT_LEADER_OR_FOLLOWER`, most frequent first."""
+    counts = Counter(map(str, exchanges))
+    listed = [f"{count} × {text}" if count > 1 else text for text, count in counts.most_common(MOST_LINES)]
+    rest = len(counts) - len(listed)
+    return ", ".join(listed) + (f", and {rest} others" if rest else "")
+
+
+def overview(kproxy: Kproxy, seen: Selection) -> str:
+    """Seed, rules, traffic and log."""
+    lines = [f"seed {kproxy.seed} (the same chances again: --kproxy-seed={kproxy.seed})",
+             f"clients at {kproxy.bootstrap_servers}, brokers at {kproxy.upstream}"]  # fmt: skip
+    for rule in kproxy.injected:
+        counters = "" if rule.running is None else f": {rule.counters}"
+        lines.append(f'rule "{rule.name}"{" (removed)" if rule.removed else ""}{counters}')
+        lines.append(f"  {written(rule.rule)}")
+        lines += [f"  {problem}" for problem in rule.problems]
+    lines.append(f"went through: {summary(seen.all) or 'nothing'}")
+    log = kproxy.engine.log().splitlines()[-LOG_LINES:]
+    return "\n".join([*lines, *(["log:"] if log else []), *(f"  {line}" for line in log)])

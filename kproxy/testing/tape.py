@@ -1,0 +1,170 @@
+"""What clients and kproxy say to each other, kept frame by frame as it passes, to be read afterwards.
+
+Strategy. The bytes are copied where the client's socket is, on the way in before any rule has seen them and on the way
+out after all of them. So what is kept is what the client has said and heard, whatever rules did in between, and nothing
+depends on it: no frame is decoded or held for it, no version is capped. (A live rule that records could not do that: it
+sees a request before the rules behind it, never the answers that kproxy itself gives, and makes the engine read every
+body.) Frames are decoded when somebody asks for them, by the thread that asks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+
+from kproxy.core.session import Session
+from kproxy.net.side import Side
+
+MOST_BYTES = 64 << 20
+"""Of all frames that are kept: a test looks at few, and one that moves more means to fill something else."""
+MOST_FRAMES = 100_000
+"""Exchanges that are kept; with the objects around them some 50 MB."""
+LARGEST = 100 << 20
+"""A frame that says to be longer is none: the end of what can be told apart on this connection."""
+
+
+class Frames:
+    """Cuts a stream into frames without their sizes."""
+
+    __slots__ = ("cut", "rest")
+
+    def __init__(self) -> None:
+        self.rest = bytearray()
+        self.cut = False
+
+    def add(self, data: bytes) -> Iterator[bytes]:
+        """The frames that these bytes complete; none any more after a size that cannot be one."""
+        if self.cut:
+            return
+        rest, pos = self.rest, 0
+        rest += data
+        while len(rest) - pos >= 4:
+            size = int.from_bytes(rest[pos : pos + 4], "big", signed=True)
+            if not 0 <= size <= LARGEST:
+                self.cut = True
+                rest.clear()
+                return
+            if len(rest) - pos - 4 < size:
+                break
+            yield bytes(rest[pos + 4 : pos + 4 + size])
+            pos += 4 + size
+        del rest[:pos]
+
+
+class Taken:
+    """A request, and the response to it once it has gone out. `came`, `answered`: monotonic seconds."""
+
+    __slots__ = ("answered", "came", "line", "read", "request", "response")
+
+    def __init__(self, line: Line, request: bytes, came: float) -> None:
+        self.line, self.request, self.came = line, request, came
+        self.response: bytes | None = None
+        self.answered: float | None = None
+        self.read: Any = None  # whoever decodes it keeps that here
+
+    @property
+    def correlation(self) -> bytes:
+        """The four bytes as they stand in the request."""
+        return self.request[4:8]
+
+    @property
+    def size(self) -> int:
+        return len(self.request) + len(self.response or b"")
+
+
+class Line:
+    """One client connection."""
+
+    def __init__(self, tape: Tape, session: Session) -> None:
+        self.tape, self.session = tape, session
+        self.requests, self.responses = Frames(), Frames()
+        self.waiting: dict[bytes, Taken] = {}
+
+    def said(self, data: bytes, now: float) -> None:
+        """By the client."""
+        for frame in self.requests.add(data):
+            if len(frame) >= 8:
+                taken = Taken(self, frame, now)
+                self.waiting[taken.correlation] = taken
+                self.tape.keep(taken)
+
+    def heard(self, data: bytes, now: float) -> None:
+        """By the client."""
+        for frame in self.responses.add(data):
+            taken = self.waiting.pop(frame[:4], None)
+            if taken is not None:
+                taken.response, taken.answered = frame, now
+                self.tape.grew(len(frame))
+
+
+class Tape:
+    """Of all connections. `forgotten` counts exchanges that were there and are not kept any more."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES, most_frames: int = MOST_FRAMES) -> None:
+        self.most_bytes, self.most_frames = most_bytes, most_frames
+        self.lines: dict[int, Line] = {}
+        self.taken: deque[Taken] = deque()
+        self.bytes = self.forgotten = 0
+
+    # ---- where the bytes pass: all in the proxy's thread
+
+    def follow(self, session: Session) -> Session:
+        """A session whose connection begins: what it passes to the client as it is, and all that the client says."""
+        line = self.lines[session.number] = Line(self, session)
+        from_client, from_broker = session.from_client, session.from_broker
+
+        def said(view: memoryview, n: int, now: float) -> int:
+            line.said(bytes(view[:n]), now)
+            return from_client(view, n, now)
+
+        def passed(view: memoryview, n: int, now: float) -> int:
+            go = from_broker(view, n, now)
+            if go:
+                line.heard(bytes(view[:go]), now)
+            return go
+
+        session.from_client, session.from_broker = said, passed
+        return session
+
+    def side(self, side: type[Side]) -> type[Side]:
+        """A side for clients that keeps what is written otherwise."""
+        lines = self.lines
+
+        class Kept(side):  # type: ignore[misc,valid-type]  # one of two classes
+            __slots__ = ()
+
+            def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
+                line = lines.get(self.conn.session.number)
+                if data and line is not None:
+                    line.heard(bytes(data), monotonic())
+                super().write(data, token)
+
+            def drop(self, reset: bool = False) -> None:
+                lines.pop(self.conn.session.number, None)
+                super().drop(reset)
+
+        return Kept
+
+    # ---- what is kept
+
+    def keep(self, taken: Taken) -> None:
+        self.taken.append(taken)
+        self.grew(len(taken.request))
+
+    def grew(self, size: int) -> None:
+        self.bytes += size
+        while self.bytes > self.most_bytes or len(self.taken) > self.most_frames:
+            old = self.taken.popleft()
+            self.bytes -= old.size
+            self.forgotten += 1
+            if old.line.waiting.get(old.correlation) is old:
+                del old.line.waiting[old.correlation]
+
+    def clear(self) -> None:
+        """As if nothing had passed yet; answers that are still due belong to nothing."""
+        self.taken.clear()
+        self.bytes = self.forgotten = 0
+        for line in self.lines.values():
+            line.waiting.clear()

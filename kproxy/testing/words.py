@@ -1,0 +1,66 @@
+"""Rules and selectors as arguments of Python calls → documents, so that they mean what they mean in files, and mistakes
+in them are told in the same words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from kproxy.errors import DocumentError
+from kproxy.rules.explain import validate
+from kproxy.rules.frame_match import FrameMatch
+from kproxy.rules.source import Source, raise_mistakes
+
+_PLACE = re.compile(r":(\d+):\d+: (.*)", re.DOTALL)
+
+
+class Misuse(ValueError):
+    """Arguments of a test that are no rule; the message names the argument, what is wrong, and what is allowed."""
+
+
+def plain(value: Any) -> Any:
+    """As a document can have it; `not_` and the like, which Python needs, lose their underscore."""
+    if isinstance(value, Mapping):
+        return {str(name).removesuffix("_"): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | range):
+        return [plain(inner) for inner in value]
+    if isinstance(value, UUID):
+        return str(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise Misuse(f"{value!r} is a {type(value).__name__}, which no rule has: text, numbers, lists, mappings")
+
+
+def rule_source(rule: Mapping[str, Any]) -> Source:
+    """A document of this one rule, each of its arguments on a line of its own."""
+    lines = [f"    {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in rule.items()]
+    return Source(f"<test: {rule['name']}>", "rules:\n  -\n" + "\n".join(lines) + "\n")
+
+
+def in_words(call: str, source: Source, names: list[str], error: DocumentError, first_line: int) -> Misuse:
+    """The mistakes with the arguments that they are about, in place of the lines of a document nobody wrote."""
+    told = []
+    for mistake in error.mistakes:
+        found = _PLACE.fullmatch(mistake.removeprefix(source.file))
+        line = int(found[1]) - first_line if found else -1
+        about = f"{names[line]}: " if 0 <= line < len(names) else ""
+        told.append(about + (found[2] if found else mistake))
+    return Misuse("\n".join(f"{call}: {each}" for each in told))
+
+
+def match_of(selectors: Mapping[str, Any]) -> FrameMatch:
+    """The selectors of a `match:`. Raises Misuse."""
+    __tracebackhide__ = True
+    given = plain({name: value for name, value in selectors.items() if value is not None})
+    lines = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in given.items()]
+    source = Source("<test>", "\n".join(lines) or "{}")
+    found = validate(FrameMatch, given, source)
+    try:
+        raise_mistakes([source])
+    except DocumentError as error:
+        raise in_words("exchanges", source, list(given), error, 1) from None
+    assert found is not None, "there would be a mistake"
+    return found
