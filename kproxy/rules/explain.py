@@ -25,9 +25,12 @@ Wrong = tuple[Where, str]
 
 
 class Model(BaseModel):
-    """Base of rules and settings: frozen, no unknown keys, no conversions between text and numbers."""
+    """Base of rules and settings: frozen, no unknown keys, no conversions between text and numbers.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    A model is compiled when it is first used: there are many kinds, and a process uses a few of them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
