@@ -84,6 +84,8 @@ def show_connection(backend: Backend, connection: Connection) -> ConnectionShown
         cluster=facts.cluster,
         sni=facts.sni,
         certificate=facts.certificate,
+        principal=connection.session.identity.principal,
+        software=connection.session.identity.software,
         since=clock(connection.since),
         in_flight=connection.session.awaited,
         rules=list(bound.rules),

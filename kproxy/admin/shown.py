@@ -129,6 +129,8 @@ class ConnectionShown(Shown):
     client: str
     sni: str | None
     certificate: str | None
+    principal: str | None = Field(description="whom the broker has authenticated, or the certificate's subject")
+    software: str | None = Field(description="name/version of the client's library, null: it has not said")
     node: int | None = Field(description="the broker that it is for, null: none in particular")
     broker: str | None = Field(description="the broker's address, null: not connected yet")
     since: str = Field(description="ISO 8601")
