@@ -64,7 +64,7 @@ class RuledExchange(Exchange):
         """The request's frame is in a buffer of the driver's: copy it if it can still be asked for."""
         if self.read_request is not None and self._request is None and self.response_depth() == Depth.BODY:
             frame = bytes(buf[start:end])
-            self.read_request = lambda: decode_request(frame)
+            self.read_request = lambda: decode_request(frame, trailing=True)
         else:
             self.read_request = None
 

@@ -69,7 +69,7 @@ class Verdict:
     def read(self, frame: bytes) -> bool:
         exchange = self.exchange
         try:
-            exchange.answer_is(decode_response(frame, exchange.api.key, exchange.version))
+            exchange.answer_is(decode_response(frame, exchange.api.key, exchange.version, trailing=True))
         except DecodeError:
             return False
         return True

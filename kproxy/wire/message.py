@@ -23,12 +23,17 @@ UNSUPPORTED_VERSION = b"\x00\x23"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A request or a response: its api, its version, and its header and body as dicts."""
+    """A request or a response: its api, its version, and its header and body as dicts.
+
+    `trailing` are bytes behind the last field, which are no part of the message. Real clients and brokers send some
+    (librdkafka in Metadata 13), and real ones pass over them; `encode` writes them again.
+    """
 
     api: Api
     version: int
     header: dict[str, Any]
     body: dict[str, Any]
+    trailing: bytes = b""
 
     @property
     def direction(self) -> str:
@@ -41,10 +46,13 @@ def known(api: Api, version: int) -> None:
         raise DecodeError("this version is not known", api=api.name, version=version, expected=str(api.versions))
 
 
-def read_body(frame: bytes, pos: int, api: Api, version: int, direction: str) -> dict[str, Any]:
+def read_body(
+    frame: bytes, pos: int, api: Api, version: int, direction: str, *, trailing: bool
+) -> tuple[dict[str, Any], bytes]:
+    """The body, and what comes behind it. Raises DecodeError if there is something, unless `trailing`."""
     fields = layout.body(api.key, version, direction)
     body, end = codec.decode(fields, frame, pos, api=api.name, version=version)
-    if end != len(frame):
+    if end != len(frame) and not trailing:
         raise DecodeError(
             f"{len(frame) - end} bytes left over",
             api=api.name,
@@ -52,38 +60,41 @@ def read_body(frame: bytes, pos: int, api: Api, version: int, direction: str) ->
             offset=end,
             expected=f"a frame of {end} bytes",
         )
-    return body
+    return body, frame[end:]
 
 
-def decode_request(frame: Buffer) -> Message:
-    """Read a request's frame, without its 4-byte length. Raises DecodeError, and nothing else, for any bytes."""
+def decode_request(frame: Buffer, *, trailing: bool = False) -> Message:
+    """Read a request's frame, without its 4-byte length. Raises DecodeError, and nothing else, for any bytes.
+
+    `trailing`: bytes behind the last field are kept in the message instead of being an error.
+    """
     data = bytes(frame)
     api, version, header, pos = read_request_header(data)
     known(api, version)
-    return Message(api, version, header, read_body(data, pos, api, version, "request"))
+    return Message(api, version, header, *read_body(data, pos, api, version, "request", trailing=trailing))
 
 
-def decode_response(frame: Buffer, api_key: int, version: int) -> Message:
+def decode_response(frame: Buffer, api_key: int, version: int, *, trailing: bool = False) -> Message:
     """Read the frame of a response to a request of this api and version. Raises DecodeError, and nothing else.
 
     A broker that lacks the version of an ApiVersions request answers with error 35 in the form of version 0 (KIP-511);
-    the message then says version 0.
+    the message then says version 0. `trailing` as in `decode_request`.
     """
     data, api = bytes(frame), find(api_key)
     fallback = api_key == API_VERSIONS and data[4:6] == UNSUPPORTED_VERSION
     if not fallback or version in api.versions:
         try:
-            return read_response(data, api, version)
+            return read_response(data, api, version, trailing=trailing and not fallback)
         except DecodeError:
             if not fallback:
                 raise
-    return read_response(data, api, 0)
+    return read_response(data, api, 0, trailing=trailing)
 
 
-def read_response(data: bytes, api: Api, version: int) -> Message:
+def read_response(data: bytes, api: Api, version: int, *, trailing: bool) -> Message:
     known(api, version)
     header, pos = read_response_header(data, api, version)
-    return Message(api, version, header, read_body(data, pos, api, version, "response"))
+    return Message(api, version, header, *read_body(data, pos, api, version, "response", trailing=trailing))
 
 
 def encode(message: Message) -> bytes:
@@ -99,4 +110,4 @@ def encode(message: Message) -> bytes:
             )
     fields = layout.body(api.key, version, direction)
     body = codec.encode(fields, message.body, api=api.name, version=version)
-    return write_header(api, version, direction, header) + body
+    return write_header(api, version, direction, header) + body + message.trailing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.core.commands import BROKER, CLIENT
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.testing.dialogue import Dialogue, request, response, sized
 
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
 NOT_LEADER = 6
@@ -297,3 +297,19 @@ def test_a_rule_on_principals_sees_who_has_authenticated() -> None:
     talk.client(request(HEARTBEAT, 4, 4))
     answers = talk.responses((17, 1), (HEARTBEAT, 4), (36, 1), (HEARTBEAT, 4))
     assert [answer.body["error_code"] for answer in answers] == [0, 0, 0, 27]
+
+
+def test_bytes_behind_the_last_field_are_passed_over() -> None:
+    """librdkafka's Metadata 13 has some, and brokers do not look at them: rules see the rest, and they go on."""
+    talk = Dialogue('rules: [{name: r, kind: set, match: {api: Metadata}, fields: {"brokers[].rack": r}}]')
+    asked = sized(request(METADATA, 13, 1)[4:] + b"xyz")
+    said = response(METADATA, 13, 1, brokers=[{"host": "h"}])
+    talk.client(asked).broker(sized(said[4:] + b"q"))
+
+    assert talk.to_broker == asked
+    assert talk.to_client == sized(response(METADATA, 13, 1, brokers=[{"host": "h", "rack": "r"}])[4:] + b"q")
+
+    talk = Dialogue("rules: [{name: r, kind: error, match: {api: Metadata, topic: a}, error: 3}]")
+    asked = request(METADATA, 12, 1, topics=[{"name": "a"}, {"name": "b"}])
+    talk.client(sized(asked[4:] + b"xyz"))
+    assert talk.to_broker[-3:] == b"xyz"

@@ -183,3 +183,19 @@ def test_the_public_names() -> None:
     for wrong in ((99, 0, "request"), (17, 2, "request"), (17, 1, "reply")):
         with pytest.raises(KeyError):
             kproxy.wire.grammar(*wrong)
+
+
+def test_bytes_behind_the_last_field_can_be_kept() -> None:
+    """librdkafka sends some; they are in nobody's way, and written again."""
+    request = Message(schema.load(12), 3, {"request_api_key": 12, "request_api_version": 3, "correlation_id": 1}, {})
+    frame = encode(request)
+    with pytest.raises(DecodeError, match="3 bytes left over"):
+        decode_request(frame + b"abc")
+    found = decode_request(frame + b"abc", trailing=True)
+
+    assert found.trailing == b"abc"
+    assert encode(found) == frame + b"abc"
+    assert decode_request(frame, trailing=True).trailing == b""
+
+    answer = encode(Message(schema.load(12), 3, {"correlation_id": 1}, {}))
+    assert encode(decode_response(answer + b"x", 12, 3, trailing=True)) == answer + b"x"

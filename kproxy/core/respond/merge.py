@@ -27,7 +27,7 @@ def merge(request: Message, response: Message, failures: Failures) -> Message:
         return overwrite_top(response, root.failure)
     complete = interleaved if form.positional else weave
     body = complete(form, response.body, root)
-    return Message(response.api, response.version, response.header, body)
+    return Message(response.api, response.version, response.header, body, response.trailing)
 
 
 def interleaved(form: Shape, body: Mapping[str, Any], root: Node) -> dict[str, Any]:

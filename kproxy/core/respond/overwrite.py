@@ -35,7 +35,7 @@ def overwrite(request: Message, response: Message, failures: Failures) -> Messag
         body = replaced(form, response.body, root)
     else:
         body = weave(form, response.body, root)
-    return Message(response.api, response.version, response.header, body)
+    return Message(response.api, response.version, response.header, body, response.trailing)
 
 
 def overwrite_top(response: Message, failure: Failure) -> Message:
@@ -43,7 +43,7 @@ def overwrite_top(response: Message, failure: Failure) -> Message:
     form = shape(response.api.key, response.version)
     body = top_error(form, None, failure)
     body |= {name: response.body[name] for name in KEPT if name in body and name in response.body}
-    return Message(response.api, response.version, response.header, body)
+    return Message(response.api, response.version, response.header, body, response.trailing)
 
 
 def replaced(form: Shape, body: dict[str, Any], root: Node) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def without(request: Message, entities: Iterable[Entity]) -> Message | None:
         return request if goes_on(form, request.body) else None
     body, left = pruned(form.request, request.body, gone, ())
     if left or goes_on(form, request.body):
-        return Message(request.api, request.version, request.header, body)
+        return Message(request.api, request.version, request.header, body, request.trailing)
     return None
 
 
