@@ -18,6 +18,14 @@ FAULTS: dict[str, dict[str, Any]] = {
     "rebalanced-new": {"kind": "rebalance", "match": {"api": "ConsumerGroupHeartbeat"}, "when": {"nth": 4}},
     "stormy": {"kind": "rebalance", "every": "500ms"},
     "moved": {"kind": "move_coordinator"},
+    "moved-away": {
+        "kind": "move_coordinator",
+        "node": 9,
+        "host": "127.0.0.1",
+        "port": 1,
+        "when": {"first": 8},
+    },
+    "swapped": {"kind": "bad_assignment", "how": "swap"},
     "rewound": {"kind": "rewind_offset", "by": -2},
     "forgotten": {"kind": "omit_offset"},
     "lost-commit": {"kind": "drop_commit"},
@@ -58,6 +66,15 @@ class Member:
             if message is not None and message.error() is None:
                 self.values.append((message.value() or b"").decode())
         return self
+
+    def poll(self) -> bool:
+        """Let it do what it has to do."""
+        self.consumer.poll(0)
+        return True
+
+    def has(self) -> int:
+        """How many partitions it owns now."""
+        return len(self.consumer.assignment())
 
     def close(self) -> None:
         self.consumer.close()
@@ -123,6 +140,29 @@ def test_a_coordinator_that_moves(faulty: Proxy, topic: str) -> None:
     member.close()
 
     assert faulty.metric("kproxy_rule_applied_total", rule="moved") >= 1
+
+
+def test_a_coordinator_that_is_not_there(faulty: Proxy, topic: str) -> None:
+    """The member is sent to a broker that nobody can reach; once it is told the truth it reads everything."""
+    member = Member(faulty.bootstrap, topic, "moved-away", f"g-{topic}").until(lambda one: len(one.values) == 3)
+    member.close()
+
+    assert faulty.metric("kproxy_rule_applied_total", rule="moved-away") >= 2
+
+
+def test_members_that_get_each_others_partitions(faulty: Proxy, clients: Any) -> None:
+    """Taking turns, the member with the lower id gets the first topic; here the other one has it."""
+    topics = clients.topics(2)
+    settings = {"partition.assignment.strategy": "roundrobin"}
+    group = f"g-{topics[0]}"
+    members = [Member(faulty.bootstrap, "^(" + "|".join(topics) + ")$", "swapped", group, **settings) for _ in range(2)]
+    both = members[0].until(lambda one: members[1].poll() and all(each.has() == 1 for each in members))
+    owned = {each.consumer.memberid(): each.consumer.assignment()[0].topic for each in members}
+    for each in members:
+        each.close()
+
+    assert both is members[0]
+    assert [owned[member] for member in sorted(owned)] == sorted(topics, reverse=True)
 
 
 def test_a_rewound_offset_is_read_again(faulty: Proxy, topic: str, clients: Any) -> None:

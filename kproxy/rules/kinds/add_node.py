@@ -14,10 +14,11 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import AnswerRule
 
 
-class AddNode(LiveRule):
+class AddNode(AnswerRule):
     """Tells clients of a broker more, in Metadata and DescribeCluster.
 
     Clients spread what any broker can answer over all that they know, so they will turn to this one, too. Together

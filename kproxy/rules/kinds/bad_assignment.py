@@ -14,13 +14,14 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 
 BROKER_ASSIGNS = frozenset({CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
 CHANGES = {"empty": empty, "negative": negative}
 
 
-class BadAssignment(LiveRule):
+class BadAssignment(SelectingRule):
     """Changes which partitions the members of a group are assigned.
 
     `empty`: none. `negative`: partition numbers below 0, which no topic has. `swap`: members get each other's, as the

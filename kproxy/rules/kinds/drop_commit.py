@@ -13,12 +13,13 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 
 NONE = 0
 
 
-class DropCommit(LiveRule):
+class DropCommit(SelectingRule):
     """Answers offset commits with success without letting them reach the broker.
 
     The consumer takes its offsets for stored; the next one to own the partition reads from where it was before. Also

@@ -16,13 +16,14 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 from kproxy.rules.units import Bytes
 
 RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"
 
 
-class EmptyFetch(LiveRule):
+class EmptyFetch(SelectingRule):
     """Withholds records from consumers: all of them, or all beyond `max_bytes` of each partition.
 
     Offsets in the answer stay true, so consumers see that they lag. An answer in which nothing is left comes as late as

@@ -20,7 +20,8 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 from kproxy.wire import layout, schema
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
@@ -29,7 +30,7 @@ SAID_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 
 FENCED = frozenset({*SAID_FROM, PRODUCE, TXN_OFFSET_COMMIT})
 
 
-class FenceProducer(LiveRule):
+class FenceProducer(SelectingRule):
     """Tells a transactional producer that another one has taken its transactional id.
 
     The error is the one that brokers give in that API and version: PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH where

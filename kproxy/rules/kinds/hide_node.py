@@ -14,13 +14,14 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.kinds.node_rule import Nodes, names
+from kproxy.rules.kinds.reading import AnswerRule
 
 COORDINATOR_NOT_AVAILABLE = 15
 
 
-class HideNode(LiveRule):
+class HideNode(AnswerRule):
     """Leaves brokers out of every answer that has their addresses; `node: all` gives an empty list.
 
     Metadata, DescribeCluster and the node endpoints of Produce, Fetch and the share APIs no longer list it, and where

@@ -14,10 +14,11 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 
 
-class DescribingRule(LiveRule):
+class DescribingRule(SelectingRule):
     """Acts on answers that describe topics; its selectors of topic and partition are looked for in the answer."""
 
     match: AnswerMatch | None = Field(

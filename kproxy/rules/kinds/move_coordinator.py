@@ -16,7 +16,8 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 
 NOT_COORDINATOR = 16
 OF_TRANSACTIONS = frozenset({apis.INIT_PRODUCER_ID, apis.ADD_PARTITIONS_TO_TXN, apis.ADD_OFFSETS_TO_TXN, apis.END_TXN})
@@ -31,7 +32,7 @@ TOGETHER = ("node", "host", "port")
 Name = tuple[str | None, str, str]
 
 
-class MoveCoordinator(LiveRule):
+class MoveCoordinator(SelectingRule):
     """Answers group and transaction requests with NOT_COORDINATOR until the client has asked who is coordinator now.
 
     Without `node` it is then told the truth and goes on: the coordinator has moved, and back. With `node`, `host` and

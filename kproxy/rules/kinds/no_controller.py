@@ -13,12 +13,13 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import AnswerRule
 
 NOBODY = -1
 
 
-class NoController(LiveRule):
+class NoController(AnswerRule):
     """Tells clients that the cluster has no controller.
 
     Admin clients that send to the controller (topics, partitions, configs) ask for Metadata again until there is one,

@@ -15,12 +15,13 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 
 UNCOMMITTED = -1
 
 
-class OffsetsRule(LiveRule):
+class OffsetsRule(SelectingRule):
     """Acts on answers to OffsetFetch; topics and partitions are looked for in the answer."""
 
     match: AnswerMatch | None = Field(

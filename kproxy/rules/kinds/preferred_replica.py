@@ -14,12 +14,13 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 
 FIRST_VERSION = 11
 
 
-class PreferredReplica(LiveRule):
+class PreferredReplica(SelectingRule):
     """Sends consumers to another replica to read from (KIP-392), whether there is one or not.
 
     The Fetch answer names the broker and has no records, as a leader's has that knows a closer replica. A consumer goes

@@ -15,7 +15,8 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 from kproxy.rules.units import Seconds
 
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110
@@ -23,7 +24,7 @@ MOST_GROUPS = 10_000
 """Groups that are kept in mind; the one that was quiet for the longest starts anew."""
 
 
-class Rebalance(LiveRule):
+class Rebalance(SelectingRule):
     """Makes the members of a group join again: once a heartbeat that it fires for, or `every` so often.
 
     Members of the classic protocol are told REBALANCE_IN_PROGRESS by their heartbeat. They give up their partitions

@@ -18,7 +18,8 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 
 HIGHEST = 2**63 - 1
 MOST_PARTITIONS = 100_000
@@ -32,7 +33,7 @@ OUT_OF_RANGE = {
 WORDS = ("stuck", "by", "log_start")
 
 
-class SetWatermark(LiveRule):
+class SetWatermark(SelectingRule):
     """Moves the ends of partitions as clients see them, in Fetch and ListOffsets.
 
     `stuck` holds the high watermark where it was first seen, `by` moves it; what lies beyond is withheld, as a broker

@@ -13,18 +13,20 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import AnswerRule
 from kproxy.rules.units import Seconds
 
 FIRST_VERSION = 1
 
 
-class ShortSession(LiveRule):
+class ShortSession(AnswerRule):
     """Shortens the lifetime of SASL sessions that clients are told (KIP-368).
 
-    They authenticate again on the open connection before it is over. A lifetime that the broker gave is never made
-    longer. The broker itself does not know, so a client that goes on without it is not cut off. SaslAuthenticate 0, and
-    tokens that travel without it, cannot say a lifetime.
+    They authenticate again on the open connection before it is over, if the broker allows it, which it does with
+    `connections.max.reauth.ms` only; else it answers ILLEGAL_SASL_STATE, and clients connect anew. A lifetime that the
+    broker gave is never made longer. The broker does not know of the shorter one, so a client that goes on without
+    authenticating is not cut off. SaslAuthenticate 0, and tokens that travel without it, cannot say a lifetime.
     """
 
     example: ClassVar[str] = """\

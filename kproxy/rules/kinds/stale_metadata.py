@@ -16,7 +16,8 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.reading import SelectingRule
 from kproxy.rules.units import Seconds
 
 STALE = DESCRIBING | {DESCRIBE_CLUSTER}
@@ -29,7 +30,7 @@ MOST_KEPT = 32
 THROTTLE = "throttle_time_ms"
 
 
-class StaleMetadata(LiveRule):
+class StaleMetadata(SelectingRule):
     """Replays an older answer to the same Metadata, DescribeCluster or DescribeTopicPartitions request.
 
     `age`: the newest answer that is at least so old, else the oldest that there is; a long age freezes what was first

@@ -14,11 +14,12 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.kinds.node_rule import Nodes, names
+from kproxy.rules.kinds.reading import AnswerRule
 
 
-class WrongAddress(LiveRule):
+class WrongAddress(AnswerRule):
     """Tells clients another host or port for brokers than the one at which they can be reached.
 
     It changes what clients are told, after kproxy has put its own addresses in, everywhere that addresses stand:
