@@ -8,6 +8,8 @@ from frames_phase import CASES
 from goals import GOALS
 from kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_PRODUCE, NAMES, PRODUCE, PRODUCE_ALL
 from rows import Rows
+from rules_phase import CASE as RULES
+from rules_phase import NONE
 from start_phase import CONNECTIONS, MEMORY, START
 from targets import TARGETS
 
@@ -51,6 +53,18 @@ def librdkafka(rows: Rows) -> list[str]:
     return table(("", *head), lines if cases else ())
 
 
+def rules(rows: Rows) -> list[str]:
+    """CPU per exchange in the session, and what of it the rules cost."""
+    if not rows.has(RULES, NONE):
+        return []
+    without = rows.median(RULES, NONE, "us")
+    lines = []
+    for name in rows.cases[RULES]:
+        each = rows.median(RULES, name, "us")
+        lines.append((name, f"{each:.1f}", "" if name == NONE else f"{each - without:.1f}"))
+    return table(("rules", "µs an exchange", "µs of that for the rules"), lines)
+
+
 def exchanges(rows: Rows, extra: Sequence[str]) -> list[str]:
     """CPU per exchange with the broker stand-in, ratios by HAProxy, and exchanges per second."""
     proxies = ["haproxy", "kproxy", "rename", *extra]
@@ -87,6 +101,7 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
         ("Kafka's own performance tools", kafka(rows)),
         ("confluent-kafka", librdkafka(rows)),
         ("Frames against a broker stand-in, proxy CPU", exchanges(rows, extra)),
+        ("Rules, CPU in the session", rules(rows)),
         ("Start and memory", starts(rows)),
     )
     return [line for title, lines in sections if lines for line in (f"## {title}", "", *lines)]

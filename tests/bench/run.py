@@ -1,6 +1,6 @@
 """Direct, HAProxy and kproxy side by side on one broker, in one run; prints ratios.
 
-    run.py [PHASE …] [--quick | --smoke] [--write]      phases: kafka start frames; all of them when none is named
+    run.py [PHASE …] [--quick | --smoke] [--write]      phases: kafka rules start frames; all of them when none is named
 
 All takes a quarter of an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run. --write
 puts the report in RESULTS.md: do that on a machine that has nothing else to do. Needs Debian's haproxy and gcc, and for
@@ -22,6 +22,7 @@ from statistics import median
 import frames_phase
 import kafka_phase
 import report
+import rules_phase
 import start_phase
 from machine import description
 from rows import Rows
@@ -31,7 +32,7 @@ from kproxy.errors import WeDidWrong
 from kproxy.testing.jars import KAFKA_VERSION
 
 RESULTS = HERE / "RESULTS.md"
-PHASES = ("kafka", "start", "frames")  # the last leaves thousands of closed connections for a minute
+PHASES = ("kafka", "rules", "start", "frames")  # the last leaves thousands of closed connections for a minute
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ clients and broker share the cores.
   connections went to the proxy's own ports, and all records came.
 - confluent-kafka: the same amounts, records by name (Produce 10); MiB/s include the start of the client.
 - Frames: a C program sends one frame over and over, and a stand-in answers, {seconds:g} s a run, rounds: {rounds}.
+- Rules: the session alone, in this process, without sockets: CPU of one exchange (Produce 9, 200 bytes, one partition),
+  the median of {rounds} rounds in which all sets take turns. What is more than without rules is the cost of the rules.
 - Start: until the stand-in behind the proxy has answered an ApiVersions request, from before the proxy's process is
   started; rounds: {rounds}.
 - Memory: resident, of a process that has been asked once, and with connections that asked once and are silent since.
@@ -73,6 +76,8 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
             if phase == "frames":
                 cases = [case for case in frames_phase.CASES if only in case.name]
                 frames_phase.measure(folder, rows, cases, rounds=size.rounds, seconds=size.seconds, extra=extra)
+            elif phase == "rules":
+                rules_phase.measure(rows, rounds=size.rounds, times=size.records // 100)
             elif phase == "start":
                 start_phase.measure(folder, rows, rounds=size.rounds, extra=extra)
             else:
@@ -120,11 +125,12 @@ def main() -> None:
         parser.error(f"unknown phase {min(wrong)!r}, allowed: {', '.join(PHASES)}")
     if options.size is SMOKE and options.write:
         parser.error("--smoke measures nothing that is worth keeping")
-    default = ["start", "frames"] if options.size is SMOKE else list(PHASES)
+    default = ["rules", "start", "frames"] if options.size is SMOKE else list(PHASES)
     given = {key: value for key in ("rounds", "seconds", "records") if (value := getattr(options, key)) is not None}
     size = Size(**{**vars(options.size), **given})
     extra = ["alone"] if options.alone else []
-    tool("haproxy", "haproxy")
+    if {"kafka", "start", "frames"} & set(options.phases or default):
+        tool("haproxy", "haproxy")
     if {"start", "frames"} & set(options.phases or default):
         tool("gcc", "gcc")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -102,3 +102,17 @@ def test_the_watch_sees_where_a_process_is_connected(bench: Any) -> None:
 def test_a_missing_program_is_named_with_its_debian_package(bench: Any) -> None:
     with pytest.raises(SystemExit, match=r"no-such-program is not installed \(Debian: apt-get install its-package\)"):
         bench("targets").tool("no-such-program", "its-package")
+
+
+def test_the_cost_of_rules_is_shown_beside_an_exchange_without_any(bench: Any) -> None:
+    """Every set of rules can be run, does what it is called after, and has a line of its own."""
+    phase, rows = bench("rules_phase"), bench("rows").Rows()
+    phase.measure(rows, rounds=1, times=3)
+    sets = phase.rule_sets()
+    lines = bench("report").rules(rows)
+    assert len(lines) == len(sets) + 3
+    for name in sets:
+        exchange = phase.Exchange(sets[name])
+        exchange.run(4)
+        fired = sum(running.fired for running in exchange.rules.live)
+        assert fired == (4 if name.startswith(("quota", "error")) else 0), name
