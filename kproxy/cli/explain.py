@@ -206,7 +206,8 @@ def lines(target: Target, found: Survey, everything: bool, another: bool) -> Ite
     left_out = len(found.opinions) - len(shown)
     if left_out:
         yield Line("")
-        yield Line(f"  {left_out} rule{'s'[: left_out != 1]} never about it (--all shows them)", "dim")
+        of = "rule is" if left_out == 1 else "rules are"
+        yield Line(f"  {left_out} {of} never about it (--all shows them)", "dim")
     for text in found.happens:
         yield Line(text)
 

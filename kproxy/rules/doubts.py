@@ -46,7 +46,8 @@ class Doubt:
 
     def __str__(self) -> str:
         source, at = self.written.source, (*self.written.at, *self.where)
-        return f"{source.position(at, key=bool(self.where))}: {self.text}"
+        key = bool(self.where) and not isinstance(self.where[-1], int)
+        return f"{source.position(at, key=key)}: {self.text}"
 
 
 def doubts(written: Sequence[Written], listeners: Mapping[str, Place] | None = None) -> list[Doubt]:

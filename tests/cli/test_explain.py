@@ -132,7 +132,7 @@ def test_several_apis_and_rules_that_are_never_about_one(rules: Path) -> None:
     said = explain("r.yaml", "Heartbeat", "4", "Metadata").output
 
     assert said.startswith("Heartbeat 4\n  request   head") and "\nMetadata 13\n" in said
-    assert "4 rules never about it" in said
+    assert "4 rules are never about it" in said
     everything = explain("r.yaml", "Heartbeat", "4", "--all").output
     assert "it is Heartbeat 4, the rule wants Produce" in everything
     assert "Heartbeat 4 carries no such names" in everything

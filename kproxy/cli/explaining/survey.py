@@ -18,7 +18,7 @@ from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.rules.why import OF_CONNECTION, finding, judge
 from kproxy.testing.cases.connection import Line
-from kproxy.testing.cases.model import Connection
+from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.cases.pieces import check_untouched, describe
 from kproxy.testing.dialogue import response, sized
 
@@ -71,7 +71,7 @@ class Surveyor:
             return
         if self.line is None:
             facts, known = target.facts, target.known
-            spec = Connection(
+            spec = ClientConnection(
                 listener=facts.listener, cluster=facts.cluster, client_address=facts.client_address, sni=facts.sni,
                 certificate=facts.certificate, node=facts.node, principal=known.get("principal"),
                 client_software=known.get("client_software"), advertise=self.advertise,

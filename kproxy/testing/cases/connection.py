@@ -20,7 +20,7 @@ from kproxy.rules.rule_set import Bound, RuleSet
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.wire import decode_request
 
-from .model import Connection
+from .model import ClientConnection
 
 PRODUCE = 0
 HEADER = 12
@@ -53,7 +53,7 @@ class Request:
 class Told:
     """Who the client is: what the test says of it, else what the frames do."""
 
-    def __init__(self, spec: Connection, seen: IdentityView) -> None:
+    def __init__(self, spec: ClientConnection, seen: IdentityView) -> None:
         self.spec, self.seen = spec, seen
 
     @property
@@ -74,8 +74,14 @@ class Line:
     """
 
     def __init__(
-        self, spec: Connection, rules: RuleSet, shared: Shared, number: int, topics: Mapping[str, UUID], now: float
-    ) -> None:  # fmt: skip
+        self,
+        spec: ClientConnection,
+        rules: RuleSet,
+        shared: Shared,
+        number: int,
+        topics: Mapping[str, UUID],
+        now: float,
+    ) -> None:
         self.facts = Facts(spec.listener, spec.cluster, spec.client_address, spec.sni, spec.certificate, spec.node)
         self.topics = topics
         bound = rules.bind(self.facts)

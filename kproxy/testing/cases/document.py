@@ -13,7 +13,7 @@ from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.source import Source, Where
 from kproxy.rules.values import to_value
 
-from .model import Case, CaseFile, Connection, Sent, Step
+from .model import Case, CaseFile, ClientConnection, SentRequest, Step
 from .values import Reader
 
 TEST = ".test"
@@ -27,7 +27,7 @@ class Ready:
     case: Case
     at: Where
     rules: tuple[Path, ...]
-    connections: Mapping[str, Connection]
+    connections: Mapping[str, ClientConnection]
 
     @property
     def name(self) -> str:
@@ -101,9 +101,9 @@ def _rule_paths(source: Source, file: Path, model: CaseFile | None) -> list[Path
     return paths
 
 
-def _connections(model: CaseFile, case: Case) -> dict[str, Connection]:
+def _connections(model: CaseFile, case: Case) -> dict[str, ClientConnection]:
     """By name; the empty name is that of steps which name none, and of those that name one which nothing is said of."""
-    return {"": case.connection or model.connection or Connection(), **(case.connections or {})}
+    return {"": case.connection or model.connection or ClientConnection(), **(case.connections or {})}
 
 
 def _check(source: Source, model: CaseFile, documents: list[Document]) -> None:
@@ -145,7 +145,7 @@ def _check_bodies(source: Source, step: Step, at: Where) -> None:
             _check_body(source, each, asked, direction, (*at, word, index))
 
 
-def _check_body(source: Source, written: object, asked: Sent, direction: str, at: Where) -> None:
+def _check_body(source: Source, written: object, asked: SentRequest, direction: str, at: Where) -> None:
     if asked.hex is not None:
         return
     for name in ("body", "exactly"):

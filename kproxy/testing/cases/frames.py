@@ -9,14 +9,14 @@ from kproxy.rules.source import Source, Where
 from kproxy.testing.dialogue import sized
 from kproxy.wire import Message, encode, schema
 
-from .model import Answered, Sent
+from .model import SentAnswer, SentRequest
 from .values import Reader
 
 CORRELATION = slice(4, 8)
 """Where a request without its length has its correlation id."""
 
 
-def request(source: Source, sent: Sent, at: Where, correlation: int) -> bytes:
+def request(source: Source, sent: SentRequest, at: Where, correlation: int) -> bytes:
     """The frame with its length. Raises EncodeError for a value that does not fit."""
     if sent.hex is not None:
         return from_hex(sent.hex, correlation)
@@ -36,7 +36,7 @@ def from_hex(text: str, correlation: int) -> bytes:
     return sized(bytes(frame))
 
 
-def answer(source: Source, answered: Answered, at: Where, key: int, version: int, correlation: int) -> bytes:
+def answer(source: Source, answered: SentAnswer, at: Where, key: int, version: int, correlation: int) -> bytes:
     """The frame with its length. Raises EncodeError for a value that does not fit."""
     body = Reader(source).body(key, version, "response", answered.body, at)
     return framed(key, version, {"correlation_id": correlation}, body)

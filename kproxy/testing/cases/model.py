@@ -60,7 +60,7 @@ ApiName = Annotated[str, AfterValidator(_known_api)]
 Body = dict[str, Any]
 
 
-class Connection(Model):
+class ClientConnection(Model):
     """What is known of a client's connection."""
 
     listener: str = Field(default="main", description="name of the listener that the client connected to")
@@ -77,7 +77,7 @@ class Connection(Model):
     )
 
 
-class Sent(Model):
+class SentRequest(Model):
     """A request that a client sends."""
 
     api: ApiName | None = Field(default=None, description="the API's name, such as Produce")
@@ -116,13 +116,13 @@ class Sent(Model):
         return schema.load(self.key).versions.last if self.version is None else self.version
 
 
-class Answered(Model):
+class SentAnswer(Model):
     """What the broker answers to the oldest request that it has not answered yet."""
 
     body: Body = Field(default={}, description="the fields of the response; those left out have their defaults")
 
 
-class Expected(Model):
+class ExpectedFrame(Model):
     """A frame that must come out on one side."""
 
     untouched: Literal[True] | None = Field(default=None, description="the very bytes that went in on the other side")
@@ -177,11 +177,13 @@ class Counts(Model):
 
 
 Expectations = Annotated[
-    list[Expected],
-    BeforeValidator(_expectations, json_schema_input_type=str | Expected | list[Expected | str]),
+    list[ExpectedFrame],
+    BeforeValidator(_expectations, json_schema_input_type=str | ExpectedFrame | list[ExpectedFrame | str]),
 ]
-Requests = Annotated[list[Sent], BeforeValidator(_as_list, json_schema_input_type=Sent | list[Sent])]
-Answers = Annotated[list[Answered], BeforeValidator(_as_list, json_schema_input_type=Answered | list[Answered])]
+Requests = Annotated[
+    list[SentRequest], BeforeValidator(_as_list, json_schema_input_type=SentRequest | list[SentRequest])
+]
+Answers = Annotated[list[SentAnswer], BeforeValidator(_as_list, json_schema_input_type=SentAnswer | list[SentAnswer])]
 
 
 class Step(Model):
@@ -211,8 +213,10 @@ class Case(Model):
     """One test: a dialogue of a client and a broker, with kproxy between them."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] = Field(description="what must happen, as a sentence")
-    connection: Connection | None = Field(default=None, description="the client's connection; replaces the file's")
-    connections: dict[str, Connection] | None = Field(
+    connection: ClientConnection | None = Field(
+        default=None, description="the client's connection; replaces the file's"
+    )
+    connections: dict[str, ClientConnection] | None = Field(
         default=None, description="other connections, by the names that steps use"
     )
     topics: dict[str, Annotated[UUID, BeforeValidator(topic_id, json_schema_input_type=str)]] | None = Field(
@@ -228,5 +232,5 @@ class CaseFile(Model):
     rules: Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])] | None = Field(
         default=None, description="rule files, seen from this one; NAME.yaml for NAME.test.yaml if left out"
     )
-    connection: Connection | None = Field(default=None, description="the client's connection in all tests")
+    connection: ClientConnection | None = Field(default=None, description="the client's connection in all tests")
     tests: list[Case] = Field(min_length=1, description="the tests")

@@ -11,14 +11,14 @@ from kproxy.wire import Message, decode_request, decode_response, layout, schema
 
 from .compare import Difference, differences, shown
 from .connection import Line, Piece
-from .model import Expected
+from .model import ExpectedFrame
 from .values import Reader
 
 Finding = tuple[str, list[Difference]]
 
 
 def check_piece(
-    source: Source, expected: Expected, at: Where, piece: Piece, line: Line, side: int
+    source: Source, expected: ExpectedFrame, at: Where, piece: Piece, line: Line, side: int
 ) -> Iterator[Finding]:
     """What is not as expected."""
     yield from check_bytes(expected, piece, line, side)
@@ -37,7 +37,7 @@ def check_piece(
     yield from check_message(source, expected, at, message)
 
 
-def check_bytes(expected: Expected, piece: Piece, line: Line, side: int) -> Iterator[Finding]:
+def check_bytes(expected: ExpectedFrame, piece: Piece, line: Line, side: int) -> Iterator[Finding]:
     found = {
         "bytes": len(piece.data),
         "length": int.from_bytes(piece.data[:4], "big", signed=True),
@@ -82,7 +82,7 @@ def check_untouched(piece: Piece, line: Line, side: int) -> Iterator[Finding]:
     yield "expected the very bytes that went in", wrong
 
 
-def check_message(source: Source, expected: Expected, at: Where, message: Message) -> Iterator[Finding]:
+def check_message(source: Source, expected: ExpectedFrame, at: Where, message: Message) -> Iterator[Finding]:
     wrong = []
     if expected.api is not None and schema.names()[expected.api] != message.api.key:
         wrong.append(Difference("api", expected.api, message.api.name))

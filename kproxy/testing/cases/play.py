@@ -13,7 +13,7 @@ from .compare import Difference, shown
 from .connection import Line
 from .document import Ready
 from .frames import answer, request
-from .model import Counts, Expected, Flow, Step
+from .model import Counts, ExpectedFrame, Flow, Step
 from .pieces import check_piece, describe
 from .world import MOMENT, World
 
@@ -93,7 +93,7 @@ class Player:
 
     # ---- what comes out
 
-    def expect(self, word: str, expected: list[Expected] | None, line: Line) -> None:
+    def expect(self, word: str, expected: list[ExpectedFrame] | None, line: Line) -> None:
         if expected is None:
             return
         side = SIDES[word]

@@ -11,7 +11,7 @@ from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 
 from .connection import Line
-from .model import Connection
+from .model import ClientConnection
 
 MOMENT = 1e-6
 """Seconds by which times of a case may be off: they are sums of floating-point numbers."""
@@ -24,7 +24,7 @@ class World:
         self,
         documents: Iterable[Document],
         seed: int,
-        connections: Mapping[str, Connection],
+        connections: Mapping[str, ClientConnection],
         topics: Mapping[str, UUID],
     ) -> None:
         self.store = RuleStore(seed)
