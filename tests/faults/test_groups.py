@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kproxy.testing.proxy import Proxy
+from kproxy.testing.wait import until
 
 PATIENCE = 30
 NEW_PROTOCOL = {"group.protocol": "consumer"}
@@ -16,6 +17,7 @@ HEARTBEATS = {"match": {"api": "*Heartbeat"}, "when": {"nth": 2}}
 FAULTS: dict[str, dict[str, Any]] = {
     "rebalanced": {"kind": "rebalance", **HEARTBEATS},
     "rebalanced-new": {"kind": "rebalance", "match": {"api": "ConsumerGroupHeartbeat"}, "when": {"nth": 4}},
+    "rebalanced-java": {"kind": "rebalance", "match": {"api": "ConsumerGroupHeartbeat"}, "when": {"nth": 3}},
     "stormy": {"kind": "rebalance", "every": "500ms"},
     "moved": {"kind": "move_coordinator"},
     "moved-away": {
@@ -122,6 +124,20 @@ def test_a_member_of_the_new_protocol_joins_again(faulty: Proxy, topic: str) -> 
 
     assert member.assigned == [1, 1]
     assert member.lost == 1
+
+
+def test_a_java_member_of_the_new_protocol_joins_again(faulty: Proxy, topic: str, clients: Any, java: Any) -> None:
+    """Kafka's own consumer is fenced, joins anew and reads on; what it had not committed yet it reads again."""
+    config = {"bootstrap.servers": faulty.bootstrap, "client.id": "rebalanced-java", "group.id": f"g-{topic}"}
+    config |= {"auto.offset.reset": "earliest", "group.protocol": "consumer"}
+    reading = java.start("consume", config=config, topics=[topic], count=6, seconds=PATIENCE)
+    until(lambda: faulty.metric("kproxy_rule_applied_total", rule="rebalanced-java") == 1, PATIENCE)
+    clients.write(clients.direct, topic, 3)
+
+    values = [row[2] for row in reading.result(2 * PATIENCE)]
+    assert values[:3] == ["value-0", "value-1", "value-2"]
+    assert values == values[:3] * (len(values) // 3)
+    assert len(values) in (6, 9)
 
 
 def test_a_storm(faulty: Proxy, topic: str) -> None:

@@ -30,7 +30,8 @@ class Rebalance(SelectingRule):
     Members of the classic protocol are told REBALANCE_IN_PROGRESS by their heartbeat. They give up their partitions
     (all of them, or with a cooperative assignor none yet) and join again; when the leader of the group does, the broker
     rebalances it. Members of the newer protocols (KIP-848, KIP-932, KIP-1071) cannot be told so. They get
-    FENCED_MEMBER_EPOCH, on which they lose all they had and join anew. The broker does not see these heartbeats.
+    FENCED_MEMBER_EPOCH, on which they lose all they had and join anew. The broker does not see these heartbeats. `when`
+    counts all heartbeats; to those with which a member of the newer protocols joins or leaves nothing is done.
     """
 
     example: ClassVar[str] = """\
