@@ -8,6 +8,7 @@ the response are remembered with the exchange, and have their say in `verdict.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kproxy.rules.decision import Answer, Close, Decision, Delay, Drop, Edit, Fail, Reframe, Swallow, Throttle
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from .session import Session
     from .step import Step
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, METADATA = 0, 1, 3
+NO_TOPICS: dict[str, list[str]] = {"topics": []}
+"""Asks which brokers there are, from Metadata 1 on. An answer that names none is believed by no client."""
 SHARED = frozenset((SHARE_FETCH, SHARE_ACKNOWLEDGE))
 
 
@@ -266,6 +269,8 @@ class Engine:
             ruling.frame = b""
             return
         rest = without(exchange.request, tuple(failures)) if open_ else None
+        if rest is None and exchange.api.key == METADATA and exchange.version > 0:
+            rest = replace(exchange.request, body=exchange.request.body | NO_TOPICS)
         if exchange.acks == 0:  # there is no answer: a broker closes, so that the client looks for another leader
             ruling.close_after = "fin"
             ruling.frame = encode(rest) if rest is not None else None

@@ -154,11 +154,13 @@ def test_a_list_without_anything_forbidden_passes_as_it_came() -> None:
 
 
 def test_a_topic_that_is_asked_for_by_name_gets_its_error() -> None:
-    """Only "all" leaves it out."""
-    talk = denying("match: {topic: secret}")
-    (answer,) = talk.client(request(3, 9, 1, topics=[{"name": "secret"}])).responses((3, 9))
+    """Only "all" leaves it out. The broker says which brokers there are, without which no client believes an answer."""
+    talk = denying("match: {topic: secret}").client(request(3, 9, 1, topics=[{"name": "secret"}]))
+    (seen,) = talk.requests()
+    (answer,) = talk.broker(response(3, 9, 1, brokers=[{"node_id": 1, "host": "h"}])).responses((3, 9))
 
-    assert talk.to_broker == b""
+    assert seen.body["topics"] == []
+    assert [broker["host"] for broker in answer.body["brokers"]] == ["h"]
     assert [(topic["name"], topic["error_code"]) for topic in answer.body["topics"]] == [("secret", TOPIC)]
 
 

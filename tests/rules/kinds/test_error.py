@@ -144,6 +144,10 @@ def test_every_api_can_fail_without_its_broker(api: schema.Api, version: int) ->
         seen = talk.requests()[0]
         assert seen.body["max_wait_ms"] == 0
         talk.broker(sized(encode(answered(request, Random(1)))))
+    elif api.key == METADATA and version > 0:  # the broker is asked which brokers there are, or no client believes it
+        (seen,) = talk.requests()
+        assert seen.body["topics"] == []
+        talk.broker(sized(encode(answered(seen, Random(1)))))
     else:
         assert talk.to_broker == b""
     response = decode_response(talk.to_client[4:], api.key, version)
