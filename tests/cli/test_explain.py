@@ -180,3 +180,30 @@ def test_every_kind_is_explained(kind: str, rules: Path) -> None:
     assert "goes wrong" not in result.output
     words = [line.split()[0] for line in result.output.splitlines() if line.startswith("  ") and line[2] != " "]
     assert set(words) <= {"request", "response", "acts", "depends", "not", "observes", "no", "never", "the"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("kind: refuse", "is about a connection when it opens, whatever is in its frames"),
+        ("kind: bandwidth, rate: 1kB/s", "is about how the bytes of the connection flow, whatever is in its frames"),
+        ("kind: quota, requests: 1/s", "lets this request pass as it is"),
+        ("kind: delay, delay: 2s", "the request waits for 2 s"),
+        ("kind: delay, delay: 2s, when: {probability: 0.3}", "by chance: 0.3"),
+        ("kind: delay, delay: 2s, when: {hold: true}", "the request waits until it is released"),
+        ("kind: delay, delay: 2s, when: {after: 1m}", "it is not its turn: when {after: 60.0}"),
+        ("kind: drop, what: request", "the request is lost, nothing more comes on the connection"),
+        ("kind: drop", "acts on the response"),
+        ("kind: disconnect, how: rst", "the connection is reset in place of the request"),
+        ("kind: error, error: 6, match: {error: any}", "if its error is any"),
+        ("kind: deny, match: {api: Produce}", "answers TOPIC_AUTHORIZATION_FAILED (29) in the broker's place"),
+        ("kind: python, call: 'json:loads'", "calls json:loads"),
+        ("kind: advertise, host: k", "brokers in the response have the addresses k, ports after its own"),
+        ("kind: prefix, prefix: t.", "topic orders is t.orders on the brokers"),
+    ],
+)
+def test_what_each_sort_of_rule_would_do(rule: str, said: str, rules: Path) -> None:
+    """In words of the rule's own."""
+    rules.write_text(f"rules: [{{name: r, {rule}}}]")
+
+    assert said in explain("r.yaml", "Produce", "10", "--topic", "orders", "--client-id", "x").output

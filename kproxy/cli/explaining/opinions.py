@@ -114,6 +114,9 @@ def does(
     if running.rule.selects_errors:
         yield "has its say when the response has come"
         return
+    if running.rule.family == "code":  # a function of the user's is not called with what nobody has sent
+        yield f"calls {getattr(running.rule, 'call', 'a function')}"
+        return
     if depths["request"] != Depth.NOTHING:
         try:
             decided = running.effect.on_request(copied.exchange(), matched, now)
@@ -122,6 +125,8 @@ def does(
             return
         for decision in decided:
             yield words(decision, matched, "request")
+        if not decided and depths["response"] == Depth.NOTHING:
+            yield "lets this request pass as it is"
     if depths["response"] != Depth.NOTHING:
         acks = target.message.body.get("acks") if target.key == 0 else None
         yield "nothing comes of it: with acks 0 there is no response" if acks == 0 else "acts on the response"
