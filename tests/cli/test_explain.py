@@ -197,7 +197,7 @@ def test_every_kind_is_explained(kind: str, rules: Path) -> None:
         ("kind: disconnect, how: rst", "the connection is reset in place of the request"),
         ("kind: error, error: 6, match: {error: any}", "if its error is any"),
         ("kind: deny, match: {api: Produce}", "answers TOPIC_AUTHORIZATION_FAILED (29) in the broker's place"),
-        ("kind: python, call: 'json:loads'", "calls json:loads"),
+        ("kind: python, call: 'operator:add'", "calls operator:add"),
         ("kind: advertise, host: k", "brokers in the response have the addresses k, ports after its own"),
         ("kind: prefix, prefix: t.", "topic orders is t.orders on the brokers"),
     ],
