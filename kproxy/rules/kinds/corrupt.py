@@ -38,9 +38,10 @@ class Corrupt(FrameFault):
 - name: a disk that forgets
   kind: corrupt
   match: {api: Fetch, topic: orders}
-  when: {probability: 0.01, seed: 7}
+  when: {probability: 0.01}
   where: records
   bits: 3
+  seed: 7
 """
 
     kind: Literal["corrupt"] = Field(description="what the rule does")
@@ -52,6 +53,7 @@ class Corrupt(FrameFault):
         default=None,
         description="the response (default), or the request; records are in one of them only",
     )
+    seed: int | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -82,6 +84,11 @@ class Corrupt(FrameFault):
     def reads_topics(self) -> bool:
         """Only to select them."""
         return self.selects_topics
+
+    @property
+    def own_seed(self) -> int | None:
+        """As it is written."""
+        return self.seed
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         """Nothing happens to a response without records."""

@@ -40,10 +40,16 @@ class DelayRule(FrameFault):
         "{lognormal: [200ms, 0.4]} (median, sigma)"
     )
     at: Direction = Field(default="request", description="before the broker gets it, or on the way back")
+    seed: int | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
 
     def side(self, key: int) -> Direction:
         """As it is written."""
         return self.at
+
+    @property
+    def own_seed(self) -> int | None:
+        """As it is written."""
+        return self.seed
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         """Drawn anew for each."""

@@ -23,6 +23,11 @@ class FrameFault(LiveRule):
         """Which frame of this API it acts on; None: neither."""
         return "response"
 
+    @property
+    def own_seed(self) -> int | None:
+        """Of what it draws; None: that of the rule's chances, which is shown in the log if nobody gave it."""
+        return None
+
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         """What becomes of the frame, for the entities that matched."""
         raise NotImplementedError
@@ -65,5 +70,6 @@ class FrameEffect(Effect):
         if self.rule.side(exchange.api.key) != direction:
             return ()
         if self.draws is None:
-            self.draws = Draws(self.seed, self.rule.when.count_per if self.rule.when is not None else "rule")
+            when, own = self.rule.when, self.rule.own_seed
+            self.draws = Draws(self.seed if own is None else str(own), "rule" if when is None else when.count_per)
         return self.rule.decide(exchange, entities, self.draws.of(exchange))

@@ -68,6 +68,13 @@ def test_a_delay_is_drawn_for_each_frame(hand: Any, metadata: Any) -> None:
     assert hand.effect(hand.rule("kind: delay, delay: 1s")).on_request(metadata, (), 0.0) == (Delay(1.0),)
 
 
+def test_a_seed_of_its_own_counts(hand: Any, metadata: Any) -> None:
+    """Whatever the rule set's is."""
+    rule = hand.rule("kind: delay, delay: {uniform: [1s, 2s]}, seed: 5")
+
+    assert hand.effect(rule, "7").on_request(metadata, (), 0.0) == hand.effect(rule, "8").on_request(metadata, (), 0.0)
+
+
 def test_draws_can_be_those_of_each_connection(hand: Any) -> None:
     """Then concurrent connections do not move each other's chances."""
     rule = hand.rule("kind: delay, delay: {uniform: [1s, 2s]}, when: {count_per: connection}")
