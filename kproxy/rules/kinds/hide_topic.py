@@ -13,14 +13,14 @@ from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.metadata_rule import DescribingRule
+from kproxy.rules.kinds.metadata_rule import WholeTopicRule
 from kproxy.wire.layout import ZERO_UUID
 
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
 NO_OPERATIONS = -(2**31)
 
 
-class HideTopic(DescribingRule):
+class HideTopic(WholeTopicRule):
     """Tells clients that a topic does not exist.
 
     It is left out of lists of all topics. Who asks for it by name gets UNKNOWN_TOPIC_OR_PARTITION, by id

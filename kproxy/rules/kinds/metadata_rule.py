@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -13,6 +13,7 @@ from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
+from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.kinds.reading import SelectingRule
@@ -62,7 +63,18 @@ class PartitionChanges(Effect):
         return (Edit(),) if any(changed) else ()
 
 
-class TopicRule(DescribingRule):
+class WholeTopicRule(DescribingRule):
+    """Is about whole topics."""
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """No partition can be selected then."""
+        match = raw.get("match")
+        if isinstance(match, dict) and "partition" in match:
+            yield ("match", "partition", KEY), '"partition" cannot be selected on here: the rule is about whole topics'
+
+
+class TopicRule(WholeTopicRule):
     """Changes what is said of whole topics."""
 
     def change(self, topic: dict[str, Any], exchange: Exchange) -> bool:

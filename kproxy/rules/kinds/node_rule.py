@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from kproxy.rules.ranges import OneRange
+from kproxy.rules.ranges import OneRange, Range
+
+ALL = "all"
+EVERY_ID = ">=0"
 
 
 def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) or value == "all" else [value]
+    return [EVERY_ID if one == ALL else one for one in (value if isinstance(value, list) else [value])]
 
 
 Nodes = Annotated[
-    Literal["all"] | Annotated[list[OneRange], Field(min_length=1)],
+    list[OneRange],
     BeforeValidator(_as_list, json_schema_input_type=int | str | list[int | str]),
+    Field(min_length=1),
 ]
 """Broker ids: 2, [2, 3], "1-3", or all."""
 
 
-def names(nodes: Literal["all"] | Sequence[Any], node: int) -> bool:
+def names(nodes: Sequence[Range], node: int) -> bool:
     """Whether this broker is meant."""
-    return nodes == "all" or any(node in one for one in nodes)
+    return any(node in one for one in nodes)

@@ -35,7 +35,7 @@ class WrongAddress(AnswerRule):
 """
 
     kind: Literal["wrong_address"] = Field(description="what the rule does")
-    node: Nodes = Field(default="all", description="ids of the brokers, such as 2 or 1-3, or all")
+    node: Nodes | None = Field(default=None, description="ids of the brokers, such as 2 or 1-3; all if left out")
     host: str | None = Field(default=None, min_length=1, max_length=255, description="the host that clients are told")
     port: int | None = Field(default=None, ge=0, le=65535, description="the port that clients are told")
 
@@ -63,7 +63,7 @@ class WrongAddresses(Effect):
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         changed = False
         for node, entry in addressed(exchange.api.key, exchange.response.body):
-            if names(self.node, node):
+            if self.node is None or names(self.node, node):
                 entry.update(self.address)
                 changed = True
         return (Edit(),) if changed else ()
