@@ -23,6 +23,8 @@ from .reactor import Reactor
 
 Operation = Callable[[RuleStore, float], Change]
 
+LOOK_AFTER = 1.0
+"""Seconds between two looks for rules in which something went wrong; each is logged once a look at most."""
 MOST_LOGGED = 20
 """Mistakes of one document that are logged, a line each; the API shows all of them."""
 
@@ -55,6 +57,8 @@ class RuleKeeper:
         self.loads = Loads()
         self.hits = Hits(self.running, reactor.notify)
         self.timer: Deadline | None = None
+        self.watch: Deadline | None = None
+        self.told: dict[str, int] = {}  # problems of each rule that the log knows of
 
     def running(self, name: str) -> Running | None:
         """The live rule of that name. Raises NoSuchRule."""
@@ -66,6 +70,7 @@ class RuleKeeper:
         self.log.info("rules", version=self.store.rule_set.id, rules=len(self.store.kept), seed=self.store.seed)
         self._tell(self.store.kept.values())
         self._set_timer(monotonic())
+        self._at_work()
 
     def load(self, origin: Origin, operation: Operation) -> Change:
         """Take in rules from outside, all or none. Raises what the store raises; mistakes are logged and counted."""
@@ -107,11 +112,29 @@ class RuleKeeper:
         self._tell(change.new)
         self.hits.changed()
         self._set_timer(monotonic())
+        self._at_work()
 
     def _tell(self, new: Iterable[Kept]) -> None:
         for kept in new:
             for warning in kept.rule.warnings() if isinstance(kept.rule, LiveRule) else ():
                 self.log.warning("rule", rule=kept.name, at=kept.written.position, warning=warning)
+
+    def _at_work(self) -> None:
+        """Live rules get a clock, and are looked after."""
+        for running in self.store.rule_set.live:
+            running.effect.clock = monotonic
+        if self.watch is None and self.store.rule_set.live:
+            self.watch = self.reactor.call_at(monotonic() + LOOK_AFTER, self._look_after)
+
+    def _look_after(self) -> None:
+        """Log what went wrong in rules since the last look."""
+        live = self.store.rule_set.live
+        for running in live:
+            problems = running.problems
+            if problems > self.told.get(running.name, 0):
+                self.log.warning("rule has problems", rule=running.name, problems=problems, problem=running.problem)
+        self.told = {running.name: running.problems for running in live}
+        self.watch = self.reactor.call_at(monotonic() + LOOK_AFTER, self._look_after) if live else None
 
     def _set_timer(self, now: float) -> None:
         if self.timer is not None:

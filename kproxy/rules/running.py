@@ -14,7 +14,7 @@ class Running:
     handed to the kernel. `on_count` is called after any of them grew."""
 
     __slots__ = ("applied", "effect", "enabled", "fired", "held", "holds", "matched", "observes", "on_count", "origin",
-                 "problem", "problems", "rule", "seed", "trigger")  # fmt: skip
+                 "raised", "rule", "said", "seed", "trigger")  # fmt: skip
 
     def __init__(self, rule: LiveRule, origin: str, seed: int, began: float) -> None:
         self.rule, self.origin = rule, origin
@@ -28,7 +28,7 @@ class Running:
         self.effect = self._effect()
         self.held: list[Callable[[], None]] = []  # releases what waits because of `when: {hold: true}`
         self.on_count: Callable[[], None] | None = None
-        self.problems, self.problem = 0, ""  # how often the effect raised, and what it said last
+        self.raised, self.said = 0, ""  # how often the effect raised, and what it said last
 
     def _effect(self) -> Effect:
         effect = self.rule.start()
@@ -52,10 +52,20 @@ class Running:
         if self.on_count is not None:
             self.on_count()
 
+    @property
+    def problems(self) -> int:
+        """How often something went wrong in it."""
+        return self.raised + sum(one.count for one in self.effect.problems())
+
+    @property
+    def problem(self) -> str:
+        """What was said about that last; empty when all is well."""
+        return "; ".join(text for text in (self.said, *(one.last for one in self.effect.problems())) if text)
+
     def failed(self, error: Exception) -> None:
         """The effect raised."""
-        self.problems += 1
-        self.problem = f"{type(error).__name__}: {error}"
+        self.raised += 1
+        self.said = f"{type(error).__name__}: {error}"
 
     def restart(self, began: float) -> None:
         """From the beginning, as if it were new: its trigger and its effect. Counters go on."""
