@@ -38,8 +38,8 @@ class Matcher:
         excluded = self.excluding is not None and self.excludes(self.excluding, exchange)
         if excluded and self.not_entity is None:
             return None
-        if not open_:
-            return None if excluded else ()
+        if not open_ and self.entity is None:
+            return ()  # there is nothing that `not:` could be about, either
         found = open_ if self.entity is None else [one for one in open_ if self.entity(one)]
         if excluded and self.not_entity is not None:
             found = [one for one in found if not self.not_entity(one)]

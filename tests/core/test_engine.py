@@ -313,3 +313,15 @@ def test_bytes_behind_the_last_field_are_passed_over() -> None:
     asked = request(METADATA, 12, 1, topics=[{"name": "a"}, {"name": "b"}])
     talk.client(sized(asked[4:] + b"xyz"))
     assert talk.to_broker[-3:] == b"xyz"
+
+
+def test_a_fetch_of_nothing_is_not_about_any_topic() -> None:
+    """A request that lists no topic does not match a rule that selects one; a rule that selects none is about it."""
+    rules = """
+rules:
+  - {name: orders, kind: throttle_time, match: {api: Fetch, topic: orders}, delay: 1s}
+  - {name: any, kind: throttle_time, match: {api: Fetch}, not: {topic: orders}, delay: 2s}
+"""
+    talk = Dialogue(rules)
+    talk.client(request(FETCH, 11, 1, session_epoch=-1, topics=[]))
+    assert [running.matched for running in talk.rules.live] == [0, 1]
