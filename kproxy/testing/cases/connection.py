@@ -190,10 +190,10 @@ class Line:
 
     @property
     def ended(self) -> str:
-        """fin, rst or half; no for a connection that is open."""
+        """fin, rst or half; empty for a connection that is open."""
         if self.talk.closed is not None:
             return "rst" if self.talk.closed.reset else "fin"
-        return "half" if CLIENT in self.talk.shut else "no"
+        return "half" if CLIENT in self.talk.shut else ""
 
     # ---- addresses
 

@@ -189,10 +189,10 @@ Answers = Annotated[list[SentAnswer], BeforeValidator(_as_list, json_schema_inpu
 class Step(Model):
     """Something happens, and what must come of it; the lines take place in this order."""
 
-    connection: str | None = Field(default=None, description="which connection, by any name; a new name opens one more")
     times: Annotated[int, Field(ge=1)] = Field(default=1, description="the whole step takes place so often")
     wait: Seconds | None = Field(default=None, description="so much time passes first, 1s")
     release: str | None = Field(default=None, description="the rule of this name lets go what it holds")
+    connection: str | None = Field(default=None, description="which connection, by any name; a new one opens it now")
     client: Requests | None = Field(default=None, description="a request that the client sends, or a list of them")
     to_broker: Expectations | None = Field(
         default=None,
@@ -200,8 +200,9 @@ class Step(Model):
     )
     broker: Answers | None = Field(default=None, description="what the broker answers; {} is an answer of defaults")
     to_client: Expectations | None = Field(default=None, description="what reaches the client in this step, likewise")
-    closed: Literal["fin", "rst", "half", "no"] | None = Field(
-        default=None, description="how kproxy has closed the connection; a connection must stay open if left out"
+    closed: Literal["fin", "rst", "half", False] | None = Field(
+        default=None,
+        description="how kproxy has closed the connection, false: it has not; it must stay open if left out",
     )
     muted: bool | None = Field(default=None, description="whether kproxy reads nothing from the client at the end")
     held: int | None = Field(default=None, description="how many requests wait to be released")

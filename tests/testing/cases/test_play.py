@@ -289,3 +289,10 @@ def test_what_nobody_expected_fails_only_its_own_test(played: Any, monkeypatch: 
 
     assert failure.what == "kproxy itself went wrong: IndexError: out of range"
     assert fine == []
+
+
+def test_a_connection_may_be_said_to_be_open(played: Any) -> None:
+    """`closed: false`, which YAML also reads from `no`."""
+    assert played(ERROR, "tests: [{name: t, steps: [{closed: no}, {closed: false}]}]") == [[]]
+    ((failure,),) = played(ERROR, "tests: [{name: t, steps: [{closed: rst}]}]")
+    assert [tuple(one) for one in failure.differences] == [("", "rst", "not at all")]
