@@ -10,7 +10,8 @@ from kproxy.errors import DocumentError
 from kproxy.rules.document import ALL_KINDS, load_rules, parse_rules, rule_files
 from kproxy.rules.written import Place
 
-EXAMPLES = rule_files([Path(__file__).parents[2] / "rules"])
+FOLDER = Path(__file__).parents[2] / "rules"
+EXAMPLES = rule_files([FOLDER])
 
 
 def mistakes(text: str, listeners: dict[str, Place] | None = None) -> list[str]:
@@ -30,7 +31,7 @@ def test_the_examples_are_right(path: Path) -> None:
 
 def test_the_examples_are_right_together() -> None:
     """The folder is one rule set, too."""
-    assert len(load_rules([EXAMPLES[0].parent])) >= len(EXAMPLES)
+    assert len(load_rules([FOLDER])) >= len(EXAMPLES)
 
 
 def test_all_mistakes_come_at_once_and_in_file_order() -> None:
