@@ -69,8 +69,8 @@ def console_examples(page: str) -> list[tuple[str, str]]:
     return found
 
 
-def test_the_example_of_the_testing_page(tmp_path: Path) -> None:
-    """Whoever copies the two files has a test that passes."""
+def test_the_examples_of_the_testing_page(tmp_path: Path) -> None:
+    """Whoever copies the files has tests that pass."""
     for block in python_blocks("testing.md"):
         name = block.splitlines()[0].removeprefix("# ")
         (tmp_path / name).write_text(block)
@@ -84,7 +84,8 @@ def test_the_example_of_the_testing_page(tmp_path: Path) -> None:
         check=False,
     )
 
-    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
+    tests = sum(block.count("\ndef test_") + block.count("\nasync def test_") for block in python_blocks("testing.md"))
+    assert f"\n{tests} passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_pages_link_to_what_is_there() -> None:

@@ -15,6 +15,8 @@ ASKED = frozenset((SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
 """APIs whose requests are looked at."""
 ANSWERED = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))
 """APIs whose responses are looked at, too."""
+NAMED_SINCE = 3
+"""Version of ApiVersions from which on clients name their library (KIP-511)."""
 LONGEST_TOKEN = 65536
 """Bytes of a bare token that is held to be looked at; names come in far shorter ones."""
 
@@ -56,7 +58,8 @@ class Identity:
     def request(self, step: Step, frame: bytes) -> None:
         """A request of the client, without its size."""
         if step.key == API_VERSIONS:
-            self._hello = frame
+            if step.version >= NAMED_SINCE:  # whom the broker sends back to version 0 has said who it is
+                self._hello = frame
             return
         try:
             self.watch.request(step.key, step.version, decode_request(frame).body)

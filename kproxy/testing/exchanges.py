@@ -137,10 +137,13 @@ class Exchange:
 
 
 class Selection:
-    """Exchanges of a tape, oldest first. Frames that are no requests (bare SASL tokens, say) are left out."""
+    """Exchanges of a tape, oldest first. Frames that are no requests (bare SASL tokens, say) are left out.
 
-    def __init__(self, taken: Sequence[Taken], topics: Topics) -> None:
-        self.topics = topics
+    `forgotten`: how many there were before them.
+    """
+
+    def __init__(self, taken: Sequence[Taken], topics: Topics, forgotten: int = 0) -> None:
+        self.topics, self.forgotten = topics, forgotten
         self.all = list(self._read(taken))
 
     def _read(self, taken: Iterable[Taken]) -> Iterator[Exchange]:

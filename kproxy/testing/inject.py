@@ -136,16 +136,16 @@ class Kproxy:
         arguments as by a rule's `match:`. Raises Misuse."""
         __tracebackhide__ = True
         yes, no = match_of(match), None if not_ is None else match_of(not_)
-        return self._selection().where(yes, no)
+        tape, seen = self.engine.tape, self._selection()
+        if seen.forgotten:
+            message = f"{seen.forgotten} older exchanges of this test are not kept any more: at most {tape.most_frames}"
+            warnings.warn(KproxyWarning(f"{message}, and {tape.most_bytes >> 20} MiB of frames"), stacklevel=2)
+        return seen.where(yes, no)
 
     def _selection(self) -> Selection:
         tape = self.engine.tape
         taken, forgotten = self.engine.call(lambda: (list(tape.taken), tape.forgotten))
-        if forgotten:
-            warnings.warn(KproxyWarning(
-                f"{forgotten} older exchanges of this test are not kept any more: at most {tape.most_frames}, "
-                f"and {tape.most_bytes >> 20} MiB of frames"), stacklevel=4)  # fmt: skip
-        return Selection(taken, self.engine.topics)
+        return Selection(taken, self.engine.topics, forgotten)
 
     def story(self, rule: Injected) -> str:
         """How far a rule came, and why not further."""
@@ -177,13 +177,13 @@ class Kproxy:
         """As if nothing had been put in, and nothing had gone through yet; connections stay open."""
         for one in self.injected:
             one.remove()
-        for one in self.injected:
-            for problem in one.problems:
-                warnings.warn(KproxyWarning(f'rule "{one.name}": {problem}'), stacklevel=2)
+        problems = [f'rule "{one.name}": {problem}' for one in self.injected for problem in one.problems]
         self.injected.clear()
         self._numbers.clear()
         self.engine.topics.learn_all(self.engine.call(lambda: list(self.engine.tape.taken)))
         self.engine.call(self._forget)
+        for problem in problems:  # last: a warning may be an error, and all must be clear then, too
+            warnings.warn(KproxyWarning(problem), stacklevel=2)
 
     def _forget(self) -> None:
         self.engine.proxy.keeper.load("file", lambda store, now: store.replace_files((), now))

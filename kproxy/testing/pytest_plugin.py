@@ -63,9 +63,10 @@ def kproxy_cluster() -> Iterator[MockCluster]:
     try:
         cluster = MockCluster(3)
     except MissingMock as error:
+        reason = str(error).replace("kproxy[demo]", "kproxy[pytest]")
         pytest.fail(
-            f"kproxy's embedded cluster cannot start: {error}, or name a cluster: --kproxy-upstream=HOST:PORT, the ini "
-            "option kproxy_upstream, or a fixture kproxy_upstream of your own",
+            f"kproxy's embedded cluster cannot start: {reason}, or name a cluster: --kproxy-upstream=HOST:PORT, the "
+            "ini option kproxy_upstream, or a fixture kproxy_upstream of your own",
             pytrace=False,
         )
     cluster.limit_api(METADATA, 0, NEWEST_METADATA)

@@ -77,6 +77,7 @@ def overview(kproxy: Kproxy, seen: Selection) -> str:
         lines.append(f'rule "{rule.name}"{" (removed)" if rule.removed else ""}{counters}')
         lines.append(f"  {written(rule.rule)}")
         lines += [f"  {problem}" for problem in rule.problems]
-    lines.append(f"went through: {summary(seen.all) or 'nothing'}")
+    older = f" (and {seen.forgotten} exchanges before that)" if seen.forgotten else ""
+    lines.append(f"went through: {summary(seen.all) or 'nothing'}{older}")
     log = kproxy.engine.log().splitlines()[-LOG_LINES:]
     return "\n".join([*lines, *(["log:"] if log else []), *(f"  {line}" for line in log)])

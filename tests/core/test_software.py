@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.core.counters import Counters
+from kproxy.core.identity import API_VERSIONS, Identity
 from kproxy.core.software import Software, software
+from kproxy.core.step import Step
 from kproxy.rules.match import text_test
+from kproxy.wire import Message, encode
+from kproxy.wire.schema import load
 
 
 @pytest.mark.parametrize(
@@ -37,3 +42,19 @@ def test_what_no_broker_accepts_is_no_name(name: str, version: str) -> None:
 def test_old_versions_say_nothing() -> None:
     """Before version 3 of ApiVersions there are no such fields."""
     assert software({}) is None
+
+
+def test_a_client_that_is_sent_back_to_version_0_has_said_who_it_is() -> None:
+    """What an older broker asks for after its error does not unsay it."""
+    identity = Identity(None, Counters())
+    for version, body in ((3, {"client_software_name": "librdkafka", "client_software_version": "2.16.0"}), (0, {})):
+        header = {
+            "request_api_key": API_VERSIONS,
+            "request_api_version": version,
+            "correlation_id": 1,
+            "client_id": "a",
+        }
+        frame = encode(Message(load(API_VERSIONS), version, header, body))
+        identity.request(Step(API_VERSIONS, version, "ApiVersions"), frame)
+
+    assert identity.software == "librdkafka/2.16.0"

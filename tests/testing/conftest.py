@@ -32,14 +32,14 @@ def suite(tmp_path: Path) -> Callable[..., Ran]:
     def run(tests: str, *arguments: str, conftest: str = "", ini: str = "") -> Ran:
         (tmp_path / "test_suite.py").write_text(dedent(tests))
         (tmp_path / "conftest.py").write_text(dedent(conftest))
-        (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n" + dedent(ini))
+        (tmp_path / "pytest.ini").write_text("[pytest]\n" + dedent(ini))
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
         ran = subprocess.run(
             command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=110, check=False
         )
-        text = ran.stdout + ran.stderr
-        found = re.findall(r"(\d+) (passed|failed|errors?|skipped|warnings?)", text.splitlines()[-1] if text else "")
-        return Ran({word.removesuffix("s"): int(number) for number, word in found}, text)
+        last = ran.stdout.splitlines()[-1] if ran.stdout else ""
+        found = re.findall(r"(\d+) (passed|failed|errors?|skipped|warnings?)", last)
+        return Ran({word.removesuffix("s"): int(number) for number, word in found}, ran.stdout + ran.stderr)
 
     return run
 

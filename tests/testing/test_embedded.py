@@ -1,0 +1,72 @@
+"""The proxy in its own thread: starting, being asked, stopping."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kproxy.errors import WeDidWrong
+from kproxy.testing.cluster import MockCluster
+from kproxy.testing.embedded import Embedded
+from kproxy.testing.ports import free_port
+
+
+@pytest.fixture
+def engine(mock_cluster: MockCluster) -> Iterator[Embedded]:
+    """In front of the mock cluster."""
+    engine = Embedded(mock_cluster.bootstrap)
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+def test_it_runs_in_its_thread_and_ends_with_it(mock_cluster: MockCluster) -> None:
+    """What is asked of it is done there; after its end that is said."""
+    engine = Embedded(mock_cluster.bootstrap)
+    engine.start()
+    assert engine.call(threading.current_thread).name == "kproxy"
+    assert engine.call(lambda: engine.inside) and not engine.inside
+
+    engine.stop()
+
+    assert "kproxy" not in {thread.name for thread in threading.enumerate()}
+    with pytest.raises(WeDidWrong, match="has been stopped"):
+        engine.call(threading.current_thread)
+
+
+def test_what_is_raised_there_is_raised_here(engine: Embedded) -> None:
+    """And the proxy goes on."""
+    with pytest.raises(ZeroDivisionError):
+        engine.call(lambda: 1 // 0)
+
+    assert engine.call(lambda: 1) == 1
+
+
+def test_there_is_one_at_a_time(engine: Embedded, mock_cluster: MockCluster) -> None:
+    """A second one is refused, and does not end the first."""
+    second = Embedded(mock_cluster.bootstrap)
+    with pytest.raises(WeDidWrong, match="runs in this process already"):
+        second.start()
+
+    assert engine.call(lambda: engine.proxy.listening)
+
+
+def test_an_upstream_that_is_not_there() -> None:
+    """It says so at once, and leaves the place to the next one."""
+    address = f"127.0.0.1:{free_port()}"
+
+    for _ in range(2):
+        with pytest.raises(WeDidWrong, match=f"no broker of the upstream {address} answers"):
+            Embedded(address).start()
+
+
+def test_warnings_of_its_log_are_kept(engine: Embedded) -> None:
+    """The newest two hundred lines."""
+    for number in range(205):
+        engine.proxy.log.warning("careful", number=number)
+        engine.proxy.log.info("nothing to see")
+
+    assert len(engine.log().splitlines()) == 200
+    assert engine.log().splitlines()[-1].endswith("number=204")
