@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproxy.rules.all_names import Names
 from kproxy.rules.depth import Depth
@@ -70,7 +70,7 @@ def of_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) 
     always = [one.rule for one in written if one.rule is not None and one.rule.is_unconditional]
     limits = VersionLimits(tuple(rule.limit for rule in always if isinstance(rule, LimitVersions)))
     names = Names.of(layer for rule in always if isinstance(rule, NameRule) for layer in rule.layers())
-    earlier: list[LiveRule] = []
+    earlier: list[Earlier] = []
     for one in written:
         rule = one.rule
         if rule is None:
@@ -82,7 +82,16 @@ def of_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) 
                 yield Doubt(one, (), text)
             for where, text in (*of_trigger(rule), *of_live(rule, limits, names, earlier)):
                 yield Doubt(one, where, text)
-            earlier.append(rule)
+            if decides(rule):
+                earlier.append(Earlier(rule, selectors(rule.match), selectors(rule.not_)))
+
+
+class Earlier(NamedTuple):
+    """A rule that decides all that it selects, with its selectors."""
+
+    rule: LiveRule
+    match: Mapping[str, Any]
+    not_: Mapping[str, Any]
 
 
 Told = tuple[tuple[Any, ...], str]
@@ -125,30 +134,24 @@ def of_trigger(rule: LiveRule) -> Iterator[Told]:
         yield ("when", "hold"), "nothing is held by a rule that only observes"
 
 
-def of_live(rule: LiveRule, limits: VersionLimits, names: Names | None, earlier: Sequence[LiveRule]) -> Iterator[Told]:
+def of_live(rule: LiveRule, limits: VersionLimits, names: Names | None, earlier: Sequence[Earlier]) -> Iterator[Told]:
     """What no request can be, and what others leave."""
     if rule.connects or rule.family == "code" or rule.start().shape(ANYBODY) is not None:
         return
     if isinstance(rule.match, FrameMatch):
         yield from of_names(rule.match, names)
-    concerned = set(pairs(rule))
-    if not concerned:
+    first = next(pairs(rule), None)
+    if first is None:
         yield ("match",) if rule.match is not None else (), f"this rule can never act: {why_never(rule)}"
-        return
-    allowed = {pair for pair in concerned if not limits.refusal(*pair)}
-    if not allowed:
-        key, version = min(concerned)
-        yield ("match",), f"this rule can never act: {limits.refusal(key, version)}"
-        return
-    for other in earlier:
-        if decides_before(other, rule, allowed):
-            yield (), f'this rule can never act: "{other.name}" before it decides every request that it is about'
-            return
+    elif limits.limits and all(limits.refusal(*pair) for pair in pairs(rule)):
+        yield ("match",), f"this rule can never act: {limits.refusal(*first)}"
+    elif (other := decider(rule, earlier, limits)) is not None:
+        yield (), f'this rule can never act: "{other.name}" before it decides every request that it is about'
 
 
 def pairs(rule: LiveRule) -> Iterator[Pair]:
     """The APIs and versions in which the rule can do something."""
-    keys = schema.paths() if rule.match is None or rule.match._keys is None else rule.match._keys
+    keys = sorted(schema.paths() if rule.match is None or rule.match._keys is None else rule.match._keys)
     for key in keys:
         for version in schema.load(key).versions:
             if rule.about(key, version) and acts(rule, (key, version), DIRECTIONS):
@@ -194,15 +197,21 @@ def of_names(match: FrameMatch, names: Names | None) -> Iterator[Told]:
             )
 
 
-def decides_before(other: LiveRule, rule: LiveRule, concerned: set[Pair]) -> bool:
-    """Whether the other one surely takes all requests (or all in them) that this rule is about."""
-    if other.kind not in DECIDING or other.when is not None or other.mode == "observe" or other.selects_errors:
-        return False
-    if other.connects or selectors(other.not_) not in ({}, selectors(rule.not_)):
-        return False
-    mine = selectors(rule.match)
-    weaker = all(mine.get(name) == value for name, value in selectors(other.match).items())
-    return weaker and all(other.about(*pair) and acts(other, pair, ("request",)) for pair in concerned)
+def decides(rule: LiveRule) -> bool:
+    """Whether all that it selects is decided then, always."""
+    quiet = rule.when is not None or rule.mode == "observe" or rule.selects_errors or rule.connects
+    return rule.kind in DECIDING and not quiet
+
+
+def decider(rule: LiveRule, earlier: Sequence[Earlier], limits: VersionLimits) -> LiveRule | None:
+    """A rule before this one that surely takes all requests (or all in them) that it is about."""
+    match, not_ = selectors(rule.match), selectors(rule.not_)
+    for other in earlier:
+        if all(match.get(name) == value for name, value in other.match.items()) and other.not_ in ({}, not_):
+            concerned = (pair for pair in pairs(rule) if not limits.refusal(*pair))
+            if all(other.rule.about(*pair) and acts(other.rule, pair, ("request",)) for pair in concerned):
+                return other.rule
+    return None
 
 
 class Nobody:
