@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.rules.document import rule_files
+from kproxy.rules.document import read_document, rule_files
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.source import Source
 from kproxy.testing.cases.document import case_files, load_cases
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +26,14 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_there_are_examples() -> None:
     """So that nothing below passes because nothing is there."""
     assert len(RULES) > 5 and len(TESTS) > 5
+
+
+def test_each_kind_has_an_example() -> None:
+    """In a file of its own or beside others."""
+    documents = [read_document(Source.open(ROOT / path)) for path in RULES]
+    shown = {one.rule.kind for document in documents for one in document.written if one.rule is not None}
+
+    assert set(KINDS) - shown == set()
 
 
 @pytest.mark.parametrize("path", RULES, ids=str)
