@@ -1,0 +1,151 @@
+"""Selectors of live rules: each by itself, all of them together, and what cannot hold for an API."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kproxy.errors import DocumentError
+from kproxy.rules.document import parse_rules
+from kproxy.rules.entity import Entity
+from kproxy.rules.facts import Facts
+from kproxy.rules.frame_match import FrameMatch
+from kproxy.rules.selected import ANY, api_keys, error_numbers
+
+PRODUCE, FETCH, METADATA, HEARTBEAT, API_VERSIONS = 0, 1, 3, 12, 18
+
+
+def match(**selectors: Any) -> FrameMatch:
+    return FrameMatch.model_validate(selectors)
+
+
+class Frame:
+    """What selectors look at of an exchange."""
+
+    def __init__(self, **known: Any) -> None:
+        self.client_id = self.principal = self.client_software = self.acks = None
+        self.request_size = 0
+        vars(self).update(known)
+
+
+@pytest.mark.parametrize(
+    ("selectors", "frame", "holds"),
+    [
+        ({"client_id": "etl-*"}, {"client_id": "etl-7"}, True),
+        ({"client_id": "etl-*"}, {"client_id": None}, False),
+        ({"client_id": ["a", "b"]}, {"client_id": "b"}, True),
+        ({"client_id": "/a[0-9]+/"}, {"client_id": "a12"}, True),
+        ({"client_id": "/a[0-9]+/"}, {"client_id": "a12x"}, False),
+        ({"principal": "alice"}, {"principal": "alice"}, True),
+        ({"principal": "alice"}, {}, False),
+        ({"client_software": "librdkafka/*"}, {"client_software": "librdkafka/2.3.0"}, True),
+        ({"acks": "all"}, {"acks": -1}, True),
+        ({"acks": [0, 1]}, {"acks": 1}, True),
+        ({"acks": 0}, {"acks": None}, False),
+        ({"size": ">1kB"}, {"request_size": 1001}, True),
+        ({"size": ">1kB"}, {"request_size": 1000}, False),
+        ({"size": "10B-20B"}, {"request_size": 20}, True),
+        ({"size": ["<5B", 7]}, {"request_size": 7}, True),
+        ({"client_id": "a", "principal": "p"}, {"client_id": "a", "principal": "q"}, False),
+    ],
+)
+def test_selectors_of_frames(selectors: dict[str, Any], frame: dict[str, Any], holds: bool) -> None:
+    """All lines must hold; what a frame lacks does not match."""
+    assert match(**selectors).holds_frame(Frame(**frame)) is holds  # type: ignore[arg-type]
+
+
+ID = UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("selectors", "entity", "holds"),
+    [
+        ({"topic": "orders"}, Entity(topic="orders"), True),
+        ({"topic": "orders"}, Entity(topic="orders2"), False),
+        ({"topic": "orders"}, Entity(topic_id=ID), False),
+        ({"topic": ["a*", "b"]}, Entity(topic="b"), True),
+        ({"topic_id": str(ID)}, Entity(topic_id=ID), True),
+        ({"topic_id": "AAAAAAAAAAAAAAAAAAAABw"}, Entity(topic_id=ID), True),
+        ({"partition": "0-3"}, Entity(topic="x", partition=3), True),
+        ({"partition": ">=4"}, Entity(topic="x", partition=3), False),
+        ({"partition": 0}, Entity(topic="x"), False),
+        ({"group": "g"}, Entity(group="g"), True),
+        ({"transactional_id": "t"}, Entity(group="t"), False),
+        ({"member": "m-*"}, Entity(group="g", member="m-1"), True),
+        ({"topic": "orders", "partition": 1}, Entity(topic="orders", partition=2), False),
+    ],
+)
+def test_selectors_of_entities(selectors: dict[str, Any], entity: Entity, holds: bool) -> None:
+    assert match(**selectors).holds_entity(entity) is holds
+
+
+@pytest.mark.parametrize(
+    ("selectors", "key", "version", "about"),
+    [
+        ({"api": "Produce"}, PRODUCE, 9, True),
+        ({"api": "Produce"}, FETCH, 9, False),
+        ({"api": "*Fetch"}, FETCH, 9, True),
+        ({"api": 0}, PRODUCE, 3, True),
+        ({"api": ["Metadata", "Fetch"]}, METADATA, 1, True),
+        ({"version": "0-8"}, PRODUCE, 9, False),
+        ({"version": ">=9"}, PRODUCE, 9, True),
+        ({"topic": "x"}, PRODUCE, 9, True),
+        ({"topic": "x"}, PRODUCE, 13, True),
+        ({"topic": "x"}, HEARTBEAT, 4, False),
+        ({"topic": "x"}, API_VERSIONS, 3, False),
+        ({"group": "x"}, HEARTBEAT, 4, True),
+        ({"group": "x"}, PRODUCE, 9, False),
+        ({"partition": 0}, FETCH, 11, True),
+        ({"partition": 0}, HEARTBEAT, 4, False),
+        ({"acks": 0}, PRODUCE, 9, True),
+        ({"acks": 0}, FETCH, 9, False),
+        ({"topic": "x"}, PRODUCE, 99, False),
+        ({"client_id": "x"}, PRODUCE, 99, True),
+    ],
+)
+def test_what_a_rule_can_be_about(selectors: dict[str, Any], key: int, version: int, about: bool) -> None:
+    """An API or version that lacks a selected field cannot match, and stays opaque."""
+    assert match(**selectors).about(key, version) is about
+
+
+def test_errors_by_name_number_and_any() -> None:
+    assert error_numbers(["NOT_LEADER_OR_FOLLOWER", 29]) == {6, 29}
+    assert 0 not in error_numbers([ANY])
+    assert match(error=ANY).holds_error(3)
+    assert not match(error=ANY).holds_error(0)
+    assert match(api="Produce").holds_error(0)
+
+
+def test_apis_by_glob_and_expression() -> None:
+    assert api_keys(["Produce", "/(Sync|Join)Group/"]) == {0, 11, 14}
+
+
+def test_the_connection_is_selected_by_its_node() -> None:
+    """A bootstrap connection has none."""
+    one = match(node="1-3")
+    assert one.holds(Facts("main", "c", "10.0.0.1", node=2))
+    assert not one.holds(Facts("main", "c", "10.0.0.1", node=4))
+    assert not one.holds(Facts("main", "c", "10.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    ("selectors", "message"),
+    [
+        ("{api: Prodce}", 'unknown API "Prodce", did you mean "Produce"?'),
+        ("{api: 4711}", "there is no API with key 4711"),
+        ("{topc: x}", 'unknown selector "topc", did you mean "topic"?'),
+        ("{error: NOT_LEADR}", 'unknown error "NOT_LEADR"'),
+        ("{version: 9-3}", "the range 9-3 is empty, write 3-9"),
+        ("{acks: 2}", "acks are 0, 1 or all"),
+        ("{topic_id: short}", "a topic id is wanted"),
+        ("{size: big}", "a size is wanted"),
+        ('{client_id: "/(/"}', "the regular expression"),
+        ('{client_id: ""}', "the text is empty"),
+    ],
+)
+def test_mistakes_have_a_place_and_a_reason(selectors: str, message: str) -> None:
+    with pytest.raises(DocumentError, match=r"<rules>:2:\d+: ") as error:
+        parse_rules(f"rules:\n  - {{name: x, kind: delay, delay: 1s, match: {selectors}}}\n")
+    assert message in str(error.value)
