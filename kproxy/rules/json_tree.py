@@ -81,8 +81,9 @@ def _node(kind: str | None, word: str, line: int, column: int) -> Node:
         return Mapping(line, column) if word == "{" else Sequence(line, column)
     if kind == "text":
         return Scalar(line, column, json.loads(word), plain=False)
-    exact = repr(json.loads(word)) if "e" in word.lower() and word[-1].isdigit() else word
-    return Scalar(line, column, exact, plain=True)
+    if "e" in word.lower() and word[-1].isdigit():  # in YAML a number with an exponent has a point
+        word = re.sub(r"^(-?\d+)e", r"\1.e", repr(json.loads(word)))
+    return Scalar(line, column, word, plain=True)
 
 
 def _put(parent: Sequence | Mapping, node: Node) -> None:

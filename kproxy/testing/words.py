@@ -12,6 +12,7 @@ from uuid import UUID
 from kproxy.errors import DocumentError
 from kproxy.rules.explain import validate
 from kproxy.rules.frame_match import FrameMatch
+from kproxy.rules.json_tree import json_source
 from kproxy.rules.source import Source, raise_mistakes
 
 _PLACE = re.compile(r":(\d+):\d+: (.*)", re.DOTALL)
@@ -35,9 +36,13 @@ def plain(value: Any) -> Any:
 
 
 def rule_source(rule: Mapping[str, Any]) -> Source:
-    """A document of this one rule, each of its arguments on a line of its own."""
-    lines = [f"    {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in rule.items()]
-    return Source(f"<test: {rule['name']}>", "rules:\n  -\n" + "\n".join(lines) + "\n")
+    """A document of this one rule, its arguments on lines of their own from line 3 on."""
+    return json_source(f"<test: {rule['name']}>", f'{{"rules": [\n{lines(rule)}]}}'.encode())
+
+
+def lines(arguments: Mapping[str, Any]) -> str:
+    """JSON with a line for each argument, the first one on the second line."""
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in arguments.items()) + "\n}"
 
 
 def in_words(call: str, source: Source, names: list[str], error: DocumentError, first_line: int) -> Misuse:
@@ -55,12 +60,11 @@ def match_of(selectors: Mapping[str, Any]) -> FrameMatch:
     """The selectors of a `match:`. Raises Misuse."""
     __tracebackhide__ = True
     given = plain({name: value for name, value in selectors.items() if value is not None})
-    lines = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in given.items()]
-    source = Source("<test>", "\n".join(lines) or "{}")
+    source = json_source("<test>", lines(given).encode())
     found = validate(FrameMatch, given, source)
     try:
         raise_mistakes([source])
     except DocumentError as error:
-        raise in_words("exchanges", source, list(given), error, 1) from None
+        raise in_words("exchanges", source, list(given), error, 2) from None
     assert found is not None, "there would be a mistake"
     return found

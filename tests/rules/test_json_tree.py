@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.rules.json_tree import json_source
@@ -20,6 +20,7 @@ VALUES = st.recursive(
 )
 
 
+@example(value=[5e-06, -1e300, 1.5e-7], indent=None, ascii_only=True)
 @given(value=VALUES, indent=st.sampled_from([None, 1, "\t"]), ascii_only=st.booleans())
 def test_it_reads_what_python_reads(value: Any, indent: int | str | None, ascii_only: bool) -> None:
     """Any JSON, however it is laid out."""

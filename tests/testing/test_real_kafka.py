@@ -1,0 +1,42 @@
+"""The fixture in front of a real Kafka, whose newest versions name topics by id and continue fetch sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kproxy.testing.inject import Kproxy
+from kproxy.testing.kafka import Kafka
+
+
+@pytest.fixture
+def kproxy_upstream(kafka: Kafka) -> str:
+    """Past no listener that other tests watch."""
+    return kafka.bootstrap("DIRECT")
+
+
+def test_topics_that_are_named_by_id(kproxy: Kproxy, kafka: Kafka, produce: Callable[..., None]) -> None:
+    """Rules and `exchanges` select them by name, also in a Fetch that names nothing any more; all can be read."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap("DIRECT")})
+    for done in admin.create_topics([NewTopic("by-id", num_partitions=1, replication_factor=1)]).values():
+        done.result(30)
+    slow = kproxy.inject("delay", match={"api": "Fetch", "topic": "by-id"}, delay="1ms")
+    settings = {"group.id": "by-id", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50}
+    consumer = Consumer({"bootstrap.servers": kproxy.bootstrap_servers, **settings})
+    consumer.subscribe(["by-id"])
+    for value in (b"1", b"2"):
+        produce(kproxy.bootstrap_servers, "by-id", value)
+        message = consumer.poll(30)
+        assert message is not None and message.value() == value
+    consumer.close()
+
+    fetches = kproxy.exchanges(api="Fetch", topic="by-id")
+
+    assert {record.value for fetch in fetches for record in fetch.records} == {b"1", b"2"}
+    assert all(fetch.version >= 13 for fetch in fetches)
+    assert slow.matched == len(fetches) == len(kproxy.exchanges(api="Fetch"))
+    assert [write.topics for write in kproxy.exchanges(api="Produce")] == [["by-id"], ["by-id"]]
+    assert [str(one) for one in kproxy.exchanges() if "unreadable" in str(one)] == []
