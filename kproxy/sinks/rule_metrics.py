@@ -23,6 +23,7 @@ COUNTERS = {
     "kproxy_rule_matched": "Requests (of some rules: connections) that a live rule's selectors held for.",
     "kproxy_rule_fired": "Those of them that its trigger chose.",
     "kproxy_rule_applied": "Those of them where what it changed has been handed to the kernel.",
+    "kproxy_rule_problems": "Times that something went wrong in a rule, such as a function of yours that raised.",
 }
 
 
@@ -58,13 +59,14 @@ class RuleCollector(Collector):
         yield gauge("kproxy_faults_killed", "1 while the kill switch is on.", None, {"": int(store.killed)})
 
     def counts(self) -> dict[tuple[str, str], list[int]]:
-        """matched, fired and applied by rule and kind."""
-        found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+        """matched, fired, applied and problems by rule and kind."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for one in list(self.store.kept.values()):
             if one.running is not None:
                 own = (one.name, one.rule.kind)
                 into = found[own if len(found) < self.most else (OTHER, one.rule.kind)]
-                for number, count in enumerate((one.running.matched, one.running.fired, one.running.applied)):
+                own_counts = (one.running.matched, one.running.fired, one.running.applied, one.running.problems)
+                for number, count in enumerate(own_counts):
                     into[number] += count
         return found
 

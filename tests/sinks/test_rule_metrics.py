@@ -32,6 +32,9 @@ class Loads:
     rejected: dict[str, int] = field(default_factory=lambda: {"api": 2})
 
 
+WORDS = ("matched", "fired", "applied", "problems")
+
+
 def samples(store: RuleStore, most: int) -> dict[tuple[str, tuple[str, ...]], float]:
     text = exposition(registry(RuleCollector(store, Loads(), most))).decode()
     return {
@@ -51,11 +54,12 @@ def test_every_live_rule_has_its_lines() -> None:
     running.count(fired=True)
     running.count(fired=False)
     running.was_applied()
+    running.failed(ValueError("x"))
     store.disable("c", 1)
     found = samples(store, 1000)
 
-    counted = {word: found[f"kproxy_rule_{word}_total", ("a", "delay")] for word in ("matched", "fired", "applied")}
-    assert counted == {"matched": 2, "fired": 1, "applied": 1}
+    counted = {word: found[f"kproxy_rule_{word}_total", ("a", "delay")] for word in WORDS}
+    assert counted == {"matched": 2, "fired": 1, "applied": 1, "problems": 1}
     assert ("kproxy_rule_fired_total", ("names", "rename_topic")) not in found
     assert found["kproxy_rules_info", (store.rule_set.id,)] == 1
     assert (found["kproxy_rules", ("in_force",)], found["kproxy_rules", ("off",)]) == (4, 1)
