@@ -122,6 +122,12 @@ def test_apis_by_glob_and_expression() -> None:
     assert api_keys(["Produce", "/(Sync|Join)Group/"]) == {0, 11, 14}
 
 
+def test_old_names_of_apis_are_meant_when_they_are_written_out() -> None:
+    """ListOffsets once was Offset, and `Offset*` is not about it."""
+    assert api_keys(["Offset"]) == {2}
+    assert 2 not in api_keys(["Offset*"]) and 8 in api_keys(["Offset*"])
+
+
 def test_the_connection_is_selected_by_its_node() -> None:
     """A bootstrap connection has none."""
     one = match(node="1-3")
