@@ -40,7 +40,7 @@ def consume(kproxy: Kproxy, topic: str, count: int, group: str = "g") -> list[by
         ({"api": "Produce", "acks": "all"}, {"Produce"}),
         ({"api": "Produce", "acks": 1}, set()),
         ({"api": "Produce", "size": ">1MB"}, set()),
-        ({"client_id": "reader", "topic": "orders", "not_": {"api": ["Offset*", "Metadata"]}}, {"Fetch"}),
+        ({"client_id": "reader", "topic": "orders", "not_": {"api": ["*Offsets", "Offset*", "Metadata"]}}, {"Fetch"}),
         ({"client_id": "reader", "partition": "0-9", "not_": {"partition": ">=0"}}, set()),
         ({"client_software": "confluent-kafka-python/*", "api": "Metadata"}, {"Metadata"}),
         ({"error": "any", "api": ["Produce", "Fetch"]}, set()),
