@@ -46,7 +46,7 @@ SHARED = frozenset((SHARE_FETCH, SHARE_ACKNOWLEDGE))
 class Engine:
     """The live rules of one connection."""
 
-    __slots__ = ("cluster", "session", "shapes", "subjects", "view")
+    __slots__ = ("change", "cluster", "session", "shapes", "shaping", "subjects", "view")
 
     def __init__(self, session: Session) -> None:
         names = session.plan.bound.names
@@ -55,6 +55,8 @@ class Engine:
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
         self.subjects = Subjects(session, self.cluster)
         self.shapes: tuple[Shape, ...] = ()
+        self.shaping: dict[Running, Shape] = {}  # by the rules in force, those that observe included
+        self.change: float | None = None  # when it has to be looked at again
 
     # ---- the connection
 
@@ -93,25 +95,29 @@ class Engine:
 
     def reshape(self, live: Sequence[Running], now: float) -> None:
         """Which rules shape the connection's bytes now; looks again when that may change."""
-        session, found = self.session, []
+        session, before, self.shaping = self.session, self.shaping, {}
+        changes = []
         for running in live:
             shape = running.effect.shape(self.view)
             if shape is None:
                 continue
             change = running.trigger.next_change(now)
             if change is not None:
-                session.timers.at(change, session.reshape)
-            if not running.trigger.open(now):
-                continue
-            if shape not in self.shapes:
+                changes.append(change)
+            if running.trigger.open(now):
+                self.shaping[running] = shape
+        for running, shape in self.shaping.items():
+            if before.get(running) != shape:
                 running.count(fired=True)
                 if not running.observes:
                     running.was_applied()
-            if not running.observes:
-                found.append(shape)
-        if tuple(found) != self.shapes:
-            self.shapes = tuple(found)
-            session.commands.append(Reshape(self.shapes))
+        if changes and (self.change is None or not now < self.change <= min(changes)):
+            self.change = min(changes)
+            session.timers.at(self.change, session.reshape)
+        shapes = tuple(shape for running, shape in self.shaping.items() if not running.observes)
+        if shapes != self.shapes:
+            self.shapes = shapes
+            session.commands.append(Reshape(shapes))
 
     # ---- requests
 
@@ -148,11 +154,11 @@ class Engine:
         return ruling
 
     def exchange(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> RuledExchange:
-        length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
+        assert step.ruled is not None
+        length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True) if step.ruled.names_client else -1
         client_id = None if length < 0 else bytes(buf[pos + 14 : pos + 14 + length]).decode("utf-8", "replace")
         correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
         exchange = RuledExchange(step, self.view, correlation, client_id, end - pos - 4, now)
-        assert step.ruled is not None
         if step.ruled.request == Depth.BODY:
             exchange.read_request = lambda: decode_request(buf[pos + 4 : end], trailing=True)
             if step.key == PRODUCE:

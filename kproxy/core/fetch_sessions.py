@@ -99,6 +99,11 @@ class FetchSessions:
             while len(self.sessions) > MOST_SESSIONS:
                 self.sessions.popitem(last=False)
 
+    def lose(self, message: Message) -> None:
+        """The session of this request is not followed any more."""
+        if message.version >= SESSIONS_SINCE:
+            self.sessions.pop(message.body["session_id"], None)
+
     # ---- inside
 
     def session(self, message: Message) -> PartitionSession | None:

@@ -192,6 +192,8 @@ class Lane:
 
     def unblock(self, now: float) -> None:
         """What the lane waited for has come."""
+        if self.dead:
+            return
         self.blocked = ""
         self.session.resume(self.source, "blocked", now)
         self.receive_slowly(b"", 0, 0, now)

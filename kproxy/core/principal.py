@@ -104,7 +104,7 @@ class PrincipalWatch:
         if self.absent == LOST:
             return
         if key == SASL_HANDSHAKE:
-            self.begin(body["mechanism"])
+            self.begin(body["mechanism"] or "")
         elif key == SASL_AUTHENTICATE:
             if self.current is None:
                 self.begin("no handshake")

@@ -72,7 +72,9 @@ class RequestLane(Lane):
                     fifo.append((correlation, step, now, None))
                 else:
                     self.session.inflight.unanswered.append(correlation)
-            elif not self.look(step, buf, pos, n, now):
+            elif self.look(step, buf, pos, n, now):
+                plan = self.plan  # the frame may have waited while another one came
+            else:
                 return pos
             step.tally.requests += 1
             pos += size + 4
@@ -159,8 +161,10 @@ class RequestLane(Lane):
 
     def answer(self, correlation: int, frame: bytes, now: float) -> None:
         """An answer of kproxy's own, given when its turn comes."""
-        self.session.inflight.fifo.append((correlation, ANSWER, now, frame))
+        self.fifo.append((correlation, ANSWER, now, frame))
         self.session.attention = True
+        if len(self.fifo) > self.limit:
+            self.session.full()
 
     def note_mechanism(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> bool:
         """SaslHandshake v0: its mechanism tells how many raw tokens follow."""
@@ -181,6 +185,8 @@ class RequestLane(Lane):
             entry = self.rules.entry(correlation, step, now, note, answered)
         if answered:
             self.fifo.append(entry)
+            if len(self.fifo) > self.limit:
+                self.session.full()
         else:
             self.session.inflight.unanswered.append(correlation)
 

@@ -32,8 +32,8 @@ class Ruled:
     """`parts` are in file order. `request` is how deep a request must be seen before the first rule can decide."""
 
     __slots__ = (
-        "api", "index", "parts", "peek", "reads_entities", "reads_topics", "request", "response", "throttle_first",
-        "version",
+        "api", "enforces", "index", "names_client", "parts", "peek", "reads_entities", "reads_topics", "request",
+        "response", "throttle_first", "version",
     )  # fmt: skip
 
     def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
@@ -43,9 +43,12 @@ class Ruled:
         self.peek = peek(key, version, self.index) if version in self.api.versions else None
         self.reads_entities = any(
             sees_body(part.running.rule)
+            or part.by_error
             or (Depth.BODY in (part.request, part.response) and part.running.rule.reads_entities)
             for part in parts
         )
+        self.enforces = any(not part.running.observes for part in parts)
+        self.names_client = self.api.header_version("request", version) > 0
         self.reads_topics = any(part.running.rule.reads_topics for part in parts)
         self.request = max(part.request for part in parts)
         if self.reads_entities:

@@ -17,6 +17,8 @@ from .rewrite import Buffer
 from .step import Step
 
 if TYPE_CHECKING:
+    from kproxy.rules.running import Running
+
     from .ruled import Part
 
 
@@ -31,9 +33,10 @@ class Pending:
 
 class RuledExchange(Exchange):
     """`failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part
-    of the answer becomes an error; `whole` is an error for the answer's top level."""
+    of the answer becomes an error; `whole` is an error for the answer's top level. `counted` are rules that were told
+    that they did something: once an exchange, though it be to the request and to the response."""
 
-    __slots__ = ("failures", "late", "mute", "opens", "pending", "step", "throttle", "whole")
+    __slots__ = ("counted", "failures", "late", "mute", "opens", "pending", "step", "throttle", "whole")
 
     def __init__(self, step: Step, connection: ConnectionView, correlation: int, client_id: str | None, size: int,
                  came: float) -> None:  # fmt: skip
@@ -41,6 +44,7 @@ class RuledExchange(Exchange):
         super().__init__(connection, step.ruled.api, step.version, correlation, client_id, size, came)
         self.step = step
         self.pending: list[Pending] = []
+        self.counted: list[Running] = []
         self.failures: dict[Entity, Failure] = {}
         self.late: dict[Entity, Failure] = {}
         self.whole: Failure | None = None

@@ -77,7 +77,7 @@ class RuledRequests:
     def needed(self, step: Step, buf: Buffer, pos: int, size: int) -> int:
         """Bytes, size included, without which the rules cannot decide."""
         assert step.ruled is not None
-        if step.ruled.request == Depth.BODY:
+        if step.ruled.request == Depth.BODY or not step.ruled.names_client:
             return size + 4
         length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
         return min(HEADER_BYTES + max(length, 0), size + 4)
@@ -130,11 +130,11 @@ class RuledRequests:
         data = bytes(buf[pos:end]) if ruling.frame is None else sized(ruling.frame)
         if self.pass_on(step.plain, data, 0, len(data), now):
             step.tally.requests += 1
-            lane.halt = Changed([data], end)
+            lane.halt = Changed([data], len(data))
         halt = lane.halt
         if isinstance(halt, Changed):
-            out = b"".join(halt.pieces)
-            for change in ruling.changes:
+            out = b"".join(halt.pieces) + data[halt.after :]
+            for change in ruling.changes if out else ():
                 out = change(out)
             then = ruling.then or ruling.close_after
             after = None if then is None else partial(self.session.close_by_rule, then, ruling.acted)
@@ -147,7 +147,10 @@ class RuledRequests:
             lane.enter(int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True), plain, now, None)
             return True
         if plain.request != HEAD:
-            return lane.look(plain, buf, pos, n, now)
+            passes = lane.look(plain, buf, pos, n, now)
+            if self.ruling is not None and isinstance(lane.halt, Changed):  # answered, and not entered
+                self.done(self.ruling, now)
+            return passes
         assert plain.acks is not None
         size = int.from_bytes(buf[pos : pos + 4], "big")
         length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
@@ -175,7 +178,8 @@ class RuledRequests:
     def done(self, ruling: Ruling, now: float) -> None:
         """The frame has gone, or will not."""
         self.ruling = None
-        self.session.mark(BROKER, ruling.acted)
+        self.lane.plan = self.session.plan  # another one may have come while the frame waited
+        self.session.mark(BROKER, ruling.to_count())
 
     def end(self) -> None:
         """The connection is over: nobody waits to be released."""

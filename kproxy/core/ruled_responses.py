@@ -11,20 +11,23 @@ from kproxy.wire.head import body_start
 from .commands import CLIENT
 from .engine import milliseconds
 from .halts import Blocked, Changed, Keep
-from .identity import ANSWERED
+from .identity import ANSWERED, SASL_HANDSHAKE
 from .inflight import Entry
 from .rewrite import Buffer
 from .ruled_exchange import RuledExchange
 from .ruled_requests import Noted, sized
 from .ruling import Ruling
 from .step import RULED, Step
+from .subjects import SESSION_HEAD
 from .verdict import Verdict
 
 if TYPE_CHECKING:
     from .responses import ResponseLane
 
-THROTTLE_HEAD = 32
-"""Bytes in which a leading throttle_time_ms stands, if brokers put no tags into headers (they put none)."""
+HEAD = 32
+"""Bytes in which a leading throttle_time_ms and a session id stand, if the header has no tags (brokers put none)."""
+LONGEST_HEAD = 65536
+"""No tags make a header longer than this."""
 
 
 class RuledResponses:
@@ -59,7 +62,7 @@ class RuledResponses:
             else:
                 session.close_by_rule(ruling.close or "fin", ruling.acted)
             return False
-        if noted.exchange.response_depth() != Depth.BODY and ruling.drop is None:
+        if not ruling.whole and ruling.drop is None:
             return self.go_plain(ruling, entry, noted, buf, pos, n, end, now)
         if end > n:
             lane.halt = Keep(end - pos, hold=True)
@@ -79,16 +82,30 @@ class RuledResponses:
             if frame is None:
                 return None
             ruling = Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, frame)
+            ruling.whole = True
             if ruling.frame is None and frame != buf[pos + 4 : end]:
                 ruling.frame = frame
             return ruling
-        need = min(THROTTLE_HEAD, end - pos)
-        if (exchange.throttle or exchange.opens) and n - pos < need:
+        need = self.more_of_head(exchange, step, buf, pos, n, end)
+        if need:
             lane.halt = Keep(need)
             return None
         if exchange.opens:
             self.session.engine.subjects.opened(exchange, buf, pos, n)
         return Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
+
+    def more_of_head(self, exchange: RuledExchange, step: Step, buf: Buffer, pos: int, n: int, end: int) -> int:
+        """How many bytes of the frame must be here, so that throttle_time_ms can be put in; 0: there are enough."""
+        assert step.ruled is not None
+        if not (exchange.opens or step.ruled.throttle_first):
+            return 0
+        have, need = n - pos, min(HEAD, end - pos)
+        if have < need:
+            return need
+        at = body_start(buf, pos + 4, n, exchange.api.header_version("response", step.version), "response")
+        if n < end and have < LONGEST_HEAD and (at is None or at + SESSION_HEAD > n):
+            return min(2 * have, end - pos)
+        return 0
 
     def client_side(self, plain: Step, noted: Noted, buf: Buffer, pos: int, end: int) -> bytes | None:
         """The frame as the client would get it without live rules; None with `lane.halt` set, or closed."""
@@ -108,6 +125,10 @@ class RuledResponses:
             self.patch(ruling, plain, buf, pos, n)
         self.done(ruling)
         self.session.mute(max(ruling.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
+        if noted.behind:
+            noted = Noted(noted.rewrite, None, noted.behind)
+            entry = lane.fifo[0] = (entry[0], entry[1], entry[2], noted)
+            return self.with_another(entry, noted, buf, pos, n, end, now)
         entry = lane.fifo[0] = (entry[0], plain, entry[2], noted.rewrite)
         if plain.response is None or (plain.clean is not None and end <= n and plain.clean(buf, pos, end)):
             return True
@@ -134,7 +155,7 @@ class RuledResponses:
         fifo.popleft()
         entry[1].latency.add(now - entry[2])
         out = b"" if ruling.drop is not None else bytes(buf[pos:end]) if ruling.frame is None else sized(ruling.frame)
-        for change in ruling.changes:
+        for change in ruling.changes if out else ():
             out = change(out)
         out *= 1 + ruling.repeat
         if ruling.swap and self.leave_behind(out):
@@ -146,7 +167,7 @@ class RuledResponses:
     def leave_behind(self, out: bytes) -> bool:
         """Have this response leave behind the next one. False: none is due."""
         fifo = self.lane.fifo
-        if not fifo or fifo[0][1].key < 0:
+        if not fifo or fifo[0][1].key < 0 or fifo[0][1].key == SASL_HANDSHAKE:  # behind which raw tokens may come
             return False
         correlation, step, then, note = fifo[0]
         if isinstance(note, Noted):
@@ -174,4 +195,4 @@ class RuledResponses:
 
     def done(self, ruling: Ruling) -> None:
         self.ruling = None
-        self.session.mark(CLIENT, ruling.acted)
+        self.session.mark(CLIENT, ruling.to_count())

@@ -37,10 +37,11 @@ class Ruling:
     throttle    seconds for which the client is not read after the response (for acks=0: now)
     hint        throttle_time_ms of the response in seconds, where it is patched in place
     acted       rules that did something, to be counted as applied when it has gone out
+    whole       of a response: it was judged with all of it at hand
     """
 
     __slots__ = ("acted", "answer", "changes", "close", "close_after", "drop", "exchange", "frame", "held_by", "hint",
-                 "repeat", "swallow", "swap", "then", "throttle", "until")  # fmt: skip
+                 "repeat", "swallow", "swap", "then", "throttle", "until", "whole")  # fmt: skip
 
     def __init__(self, exchange: RuledExchange) -> None:
         self.exchange = exchange
@@ -59,6 +60,7 @@ class Ruling:
         self.throttle = 0.0
         self.hint = 0.0
         self.acted: list[Running] = []
+        self.whole = False
 
     @property
     def final(self) -> bool:
@@ -69,6 +71,13 @@ class Ruling:
         """This rule did something to the frame at hand."""
         if running not in self.acted:
             self.acted.append(running)
+
+    def to_count(self) -> list[Running]:
+        """Those that did something, and were not counted for it at this exchange's request."""
+        counted = self.exchange.counted
+        new = [running for running in self.acted if running not in counted]
+        counted += new
+        return new
 
     def delay(self, seconds: float, since: float) -> None:
         """Delays add."""

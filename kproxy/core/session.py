@@ -162,12 +162,19 @@ class Session:
 
     def use(self, plan: Plan, now: float) -> None:
         """Other live rules from the next frame on; what is in flight finishes under those it began with."""
-        self.plan = self.requests.plan = plan
+        if self.closing:
+            return
+        self.plan = plan
+        if self.requests.rules is None or self.requests.rules.ruling is None:
+            self.requests.plan = plan  # else when the frame that waits with its ruling has gone
         if plan.shaped or (self._engine is not None and self._engine.shapes):
             self.reshape(now)
 
     def drain(self, now: float) -> None:
-        """Take no more requests; when those in flight are answered, ask to be closed."""
+        """Take no more requests; when those in flight are answered, ask to be closed.
+
+        A request that a rule holds is not sent any more: the broker has not seen it, and the client asks elsewhere.
+        """
         self.draining = self.attention = True
         self.attend(now)
 
@@ -231,6 +238,7 @@ class Session:
 
     def close(self, cause: str, message: str, blame: str = "") -> None:
         if not self.closing:
+            self.give_answers()
             self.closing = True
             self.requests.die()
             self.responses.die()
@@ -241,10 +249,8 @@ class Session:
         self.settle_marks()
         names = ", ".join(f'"{running.name}"' for running in acted)
         if how == "half":
-            self.stalled = True
+            self.stall()
             self.commands.append(Shut(CLIENT))
-            self.requests.die()
-            self.responses.die()
         elif not self.closing:
             self.close("rule", f"closed by {names}")
             last = self.commands.pop()
@@ -252,8 +258,9 @@ class Session:
             self.commands.append(replace(last, reset=how == "rst"))
 
     def stall(self) -> None:
-        """Nothing goes anywhere on this connection any more; it stays open."""
-        self.stalled = True
+        """Nothing goes anywhere on this connection any more; it stays open. Answers whose turn has come still leave."""
+        self.give_answers()
+        self.stalled = self.attention = True
         self.settle_marks()
         self.requests.die()
         self.responses.die()
@@ -345,16 +352,23 @@ class Session:
         self.put_marks()
         if self.closing:
             return
+        if self.stalled:
+            if self.draining:
+                self.close("drained", "connection drained, on which a rule had let nothing pass")
+            return
         self.give_answers()
         if len(self.inflight.fifo) <= max(1, self.requests.limit // 2):  # 1: it may be one that is not all here
             self.resume(CLIENT, "full", now)
         if self.draining:
-            if self.requests.at_boundary:
+            held = self.requests.blocked == "held"
+            if self.requests.at_boundary or held:
                 self.pause(CLIENT, "drain")
             else:  # one more request has begun in what was read already
                 self.resume(CLIENT, "drain", now)
             if self.idle:
                 self.close("drained", "connection drained")
+            elif held and not self.inflight.fifo and self.responses.at_boundary:
+                self.close("drained", "connection drained, with a request that a rule held back")
         self.attention = self.draining or bool(self.paused[CLIENT]) or self.has_answers
 
     @property
@@ -363,7 +377,7 @@ class Session:
 
     def give_answers(self) -> None:
         """Answers of kproxy's own whose turn has come leave now, but not inside a response or before a token."""
-        if self.responses.at_boundary and (self.raw is None or self.raw.answered):
+        if not self.stalled and self.responses.at_boundary and (self.raw is None or self.raw.answered):
             for frame in self.inflight.ready_answers():
                 self.commands.append(Send(CLIENT, frame))
 

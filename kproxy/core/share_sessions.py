@@ -90,6 +90,10 @@ class ShareSessions:
         if error in (NOT_FOUND, WRONG_EPOCH) or (error and opening):
             self.sessions.pop(self.owner(request), None)
 
+    def lose(self, message: Message) -> None:
+        """The session of this request is not followed any more."""
+        self.sessions.pop(self.owner(message), None)
+
     # ---- inside
 
     @staticmethod

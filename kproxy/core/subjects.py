@@ -61,6 +61,9 @@ class Subjects:
         sessions = self.sessions(exchange)
         if sessions is not None:
             keys = sessions.request(exchange.request)
+            if keys is None and ruled is not None and not ruled.enforces:  # who only observes changes no answer
+                sessions.lose(exchange.request)
+                return self.named(exchange, found)
             if keys is None:
                 return fetch_sessions.NOT_FOUND if exchange.api.key == FETCH else share_sessions.NOT_FOUND
             exchange.opens = exchange.api.key == FETCH and opens(exchange.request)

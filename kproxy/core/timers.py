@@ -12,7 +12,11 @@ Call = Callable[[float], None]
 
 
 class Timers:
-    """Calls in order of their times, and of their making where these are equal."""
+    """Calls in order of their times, and of their making where these are equal.
+
+    `armed` are the times that the driver was asked for and that have not come: it is not asked for a later one while
+    there is an earlier one, nor twice for the same.
+    """
 
     __slots__ = ("armed", "calls", "commands", "numbers")
 
@@ -20,7 +24,7 @@ class Timers:
         self.commands = commands
         self.calls: list[tuple[float, int, Call]] = []
         self.numbers = count()
-        self.armed: float | None = None
+        self.armed: list[float] = []  # a heap
 
     def at(self, when: float, call: Call) -> None:
         """`call(now)` at `when` or a little later."""
@@ -29,12 +33,13 @@ class Timers:
 
     def tick(self, now: float) -> None:
         """Call what is due."""
-        self.armed = None
+        while self.armed and self.armed[0] <= now:
+            heapq.heappop(self.armed)
         while self.calls and self.calls[0][0] <= now:
             heapq.heappop(self.calls)[2](now)
         self.arm()
 
     def arm(self) -> None:
-        if self.calls and (self.armed is None or self.calls[0][0] < self.armed):
-            self.armed = self.calls[0][0]
-            self.commands.append(WakeAt(self.armed))
+        if self.calls and not (self.armed and self.armed[0] <= self.calls[0][0]):
+            heapq.heappush(self.armed, self.calls[0][0])
+            self.commands.append(WakeAt(self.armed[0]))

@@ -50,7 +50,14 @@ def _expression(pattern: str) -> Test:
         reason = error.args[0] if error.args else "not RE2"
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise ValueError(f'the regular expression "{pattern}" cannot be used: {reason}') from None
-    return lambda text: compiled.fullmatch(text) is not None
+
+    def test(text: str) -> bool:
+        try:
+            return compiled.fullmatch(text) is not None
+        except UnicodeEncodeError:  # from bytes that are not UTF-8, each of which counts as one "?"
+            return compiled.fullmatch(text.encode(errors="replace").decode()) is not None
+
+    return test
 
 
 def address_test(networks: list[str]) -> Test:

@@ -1,0 +1,215 @@
+"""Rules that meet each other, name rules, and frames that are cut in odd places or hold odd things."""
+
+from __future__ import annotations
+
+from kproxy.core.commands import CLIENT, WakeAt
+from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
+from kproxy.wire import Message, encode, schema
+
+PRODUCE, FETCH, METADATA, CONTROLLED_SHUTDOWN, HEARTBEAT = 0, 1, 3, 7, 12
+
+
+def produce(correlation: int, topic: str, records: bytes = b"r" * 70, timeout: int = 9) -> bytes:
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
+    return request(PRODUCE, 9, correlation, acks=-1, timeout_ms=timeout, topic_data=data)
+
+
+def fetch(correlation: int, session: int, epoch: int, *topics: str) -> bytes:
+    listed = [{"topic": name, "partitions": [{"partition": 0}]} for name in topics]
+    return request(FETCH, 11, correlation, session_id=session, session_epoch=epoch, topics=listed)
+
+
+def numbers(data: bytes) -> list[int]:
+    return [int.from_bytes(frame[:4], "big") for frame in frames(data)]
+
+
+# ---- with name rules
+
+
+def test_a_request_that_a_rule_changes_is_renamed_whole() -> None:
+    """The only topic of a Produce request is renamed in place, and all that stands behind it is still there."""
+    text = """
+rules:
+  - {name: names, kind: rename_topic, topics: {orders: prod.orders}}
+  - {name: patient, kind: set, match: {api: Produce}, fields: {timeout_ms: 77}, at: request}
+"""
+    talk = Dialogue(text)
+    talk.client(produce(1, "orders"))
+    assert talk.to_broker == produce(1, "prod.orders", timeout=77)
+
+
+# ---- reordered answers
+
+
+def test_an_answer_leaves_behind_one_that_is_only_looked_at_by_its_header() -> None:
+    """The next response is throttled in place and may stream; what was to leave behind it does."""
+    text = """
+rules:
+  - {name: swap, kind: reorder_responses, match: {api: Metadata}}
+  - {name: wait, kind: throttle_time, match: {api: Heartbeat}, delay: 1s}
+"""
+    for chunk in (0, 1, 9):
+        talk = Dialogue(text)
+        talk.client(request(METADATA, 9, 1, topics=None) + request(HEARTBEAT, 4, 2))
+        talk.broker(response(METADATA, 9, 1) + response(HEARTBEAT, 4, 2), chunk)
+        assert numbers(talk.to_client) == [2, 1]
+        assert talk.responses((HEARTBEAT, 4), (METADATA, 9))[0].body["throttle_time_ms"] == 1000
+        assert talk.session.idle
+
+
+def test_no_answer_leaves_behind_the_handshake_of_raw_tokens() -> None:
+    """The tokens that follow it are not told apart by frames, so they come right behind it."""
+    talk = Dialogue("rules:\n  - {name: swap, kind: reorder_responses, match: {api: Metadata}}\n")
+    talk.client(request(METADATA, 9, 1, topics=None) + request(17, 0, 2, mechanism="PLAIN"))
+    talk.broker(response(METADATA, 9, 1) + response(17, 0, 2))
+    assert numbers(talk.to_client) == [1, 2]
+    talk.client(sized(b"\x00alice\x00secret")).broker(sized(b""))
+    assert talk.session.identity.principal == "alice"
+
+
+def test_a_response_that_is_dropped_is_not_changed_first() -> None:
+    """Two rules about the same response: one leaves it out, the other has nothing to work on."""
+    text = """
+rules:
+  - {name: tail, kind: trailing_bytes, match: {api: Heartbeat}, bytes: 3}
+  - {name: lost, kind: drop, match: {api: Heartbeat}, what: response, then: continue}
+"""
+    talk = Dialogue(text)
+    talk.client(request(HEARTBEAT, 4, 1) + request(METADATA, 9, 2, topics=None))
+    talk.broker(response(HEARTBEAT, 4, 1) + response(METADATA, 9, 2))
+    assert numbers(talk.to_client) == [2]
+
+
+# ---- throttled at the response
+
+
+def test_a_response_with_tags_in_its_header_is_throttled() -> None:
+    """throttle_time_ms stands behind them, wherever the bytes are cut."""
+    text = "rules:\n  - {name: wait, kind: throttle_time, match: {api: Fetch}, delay: 3s}\n"
+    header = {"correlation_id": 1, "_tagged_fields": [(5, b"t" * 100)]}
+    body = Dialogue().client(request(FETCH, 12, 1)).broker(response(FETCH, 12, 1)).responses((FETCH, 12))[0].body
+    said = sized(encode(Message(schema.load(FETCH), 12, header, body)))
+    for chunk in (0, 1, 30, 40, 115):
+        talk = Dialogue(text)
+        talk.client(request(FETCH, 12, 1, session_epoch=-1)).broker(said, chunk)
+        (answer,) = talk.responses((FETCH, 12))
+        assert answer.body["throttle_time_ms"] == 3000
+        assert answer.header["_tagged_fields"] == [(5, b"t" * 100)]
+
+
+def test_a_quota_on_fetched_bytes_is_told_however_the_response_is_cut() -> None:
+    """What the response brings is known at its header, and what it costs is told behind it."""
+    text = "rules:\n  - {name: thin, kind: quota, fetch: 1kB/s, burst: 1s}\n"
+    said = response(FETCH, 4, 1, responses=[{"topic": "a", "partitions": [{"records": b"x" * 5000}]}])
+    for chunk in (0, 1, 9, 15):
+        talk = Dialogue(text)
+        talk.client(request(FETCH, 4, 1, topics=[{"topic": "a", "partitions": [{}]}])).broker(said, chunk)
+        assert talk.responses((FETCH, 4))[0].body["throttle_time_ms"] > 3000
+        assert not talk.read[CLIENT]
+
+
+# ---- counters
+
+
+def test_a_rule_is_applied_once_an_exchange() -> None:
+    """Held at the request and changed at the response is one exchange to which something was done."""
+    text = "rules:\n  - {name: w, kind: delay, match: {api: Heartbeat}, when: {hold: true}, delay: 1ms, at: response}\n"
+    talk = Dialogue(text)
+    talk.client(request(HEARTBEAT, 4, 1))
+    talk.rules.live[0].release()
+    talk.session.released(talk.now)
+    talk.obey()
+    talk.broker(response(HEARTBEAT, 4, 1)).later(0.1)
+    assert numbers(talk.to_client) == [1]
+    running = talk.rules.live[0]
+    assert (running.matched, running.fired, running.applied) == (1, 1, 1)
+
+
+def test_a_shape_is_counted_when_it_comes_into_force_and_not_at_each_swap() -> None:
+    """A connection is slowed once, though other rules come and go a hundred times; nor does each swap set a timer."""
+    text = "rules:\n  - {name: thin, kind: bandwidth, rate: 1kB/s, when: {for: 1h}}\n"
+    text += "  - {name: seen, kind: slice, bytes: 10, mode: observe}\n"
+    talk = Dialogue(text)
+    for _ in range(100):
+        talk.session.use(talk.session.plan, talk.now)
+        talk.obey()
+    assert [(one.matched, one.fired, one.applied) for one in talk.rules.live] == [(1, 1, 1), (1, 1, 0)]
+    assert len(talk.session.timers.calls) == 1
+    assert len(talk.shapes) == 1
+    talk.later(3601)
+    assert talk.shapes == ()
+
+
+def test_a_far_time_is_asked_for_once() -> None:
+    """A rule ends in an hour, and many frames are delayed until then: the driver is not told of the hour at each."""
+    text = "rules:\n  - {name: thin, kind: bandwidth, rate: 1kB/s, when: {for: 1h}}\n"
+    text += "  - {name: slow, kind: delay, delay: 5ms, at: request}\n"
+    talk = Dialogue(text)
+    for number in range(50):
+        talk.client(request(HEARTBEAT, 4, number)).later(0.01)
+    asked = [command.when for command in talk.log if isinstance(command, WakeAt)]
+    assert len(asked) == 51
+    assert len(talk.wakes) == 1
+
+
+# ---- rules that only look
+
+
+def test_who_observes_leaves_fetch_sessions_alone() -> None:
+    """The start of the session was not seen: an enforced rule has the client begin anew, an observed one does not."""
+    text = "rules:\n  - {name: gone, kind: error, match: {api: Fetch, topic: orders}, error: 6, mode: observe}\n"
+    talk = Dialogue(text)
+    for number, topics in enumerate((("orders",), (), ("orders", "clicks")), start=5):
+        talk.client(fetch(number, 77, number, *topics))
+    assert talk.to_client == b""
+    assert talk.to_broker == fetch(5, 77, 5, "orders") + fetch(6, 77, 6) + fetch(7, 77, 7, "orders", "clicks")
+    assert talk.rules.live[0].matched == 2
+
+
+# ---- odd frames
+
+
+def test_a_rule_on_errors_reads_what_was_asked() -> None:
+    """Its kind only looks at lengths and needs no bodies, but its selector does."""
+    text = "rules:\n  - {name: e, kind: delay, match: {api: Heartbeat, error: any}, delay: 1s, at: response}\n"
+    talk = Dialogue(text)
+    talk.client(request(HEARTBEAT, 4, 1) + request(HEARTBEAT, 4, 2))
+    talk.broker(response(HEARTBEAT, 4, 1) + response(HEARTBEAT, 4, 2, error_code=27))
+    assert numbers(talk.to_client) == [1]
+    talk.later(1.1)
+    assert numbers(talk.to_client) == [1, 2]
+
+
+def test_a_request_without_a_client_id() -> None:
+    """ControlledShutdown 0 has a header without one; the broker's id that stands there is no client id."""
+    text = 'rules:\n  - {name: a, kind: error, match: {api: ControlledShutdown, client_id: "*"}, error: 3}\n'
+    talk = Dialogue(text)
+    asked = sized(
+        encode(
+            Message(
+                schema.load(CONTROLLED_SHUTDOWN), 0,
+                {"request_api_key": CONTROLLED_SHUTDOWN, "request_api_version": 0, "correlation_id": 1},
+                {"broker_id": 0x00020000},
+            )
+        )
+    )  # fmt: skip
+    talk.client(asked)
+    assert talk.to_broker == asked
+    assert talk.rules.live[0].matched == 0
+
+
+def test_names_that_are_no_utf_8_match_patterns() -> None:
+    """A broker refuses them; rules with patterns look at them as at all others."""
+    text = 'rules:\n  - {name: a, kind: error, match: {api: Metadata, topic: "or*s"}, error: 3}\n'
+    talk = Dialogue(text)
+    talk.client(request(METADATA, 9, 1, topics=[{"name": "or\udcffs"}, {"name": "\udcff"}]))
+    assert [topic["name"] for topic in talk.requests()[0].body["topics"]] == ["\udcff"]
+    assert talk.rules.live[0].matched == 1
+
+
+def test_a_handshake_without_a_mechanism() -> None:
+    """Null is not allowed there, and closes nothing: the broker says what it thinks of it."""
+    talk = Dialogue("rules:\n  - {name: a, kind: error, match: {api: Heartbeat, principal: a}, error: 3}\n")
+    asked = request(17, 1, 1, mechanism=None) + request(36, 2, 2, auth_bytes=b"\x00a\x00b")
+    talk.client(asked)
+    assert talk.to_broker == asked
