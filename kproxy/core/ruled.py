@@ -90,6 +90,8 @@ def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
         if request == response == Depth.NOTHING:
             continue
         if sees_error(rule):
+            if response == Depth.NOTHING:  # it acts on requests, and has its say too late for that
+                continue
             response = Depth.BODY
         if known or not (Depth.BODY in (request, response) or sees_body(rule)):
             parts.append(Part(running, Matcher(rule, key, version), request, response, sees_error(rule)))

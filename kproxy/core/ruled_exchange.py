@@ -88,7 +88,7 @@ PRODUCE = 0
 def without_records(request: Message) -> Message:
     """A copy of a Produce request in which all records are null."""
     topics: Sequence[dict[str, Any]] = [
-        topic | {"partition_data": [part | {"records": None} for part in topic["partition_data"]]}
-        for topic in request.body["topic_data"]
+        topic | {"partition_data": [part | {"records": None} for part in topic["partition_data"] or ()]}
+        for topic in request.body["topic_data"] or ()
     ]
     return Message(request.api, request.version, request.header, request.body | {"topic_data": topics})

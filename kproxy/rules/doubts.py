@@ -152,9 +152,10 @@ def of_live(rule: LiveRule, limits: VersionLimits, names: Names | None, earlier:
 def pairs(rule: LiveRule) -> Iterator[Pair]:
     """The APIs and versions in which the rule can do something."""
     keys = sorted(schema.paths() if rule.match is None or rule.match._keys is None else rule.match._keys)
+    directions: tuple[Direction, ...] = ("response",) if rule.selects_errors else DIRECTIONS
     for key in keys:
         for version in schema.load(key).versions:
-            if rule.about(key, version) and acts(rule, (key, version), DIRECTIONS):
+            if rule.about(key, version) and acts(rule, (key, version), directions):
                 yield key, version
 
 
@@ -179,6 +180,8 @@ def why_never(rule: LiveRule) -> str:
             return f"requests of {apis} say no {name.replace('_', ' ')}"
     if not any(match.about(*pair) for pair in about):
         return f"no version of {apis} says {' and '.join(sorted(match.of_entities)).replace('_', ' ')} together"
+    if rule.selects_errors and any(acts(rule, pair, DIRECTIONS) for pair in about):
+        return 'it acts on requests, and "error" is known only when the response has come'
     return f"{rule.kind}, as it is written here, does nothing with {apis}"
 
 

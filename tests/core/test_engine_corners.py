@@ -180,6 +180,25 @@ def test_a_rule_on_errors_reads_what_was_asked() -> None:
     assert numbers(talk.to_client) == [1, 2]
 
 
+def test_a_rule_that_selects_on_errors_too_late_does_nothing() -> None:
+    """It would act on requests; nothing is counted, and nothing goes wrong in it."""
+    talk = Dialogue("rules:\n  - {name: e, kind: duplicate_records, match: {error: any}, at: produce}\n")
+    asked = produce(1, "orders")
+    talk.client(asked).broker(response(PRODUCE, 9, 1, responses=[{"name": "orders", "partition_responses": [{}]}]))
+    assert talk.to_broker == asked
+    assert (talk.rules.live[0].matched, talk.rules.live[0].problems) == (0, 0)
+
+
+def test_a_write_of_nothing_is_changed() -> None:
+    """Null where topics are listed: no client sends it, and no rule stumbles over it."""
+    talk = Dialogue("rules:\n  - {name: s, kind: set, match: {api: Produce}, fields: {timeout_ms: 7}, at: request}\n"
+                    "  - {name: w, kind: set, match: {api: Produce}, fields: {throttle_time_ms: 5}}\n")  # fmt: skip
+    asked = request(PRODUCE, 9, 1, acks=-1, topic_data=None)
+    talk.client(asked)
+    talk.broker(response(PRODUCE, 9, 1))
+    assert talk.responses((PRODUCE, 9))[0].body["throttle_time_ms"] == 5
+
+
 def test_a_request_without_a_client_id() -> None:
     """ControlledShutdown 0 has a header without one; the broker's id that stands there is no client id."""
     text = 'rules:\n  - {name: a, kind: error, match: {api: ControlledShutdown, client_id: "*"}, error: 3}\n'

@@ -30,6 +30,8 @@ def found(*rules: str, listeners: dict[str, Place] | None = None) -> list[str]:
         ("kind: delay, delay: 1s, match: {api: Heartbeat, version: '>=9'}", "Heartbeat has no such versions"),
         ("kind: delay, delay: 1s, match: {topic: a, member: m, api: [Produce, Heartbeat]}",
          "no version of Produce, Heartbeat says member and topic together"),
+        ("kind: drop, what: request, match: {error: any}",
+         'it acts on requests, and "error" is known only when the response has come'),
     ],
 )  # fmt: skip
 def test_selectors_that_nothing_has(rule: str, text: str) -> None:
