@@ -191,7 +191,7 @@ class RuleStore:
         off = self.off if off is None else off
         old = {id(stored) for stored in self.documents}
         if on:
-            off -= {one.name or "" for new in documents if id(new) not in old for one in new.document.written}
+            off = off - {one.name or "" for new in documents if id(new) not in old for one in new.document.written}
         try:
             check_documents([one.document for one in documents], self.listeners, lambda one: one.name not in off)
             raise_mistakes(dict.fromkeys(one.document.source for one in documents))
@@ -204,7 +204,7 @@ class RuleStore:
         before = self.kept
         kept = {one.name: self._put_to_work(one, off, killed, now) for one in keep(documents, before, now)}
         self.documents, self.kept, self.killed = tuple(documents), kept, killed
-        self.off = off & kept.keys()
+        self.off = off.intersection(kept)
         active = [one for one in kept.values() if one.active]
         running = [one.running for one in active if one.running is not None]
         self.rule_set = RuleSet([one.rule for one in active], [one.written.position for one in active], running)

@@ -41,7 +41,7 @@ def led(kafka3: Kafka) -> Iterator[Proxy]:
     admin.create_topics([new])[TOPIC].result(PATIENCE)
     until(lambda: TOPIC in admin.list_topics(timeout=PATIENCE).topics)
     assert written(kafka3.bootstrap("DIRECT"), "direct") == [None]
-    with Proxy(kafka3.bootstrap("PROXIED"), rules=RULES) as proxy:
+    with Proxy(kafka3.bootstrap("DIRECT"), rules=RULES) as proxy:
         yield proxy
 
 

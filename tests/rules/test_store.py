@@ -429,3 +429,13 @@ def do(store: RuleStore, operation: tuple[Any, ...], now: float) -> None:
             store.expire(now)
         case name, argument:
             getattr(store, name)(argument, now)
+
+
+def test_a_refused_document_enables_nothing() -> None:
+    """A rule that was disabled stays so when a document that would take its name is refused."""
+    store = RuleStore()
+    store.put(api("a"), "test", 0)
+    store.disable("a", 1)
+    with pytest.raises(DocumentError, match='the name "a" is taken'):
+        store.replace_api(api("a"), 2)
+    assert not store.is_enabled("a")
