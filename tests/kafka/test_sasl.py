@@ -118,10 +118,9 @@ def test_python_clients_log_in(
         client(sasl_proxy.bootstrap, mechanism, "wrong", patience_ms=3000)
     gc.collect()
 
-    words = "[Error 58]" in caplog.text
+    words = "[Error 58]" in caplog.text and "Authentication failed" in caplog.text
     # kafka-python often sees the broker's close before it reads the answer in front of it, without a proxy, too
     assert words or (client is by_kafka_python and "socket disconnected" in caplog.text)
-    assert "Authentication failed" in caplog.text
     assert PASSWORD not in sasl_proxy.logs(10_000)
 
 
