@@ -88,6 +88,7 @@ class Session:
         self.dialled = self.draining = self.closing = self.over = self.stalled = False
         self.ended: set[int] = set()  # sides of which no more will come, though what came is still blocked
         self.attention = False  # the response lane is to call `attend`
+        self.topics_came = False  # which the request lane may wait for
         self.paused: tuple[set[str], set[str]] = (set(), set())
         self.handed_over = [0, 0]  # held memory behind bytes that the driver has not written yet, by side
         self.asked: dict[int, tuple[str, int]] = {}  # nodes named by EnsureNodes and not answered yet
@@ -264,6 +265,10 @@ class Session:
         self.settle_marks()
         self.requests.die()
         self.responses.die()
+        for side, reasons in enumerate(self.paused):  # what comes is thrown away, and an end is seen
+            if reasons:
+                reasons.clear()
+                self.commands.append(Resume(side))
 
     def mute(self, seconds: float, now: float) -> None:
         """Read nothing from the client for so long (KIP-219)."""
@@ -356,6 +361,12 @@ class Session:
             if self.draining:
                 self.close("drained", "connection drained, on which a rule had let nothing pass")
             return
+        if self.topics_came:
+            self.topics_came = False
+            if self.requests.blocked == "topics":
+                self.requests.unblock(now)
+                self.attend(now)
+                return
         self.give_answers()
         if len(self.inflight.fifo) <= max(1, self.requests.limit // 2):  # 1: it may be one that is not all here
             self.resume(CLIENT, "full", now)
@@ -398,5 +409,4 @@ class Session:
     def own_answer(self, frame: bytes, now: float) -> None:
         """The response to a request of kproxy's own, which the client never sees."""
         remember_topics(self.context.cluster_memory, frame, now, self.counters)
-        if self.requests.blocked == "topics":
-            self.requests.unblock(now)
+        self.topics_came = self.attention = True  # not now: what stands before this answer has not left yet

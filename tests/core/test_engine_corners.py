@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from kproxy.core.commands import CLIENT, WakeAt
+from kproxy.core.topics import CORRELATION
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
 from kproxy.wire import Message, encode, schema
 
+ID = UUID(int=(4 << 76) + 5)
 PRODUCE, FETCH, METADATA, CONTROLLED_SHUTDOWN, HEARTBEAT = 0, 1, 3, 7, 12
 
 
@@ -78,6 +82,22 @@ rules:
     talk.client(request(HEARTBEAT, 4, 1) + request(METADATA, 9, 2, topics=None))
     talk.broker(response(HEARTBEAT, 4, 1) + response(METADATA, 9, 2))
     assert numbers(talk.to_client) == [2]
+
+
+def test_an_answer_of_its_own_leaves_behind_what_came_before_it() -> None:
+    """The name of a topic id is asked for, and the request is then answered by kproxy: not before the response that
+    came together with the name, however these two are cut."""
+    text = "rules:\n  - {name: gone, kind: error, match: {api: DeleteTopics, topic: orders}, error: 29}\n"
+    text += "  - {name: other, kind: set, match: {api: Heartbeat}, fields: {throttle_time_ms: 5}}\n"
+    said = response(HEARTBEAT, 4, 0) + response(METADATA, 9, 1)
+    said += response(METADATA, 10, CORRELATION, topics=[{"name": "orders", "topic_id": ID}])
+    for chunk in (0, 1, 3, 20, len(said) - 5):
+        talk = Dialogue(text)
+        talk.client(request(HEARTBEAT, 4, 0) + request(METADATA, 9, 1, topics=None))
+        talk.client(request(20, 6, 2, topics=[{"topic_id": ID}])).broker(said, chunk)
+        assert numbers(talk.to_client) == [0, 1, 2]
+        assert talk.responses((HEARTBEAT, 4), (METADATA, 9), (20, 6))[2].body["responses"][0]["error_code"] == 29
+        assert talk.session.idle
 
 
 # ---- throttled at the response
@@ -184,7 +204,9 @@ def test_a_rule_that_selects_on_errors_too_late_does_nothing() -> None:
     """It would act on requests; nothing is counted, and nothing goes wrong in it."""
     talk = Dialogue("rules:\n  - {name: e, kind: duplicate_records, match: {error: any}, at: produce}\n")
     asked = produce(1, "orders")
-    talk.client(asked).broker(response(PRODUCE, 9, 1, responses=[{"name": "orders", "partition_responses": [{}]}]))
+    talk.client(asked).broker(
+        response(PRODUCE, 9, 1, responses=[{"name": "orders", "partition_responses": [{"error_code": 3}]}])
+    )
     assert talk.to_broker == asked
     assert (talk.rules.live[0].matched, talk.rules.live[0].problems) == (0, 0)
 

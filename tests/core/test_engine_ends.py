@@ -207,3 +207,20 @@ def test_own_answers_count_as_requests_in_flight() -> None:
     talk.broker(response(METADATA, 9, 1))
     assert numbers(talk.to_client) == [1, 2, 3, 4, 5]
     assert talk.read[CLIENT]
+
+
+def test_a_stalled_connection_is_read() -> None:
+    """The response is lost while a request is delayed: what the client sends is thrown away, and its end is seen."""
+    text = "rules:\n  - {name: lost, kind: drop, match: {api: Metadata}, what: response}\n"
+    text += "  - {name: slow, kind: delay, match: {api: Heartbeat}, delay: 1s}\n"
+    talk = Dialogue(text)
+    talk.client(request(METADATA, 9, 1, topics=None) + request(HEARTBEAT, 4, 2))
+    assert not talk.read[CLIENT]
+    talk.broker(response(METADATA, 9, 1))
+    assert talk.read[CLIENT]
+    talk.later(2)
+    assert talk.to_broker == request(METADATA, 9, 1, topics=None)
+    talk.session.eof(CLIENT, talk.now)
+    talk.obey()
+    assert talk.closed is not None
+    assert talk.closed.cause == "stalled"

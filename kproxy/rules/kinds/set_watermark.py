@@ -121,7 +121,7 @@ class Watermarks(Effect):
         """Change one partition of a ListOffsets answer."""
         body, start = place.body, self.rule.log_start
         timestamp = asked["timestamp"] if asked is not None else None
-        before = body["old_style_offsets"][:1] if "old_style_offsets" in body else [body["offset"]]
+        before = (body["old_style_offsets"] or ())[:1] if "old_style_offsets" in body else [body["offset"]]
         if not before or timestamp not in (LATEST, EARLIEST):
             return False
         after = self.moved(place, cluster, before[0]) if timestamp == LATEST else max(before[0], start or 0)

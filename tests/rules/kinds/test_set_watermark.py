@@ -80,3 +80,12 @@ def test_something_has_to_move(mistakes_of: Any) -> None:
     """A rule without any of it is refused."""
     assert "something to set" in mistakes_of("kind: set_watermark")[0]
     assert "something to set" in mistakes_of("kind: set_watermark, stuck: false")[0]
+
+
+def test_an_answer_of_nothing(carried: Any) -> None:
+    """Null where version 0 lists offsets passes as it came."""
+    talk = carried("kind: set_watermark\nby: -1")
+    talk.ask(LIST_OFFSETS, 0, topics=[{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": LATEST}]}])
+    part = {"partition_index": 0, "old_style_offsets": None}
+    body = talk.answer(LIST_OFFSETS, 0, topics=[{"name": "orders", "partitions": [part]}])
+    assert body["topics"][0]["partitions"][0]["old_style_offsets"] is None
