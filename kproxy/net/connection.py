@@ -42,6 +42,7 @@ from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 if TYPE_CHECKING:
     from kproxy.rules.facts import Facts
 
+    from .deadlines import Deadline
     from .dial import Race
     from .listener import Listener
     from .server import Server
@@ -57,8 +58,8 @@ class Connection:
     """Owns both sockets from the beginning to the end; `server` is told by `server.ended(self)`."""
 
     __slots__ = ("active", "blame", "broker", "broker_address", "cause", "client", "client_address", "facts", "flow",
-                 "leaving", "listener", "message", "moved", "node", "obeying", "phase", "race", "reactor", "server",
-                 "session", "since")  # fmt: skip
+                 "leaving", "listener", "message", "moved", "node", "obeying", "parting", "phase", "race", "reactor",
+                 "server", "session", "since", "unread", "wakes")  # fmt: skip
 
     def __init__(
         self, server: Server, listener: Listener, facts: Facts, session: Session,
@@ -78,7 +79,10 @@ class Connection:
         self.leaving: Close | None = None
         self.obeying = False
         self.flow: Flow | None = None
+        self.parting: Side | None = None  # gets its FIN when what is queued for it has been written
+        self.wakes: list[Deadline] = []
         self.active = self.since = now
+        self.unread = now  # until when the client was not read, as far as overdue.py has seen
         self.moved = 0
 
     # ---- commands
@@ -134,7 +138,8 @@ class Connection:
             self.obey(now)
 
     def wake_at(self, command: WakeAt, now: float) -> None:
-        self.reactor.call_at(command.when, self.tick)
+        self.wakes = [one for one in self.wakes if one.call is not None]
+        self.wakes.append(self.reactor.call_at(command.when, self.tick))
 
     def tick(self) -> None:
         """A time has come that the session wanted to know of."""
@@ -151,7 +156,11 @@ class Connection:
             self.obey(now)
 
     def shut(self, command: Shut, now: float) -> None:
-        (self.broker if command.side else self.client).shut()
+        side = self.broker if command.side else self.client
+        if side.out is None:
+            side.farewell()
+        else:
+            self.parting = side
 
     def reshape(self, command: Reshape, now: float) -> None:
         if self.flow is not None:
@@ -164,6 +173,8 @@ class Connection:
             side.out, side.pending = None, 0
         if how == "rst":
             self.end("rule", message, reset=True)
+        elif self.phase is Phase.CLOSING:
+            self.farewell()
         else:
             self.close("rule", message)
 
@@ -269,6 +280,8 @@ class Connection:
         """All that waited for this side has been written."""
         if self.phase is Phase.CLOSING:
             self.farewell()
+        elif side is self.parting:
+            side.farewell()
         elif self.leaving is not None and side is self.broker and self.client.muted & ENDED:
             side.shut()
 
@@ -317,6 +330,8 @@ class Connection:
             self.race.cancel()
         if self.flow is not None:
             self.flow.end()
+        for deadline in self.wakes:
+            self.reactor.cancel(deadline)
         self.client.drop(reset)
         self.broker.drop(reset)
         now = monotonic()

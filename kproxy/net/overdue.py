@@ -8,7 +8,7 @@ from __future__ import annotations
 from kproxy.limits import Limits
 
 from .connection import Connection, Phase
-from .side import NAMES
+from .side import ENDED, NAMES
 
 FLUSH = 30.0
 """Seconds without progress after which a closing connection gives up what its peer does not take."""
@@ -31,8 +31,11 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
             text = f"{NAMES[side.which]} took nothing for {limits.write_stall:g} s, {side.pending} bytes wait for it"
             connection.end("write_stall", text, reset=True)
             return
+    if client.muted & ~ENDED:  # it is us who do not read: its times begin anew when we do
+        connection.active = connection.unread = now
+        return
     since = connection.session.waiting_since
-    if since is not None and not client.muted and now - since > limits.header_timeout:  # muted: it waits for us
+    if since is not None and now - max(since, connection.unread) > limits.header_timeout:
         connection.close("header_timeout", f"a frame header was not whole after {limits.header_timeout:g} s")
     elif limits.idle_timeout and now - connection.active > limits.idle_timeout and connection.session.idle:
         connection.close("idle_timeout", f"nothing passed for {limits.idle_timeout:g} s")

@@ -33,6 +33,7 @@ class Flow:
     def __init__(self, connection: Connection, shapes: Sequence[Shape]) -> None:
         self.connection, self.shapes = connection, tuple(shapes)
         self.passed = 0
+        self.over = False
         self.shapers = [
             Shaper(self, side, [shape for shape in shapes if way in shape.ways])
             for side, way in ((connection.client, "to_client"), (connection.broker, "to_broker"))
@@ -57,6 +58,8 @@ class Flow:
 
     def full(self) -> None:
         """A limit of bytes is reached."""
+        if self.over:
+            return
         shape = next(shape for shape in self.shapes if shape.most is not None and self.passed >= shape.most)
         self.connection.cut(shape.how, f"a rule lets {shape.most} bytes pass")
 
@@ -66,6 +69,7 @@ class Flow:
 
     def end(self) -> None:
         """Bytes flow as they come again."""
+        self.over = True
         for deadline in self.ends:
             self.connection.reactor.cancel(deadline)
         for shaper in self.shapers:

@@ -109,7 +109,10 @@ class TlsSide(Side):
             self.ready(IN)
 
     def shut(self) -> None:
-        """Nothing: OpenSSL would lose what comes after its own close_notify. The other end sees it when all is done."""
+        """Nothing: OpenSSL would lose what comes after its own close_notify. The other end sees it when all is done.
+
+        Where nothing is to be read any more either, there is `farewell`.
+        """
 
     def farewell(self) -> None:
         """close_notify and FIN; what still comes is read as bytes, undeciphered."""
