@@ -89,10 +89,11 @@ def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
         request, response = rule.depth("request", key, version), rule.depth("response", key, version)
         if request == response == Depth.NOTHING:
             continue
-        if sees_error(rule):
+        late = sees_error(rule)
+        if late:
             if response == Depth.NOTHING:  # it acts on requests, and has its say too late for that
                 continue
             response = Depth.BODY
         if known or not (Depth.BODY in (request, response) or sees_body(rule)):
-            parts.append(Part(running, Matcher(rule, key, version), request, response, sees_error(rule)))
+            parts.append(Part(running, Matcher(rule, key, version), request, response, late))
     return Ruled(key, version, parts) if parts else None

@@ -149,7 +149,8 @@ class Session:
             self.reshape(now)
 
     def reshape(self, now: float) -> None:
-        self.engine.reshape(self.plan.shaped, now)
+        if not self.closing:
+            self.engine.reshape(self.plan.shaped, now)
 
     def tick(self, now: float) -> None:
         """A time has come that a `WakeAt` named."""
@@ -323,7 +324,7 @@ class Session:
         self.paused[side].add(reason)
 
     def resume(self, side: int, reason: str, now: float) -> None:
-        if reason in self.paused[side]:
+        if reason in self.paused[side] and not self.closing:
             self.paused[side].discard(reason)
             if not self.paused[side]:
                 self.commands.append(Resume(side))

@@ -132,6 +132,10 @@ def of_trigger(rule: LiveRule) -> Iterator[Told]:
         yield ("when", "for"), "this rule can never act: it is in force for no time"
     if when.hold and rule.mode == "observe":
         yield ("when", "hold"), "nothing is held by a rule that only observes"
+    elif when.hold and rule.connects:
+        yield ("when", "hold"), "nothing is held by a rule about new connections: what is held are requests"
+    elif when.hold and rule.selects_errors:
+        yield ("when", "hold"), "nothing is held by a rule that selects errors: the request has gone by then"
 
 
 def of_live(rule: LiveRule, limits: VersionLimits, names: Names | None, earlier: Sequence[Earlier]) -> Iterator[Told]:

@@ -100,6 +100,9 @@ def over(one: Scene) -> None:
     if story.open() and not withheld and "drop" not in one.kinds:
         assert session.idle
         assert story.sent == len(story.stream)
+        assert (talk.shared.requests.used, talk.shared.responses.used) == (0, 0)
+        assert not session.marks
+        assert session.acted == ([], [])
     session.end(talk.now)
     assert (talk.shared.requests.used, talk.shared.responses.used) == (0, 0)
     assert not any(running.held for running in talk.rules.live)

@@ -52,6 +52,10 @@ def test_selectors_that_nothing_has(rule: str, text: str) -> None:
          "this rule can never act: none of the first 3 is a multiple of 5"),
         ("kind: delay, delay: 1s, when: {for: 0s}", "this rule can never act: it is in force for no time"),
         ("kind: delay, delay: 1s, when: {hold: true}, mode: observe", "nothing is held by a rule that only observes"),
+        ("kind: refuse, when: {hold: true}",
+         "nothing is held by a rule about new connections: what is held are requests"),
+        ("kind: delay, delay: 1s, at: response, match: {error: any}, when: {hold: true}",
+         "nothing is held by a rule that selects errors: the request has gone by then"),
     ],
 )  # fmt: skip
 def test_words_that_leave_nothing(rule: str, text: str) -> None:
