@@ -17,8 +17,8 @@ class Counters:
     rewritten: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Values changed on their way: `addresses`, `node_endpoints`, `topic_names` …"""
     stopped: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Frames that were not let through, by API name: their answer would have shown a broker's address, a rule cannot read
-    them, or one does not allow them (the event `stopped_by_rule`)."""
+    """Frames that were not let through, by API name: their answer would have shown a broker's address, a rule cannot
+    read them, or one does not allow them (the event `stopped_by_rule`)."""
     proxy_time: Histogram = field(default_factory=lambda: Histogram(PROXY_BOUNDS))
     """How long kproxy is at work on what one read gave, from the kernel and back to it."""
     held_time: Histogram = field(default_factory=lambda: Histogram(PROXY_BOUNDS))
