@@ -332,6 +332,8 @@ class Connection:
             self.flow.end()
         for deadline in self.wakes:
             self.reactor.cancel(deadline)
+        if not reset:
+            self.broker.part()
         self.client.drop(reset)
         self.broker.drop(reset)
         now = monotonic()

@@ -252,6 +252,16 @@ class Side:
         """The end of a connection, said by us: what still comes is thrown away until its end comes."""
         self.shut()
 
+    def part(self) -> None:
+        """Our end is over: what lies unread is read, for closing over unread bytes is a reset, and that could destroy
+        what the other end has not read yet (some brokers answer acks=0)."""
+        if self.sock is not None:
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_WR)
+                for _ in range(READS):
+                    if not self.sock.recv_into(BUFFER):
+                        return
+
     def drop(self, reset: bool = False) -> None:
         """Close the socket, with RST if so wished, and forget what waits for it."""
         self.out = None

@@ -124,6 +124,9 @@ class TlsSide(Side):
             socket.socket.shutdown(sock, socket.SHUT_WR)  # SSLSocket's own would forget the TLS state
         self.recv = partial(socket.socket.recv_into, sock)
 
+    def part(self) -> None:
+        """close_notify comes with `drop`."""
+
     def drop(self, reset: bool = False) -> None:
         if not reset:
             self.say_goodbye()
