@@ -12,7 +12,7 @@ Each case is a seed; a failure names it. A few hundred by default, KPROXY_TEST_A
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json import dumps
 from random import Random
 from typing import Any
@@ -25,8 +25,9 @@ from kproxy.core.topics import CORRELATION
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.testing.dialogue import frames
+from kproxy.testing.random_peers import Broker, Manners, random_traffic
 from kproxy.testing.random_rules import acts_on, live_kinds, random_rules
-from kproxy.testing.turmoil import Broker, Driver, Manners, Turmoil, random_traffic
+from kproxy.testing.turmoil import Driver, Turmoil
 
 TIMES = 20 if os.environ.get("KPROXY_TEST_ALL") else 1
 APIS = (
@@ -63,7 +64,10 @@ class Scene:
         return [(one.matched, one.fired, one.applied) for one in self.talk.rules.live]
 
 
-def scene(seed: int, *, calm: bool = False, chunk: int = 0, mode: str = "", kinds: list[str] | None = None) -> Scene:
+def scene(
+    seed: int, *, calm: bool = False, chunk: int = 0, mode: str = "", kinds: list[str] | None = None,
+    mangle: float = 0.0,
+) -> Scene:  # fmt: skip
     """`calm`: time stands still and nobody misbehaves; what is drawn is the same for all chunks."""
     random = Random(seed)
     count = random.choice((1, 2, 4, 8))
@@ -78,7 +82,7 @@ def scene(seed: int, *, calm: bool = False, chunk: int = 0, mode: str = "", kind
     if mode:  # whose answers are capped to what kproxy reads, with rules or without
         apis = [api for api in apis if api != "ApiVersions"]
     manners = GOOD if calm else random.choice((GOOD, GOOD, Manners(ends=0.03), BAD))
-    traffic = random_traffic(random, apis, random.choice((3, 10, 20)))
+    traffic = random_traffic(random, apis, random.choice((3, 10, 20)), mangle)
     shared = Shared(max_in_flight=random.choice((1000, 3)), hold_up_to=random.choice((65536, 200)))
     if calm:  # what streams keeps its length, and whether it does depends on where it is cut
         shared = Shared(hold_up_to=1 << 20)
@@ -86,7 +90,7 @@ def scene(seed: int, *, calm: bool = False, chunk: int = 0, mode: str = "", kind
     talk = Driver(dumps({"rules": rules}), shared=shared, lazy=lazy and not calm, advertise=advertise and not mode)
     plan = talk.session.plan
     plans = [plan, Plan(plan.bound), Plan(plan.bound, talk.rules.live[::2])] if swaps and not calm else [plan]
-    broker = Broker(Random(seed), manners)
+    broker = Broker(Random(seed), replace(manners, mangle=mangle) if mangle else manners)
     return Scene(rules, talk, Turmoil(Random(seed), talk, traffic, broker, plans, chunk, calm))
 
 
@@ -133,6 +137,20 @@ def test_nothing_raises_is_lost_or_comes_out_of_order(part: int) -> None:
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+def test_frames_that_are_no_messages_raise_nothing() -> None:
+    """Some bytes of a third of all frames are others: at worst the connection is closed, with nothing left behind."""
+    for seed in range(100 * TIMES):
+        one = scene(seed, mangle=0.3)
+        try:
+            one.story.run()
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+        one.talk.session.end(one.talk.now)
+        assert (one.talk.shared.requests.used, one.talk.shared.responses.used) == (0, 0), seed
+        assert all(applied <= fired <= matched for matched, fired, applied in one.counters()), seed
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
