@@ -87,7 +87,7 @@ def replace_rules(admin: str, rules: list[dict[str, Any]]) -> None:
 
 @pytest.mark.timeout(900)
 def test_rules_swapped_under_load(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
-    """Each answer obeys exactly one rule set: all its codes are the same. No connection is cut, no request unanswered."""
+    """Each answer obeys exactly one rule set: its codes are all alike. No connection is cut, no request unanswered."""
     broker = fake(answers={PRODUCE: stored})
     proxy = proxy_with(broker.address)
     over = threading.Event()
