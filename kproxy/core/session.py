@@ -26,6 +26,7 @@ from .counters import Counters
 from .engine import Engine
 from .identity import Identity
 from .inflight import ANSWER, OWN, InFlight
+from .marks import Marks
 from .memory import HeldMemory
 from .plan import Plan
 from .requests import RequestLane
@@ -81,9 +82,7 @@ class Session:
         self.identity = Identity(facts.certificate, shared.counters)
         self.timers = Timers(self.commands)
         self.muted_until = 0.0
-        self.acted: tuple[list[Running], list[Running]] = ([], [])  # whose changes leave with what is put next, by side
-        self.marks: dict[int, list[Running]] = {}  # by token, rules whose changes are not with the kernel yet
-        self.mark_number = 0
+        self.marks = Marks(self.commands)
         self._engine: Engine | None = None
         self.dialled = self.draining = self.closing = self.over = self.stalled = False
         self.ended: set[int] = set()  # sides of which no more will come, though what came is still blocked
@@ -128,8 +127,7 @@ class Session:
         if self.over:  # `end` has given it back
             return
         if token < 0:
-            for running in self.marks.pop(token, ()):
-                running.was_applied()
+            self.marks.sent(token)
             return
         side, size = token & 1, token >> 1
         self.handed_over[side] -= size
@@ -248,7 +246,7 @@ class Session:
 
     def close_by_rule(self, how: How, acted: list[Running]) -> None:
         """A fault's end of the connection, in one of three ways."""
-        self.settle_marks()
+        self.marks.settle()
         names = ", ".join(f'"{running.name}"' for running in acted)
         if how == "half":
             self.stall()
@@ -263,7 +261,7 @@ class Session:
         """Nothing goes anywhere on this connection any more; it stays open. Answers whose turn has come still leave."""
         self.give_answers()
         self.stalled = self.attention = True
-        self.settle_marks()
+        self.marks.settle()
         self.requests.die()
         self.responses.die()
         for side, reasons in enumerate(self.paused):  # what comes is thrown away, and an end is seen
@@ -290,26 +288,8 @@ class Session:
     def mark(self, side: int, acted: list[Running]) -> None:
         """What these rules did leaves with what is put next for this side."""
         if acted:
-            self.acted[side].extend(acted)
+            self.marks.acted[side].extend(acted)
             self.attention = True
-
-    def settle_marks(self) -> None:
-        """What these rules did is done: nothing of it has to reach the kernel."""
-        for acted in self.acted:
-            for running in acted:
-                running.was_applied()
-            acted.clear()
-
-    def put_marks(self) -> None:
-        """Behind what they did: when the kernel has that, the rules have been applied (promise 7)."""
-        if self.closing:
-            self.settle_marks()
-        for side, acted in enumerate(self.acted):
-            if acted:
-                self.mark_number -= 1
-                self.marks[self.mark_number] = acted.copy()
-                acted.clear()
-                self.commands.append(Send(side, b"", self.mark_number))
 
     @property
     def engine(self) -> Engine:
@@ -355,9 +335,10 @@ class Session:
 
     def attend(self, now: float) -> None:
         """Bytes have gone, and something waits for that."""
-        self.put_marks()
         if self.closing:
+            self.marks.settle()
             return
+        self.marks.put()
         if self.stalled:
             if self.draining:
                 self.close("drained", "connection drained, on which a rule had let nothing pass")

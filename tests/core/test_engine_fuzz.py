@@ -105,8 +105,8 @@ def over(one: Scene) -> None:
         assert session.idle
         assert story.sent == len(story.stream)
         assert (talk.shared.requests.used, talk.shared.responses.used) == (0, 0)
-        assert not session.marks
-        assert session.acted == ([], [])
+        assert not session.marks.waiting
+        assert session.marks.acted == ([], [])
     session.end(talk.now)
     assert (talk.shared.requests.used, talk.shared.responses.used) == (0, 0)
     assert not any(running.held for running in talk.rules.live)

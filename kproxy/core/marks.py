@@ -1,0 +1,40 @@
+"""Rules whose changes are on their way: they have been applied when the kernel has what they changed (promise 7)."""
+
+from __future__ import annotations
+
+from kproxy.rules.running import Running
+
+from .commands import Command, Send
+
+
+class Marks:
+    """A mark is an empty Send with a token below 0, behind what the rules did."""
+
+    __slots__ = ("acted", "commands", "number", "waiting")
+
+    def __init__(self, commands: list[Command]) -> None:
+        self.commands = commands
+        self.acted: tuple[list[Running], list[Running]] = ([], [])  # whose changes leave with what is put next, by side
+        self.waiting: dict[int, list[Running]] = {}  # by token
+        self.number = 0
+
+    def put(self) -> None:
+        """Put the marks of all that acted since."""
+        for side, acted in enumerate(self.acted):
+            if acted:
+                self.number -= 1
+                self.waiting[self.number] = acted.copy()
+                acted.clear()
+                self.commands.append(Send(side, b"", self.number))
+
+    def settle(self) -> None:
+        """What they did is done: nothing of it has to reach the kernel."""
+        for acted in self.acted:
+            for running in acted:
+                running.was_applied()
+            acted.clear()
+
+    def sent(self, token: int) -> None:
+        """The kernel has what stood before this mark."""
+        for running in self.waiting.pop(token, ()):
+            running.was_applied()
