@@ -9,6 +9,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -105,7 +106,12 @@ class Proxy:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
-                return error.code, error.read().decode()
+                try:
+                    return error.code, error.read().decode()
+                except HTTPException as cut:
+                    raise ConnectionError(f"{path}: {cut}") from None
+        except HTTPException as cut:  # it ended while it answered
+            raise ConnectionError(f"{path}: {cut}") from None
 
     def post(self, path: str, body: Any) -> Any:
         """The answer of the admin API to a JSON document, decoded. Raises HTTPError for a refusal."""
