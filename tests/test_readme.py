@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.jars import KAFKA_VERSION
@@ -123,3 +124,24 @@ def test_the_two_commands_are_those_of_the_makefile() -> None:
     assert re.search(r"^demo:", makefile, re.MULTILINE) and re.search(r"^test:", makefile, re.MULTILINE)
     assert "make test" in (root / ".ci" / "run").read_text()
     assert f"kproxy.testing.jars {KAFKA_VERSION} " in makefile
+
+
+def test_the_test_of_the_readme_passes(kproxy: Any) -> None:
+    """Its one fixture and its one line do what they say, with a real producer."""
+
+    def write_five_records(bootstrap: str) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": False, "log_level": 0})
+        for number in range(5):
+            producer.produce("orders", str(number))
+            assert producer.flush(20) == 0
+
+    def stored_records(bootstrap: str) -> int:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "count", "log_level": 0})
+        found = consumer.list_topics("orders", 20).topics["orders"].partitions
+        ends = [consumer.get_watermark_offsets(TopicPartition("orders", number), 20)[1] for number in found]
+        consumer.close()
+        return sum(ends)
+
+    names: dict[str, Any] = {"write_five_records": write_five_records, "stored_records": stored_records}
+    exec(compile(blocks("python", "kproxy.inject"), "README", "exec"), names)  # the test is to run it
+    names["test_the_third_write_is_tried_again"](kproxy)

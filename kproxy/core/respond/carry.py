@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kproxy.rules.chosen import spans
 from kproxy.wire import schema
 from kproxy.wire.shapes import shape
 
@@ -49,14 +50,3 @@ def elsewhere(key: int) -> str:
         if said
     ]
     return f"; versions {', '.join(words)}" if words else ""
-
-
-def spans(versions: list[int]) -> str:
-    """`0-2,5` from ascending numbers."""
-    ranges: list[tuple[int, int]] = []
-    for version in versions:
-        if ranges and version == ranges[-1][1] + 1:
-            ranges[-1] = ranges[-1][0], version
-        else:
-            ranges.append((version, version))
-    return str(schema.Versions(tuple(ranges)))
