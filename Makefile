@@ -43,5 +43,5 @@ $(DEMO_READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
 	@touch $@
 
 $(READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,dev,demo]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,dev,demo,pipeline]'
 	@touch $@ $(DEMO_READY)

@@ -1,0 +1,245 @@
+"""Every event type and column (design: CloudEvents 1.0, additive changes only).
+
+Names are the client's; where the broker knows a thing by another name, that stands beside it in a `broker_…` column.
+"""
+
+from __future__ import annotations
+
+from .column import Column, EventType
+
+ENVELOPE = (
+    Column("specversion", "string", "CloudEvents: 1.0"),
+    Column("id", "string", "number of the event in its source, from 1 on, without gaps: what is missing was lost"),
+    Column("source", "string", "who recorded it: instance/boot/worker; with `id` it is unique"),
+    Column("type", "string", "event type with its version"),
+    Column("time", "timestamp", "when it happened; of a request, when it came"),
+)
+"""What stands around the data of every event."""
+
+CONNECTION = (
+    Column("connection", "long", "number of the client connection in its source"),
+    Column("cluster", "string", "name of the cluster in the config"),
+    Column("listener", "string", "name of the listener in the config"),
+    Column("client_address", "string", "the client's IP address, as PROXY protocol says if it is in use"),
+    Column("client_port", "int", "the client's port"),
+    Column("node", "int", "id of the broker that the connection leads to; absent: a bootstrap connection"),
+    Column("broker", "string", "host:port that kproxy connected to"),
+    Column("principal", "string", "whom the broker authenticated, or the subject of the client's certificate"),
+    Column("software_name", "string", "the client's library, from ApiVersions 3 on (KIP-511)"),
+    Column("software_version", "string", "its version"),
+)
+"""Who and where: in every event about a connection."""
+
+CONNECTION_EVENT = EventType(
+    "kproxy.connection.v1",
+    "A client connection: opened, authenticated, closed",
+    (
+        Column("what", "string", "open, authentication or close"),
+        *CONNECTION,
+        Column("client_id", "string", "client id of the last request"),
+        Column("tls", "boolean", "the client speaks TLS"),
+        Column("sni", "string", "host name that the client asked for in TLS"),
+        Column("mechanism", "string", "SASL mechanism; of authentication and close"),
+        Column("error", "string", "error name of a failed authentication"),
+        Column("cause", "string", "why it closed, one word; of close"),
+        Column("message", "string", "why it closed, in words; of close"),
+        Column("seconds", "double", "how long it was open; of close", "s"),
+        Column("connect_ms", "double", "time until the broker's connection stood; of close", "ms"),
+        Column("requests", "long", "requests of the client; of close", "requests"),
+        Column("responses", "long", "responses to it; of close", "responses"),
+        Column("unanswered", "long", "requests that were due an answer and got none; of close", "requests"),
+        Column("request_bytes", "long", "bytes from the client; of close", "bytes"),
+        Column("response_bytes", "long", "bytes to the client; of close", "bytes"),
+        Column("unread_frames", "long", "frames that could not be read for the audit; of close", "frames"),
+    ),
+)
+
+LATENCY_BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000)
+"""Upper bounds of `latency_buckets`, inclusive; a last bucket takes what is slower. Merged by adding."""
+
+SUMMARY_EVENT = EventType(
+    "kproxy.summary.v1",
+    "What one connection did in a minute: a line for each API, and one for each partition of Produce and Fetch",
+    (
+        *CONNECTION,
+        Column("client_id", "string", "client id of the requests"),
+        Column("minute", "timestamp", "start of the minute"),
+        Column("first", "timestamp", "the first request of them"),
+        Column("last", "timestamp", "the last one"),
+        Column("api", "string", "name of the API"),
+        Column("version", "int", "version of the API"),
+        Column("topic", "string", "absent: the line is about the requests of this API as such"),
+        Column("broker_topic", "string", "the topic's name at the broker, where it is another"),
+        Column("topic_id", "string", "the topic's id, where the protocol gives it"),
+        Column("partition", "int", "of lines with a topic; absent there: partitions beyond what is told one by one"),
+        Column("error", "string", "error name; absent: none"),
+        Column("acks", "int", "of Produce"),
+        Column("codec", "string", "of lines with a topic: none, gzip, snappy, lz4 or zstd"),
+        Column("idempotent", "boolean", "of Produce lines with a topic: the batches have a producer id"),
+        Column("count", "long", "requests; of lines with a topic, requests that were about this partition", "requests"),
+        Column("records", "long", "records written or read; of lines with a topic", "records"),
+        Column("bytes", "long", "bytes of record batches; of lines with a topic", "bytes"),
+        Column("batches", "long", "record batches; of lines with a topic", "batches"),
+        Column("last_offset", "long", "offset of the last record written or read; of lines with a topic"),
+        Column("high_watermark", "long", "as the broker answered last; of Fetch lines with a topic"),
+        Column("empty", "long", "Fetch: requests that brought no bytes for this partition or, without a topic, at all"),
+        Column("request_bytes", "long", "of lines without a topic", "bytes"),
+        Column("response_bytes", "long", "of lines without a topic", "bytes"),
+        Column("latency_ms", "double", "sum of the times from request in to response out; without a topic", "ms"),
+        Column("latency_max_ms", "double", "the longest of them", "ms"),
+        Column("latency_buckets", "long", "how many took up to 1, 2, 5, 10, 25, 50, 100, 250, 500 ms, 1, 2.5, 5, 10, "
+               "30 s, longer", array=True),
+        Column("rule_ms", "double", "part of latency_ms for which rules held them", "ms"),
+        Column("wait_ms", "double", "part of latency_ms for which kproxy held them for other reasons", "ms"),
+    ),
+)  # fmt: skip
+
+PARTITION = (
+    Column("partition", "int", "absent: the request is about the topic as such"),
+    Column("error", "string", "error name; absent: none"),
+    Column("records", "long", "records written or read", "records"),
+    Column("bytes", "long", "bytes of record batches", "bytes"),
+    Column("batches", "int", "record batches", "batches"),
+    Column("codec", "string", "none, gzip, snappy, lz4 or zstd; of the first batch"),
+    Column("base_offset", "long", "offset of the first record written, or of the first batch read"),
+    Column("last_offset", "long", "offset of the last record written or read"),
+    Column("fetch_offset", "long", "offset that was asked for"),
+    Column("high_watermark", "long", "as the broker answered"),
+    Column("log_start_offset", "long", "as the broker answered"),
+    Column("committed_offset", "long", "offset committed, or found committed"),
+    Column("producer_id", "long", "of the first batch; absent: none"),
+    Column("producer_epoch", "int", "of the first batch"),
+    Column("base_sequence", "int", "of the first batch"),
+    Column("leader_epoch", "int", "that the client believed in, or was told"),
+    Column("leader", "int", "Metadata: node id of the leader"),
+)
+
+REQUEST_EVENT = EventType(
+    "kproxy.request.v1",
+    "One exchange: a request, and its response if there was one",
+    (
+        *CONNECTION,
+        Column("client_id", "string", "from the request's header"),
+        Column("correlation_id", "int", "from the request's header"),
+        Column("api", "string", "name of the API"),
+        Column("api_key", "int", "number of the API"),
+        Column("version", "int", "version of the request"),
+        Column("depth", "string", "how deep kproxy looked at it to do its work: opaque, head, walk, full"),
+        Column("outcome", "string", "answered; no_answer_due (acks=0); unanswered; closed (kproxy closed instead)"),
+        Column("answered_by", "string", "broker, or kproxy when a rule answered in its place"),
+        Column("request_bytes", "long", "size of the frame, its length field included", "bytes"),
+        Column("response_bytes", "long", "size of the frame, its length field included", "bytes"),
+        Column("request_in", "timestamp", "the request's first bytes were read"),
+        Column("request_out", "timestamp", "it went to the broker"),
+        Column("response_in", "timestamp", "the response's first bytes were read"),
+        Column("response_out", "timestamp", "its last bytes were handed to the socket"),
+        Column("latency_ms", "double", "request_in to response_out", "ms"),
+        Column("broker_ms", "double", "request_out to response_in", "ms"),
+        Column("rule_ms", "double", "part of latency_ms for which rules held it", "ms"),
+        Column("wait_ms", "double", "part of latency_ms for which kproxy held it for other reasons", "ms"),
+        Column("throttle_ms", "int", "throttle_time_ms of the response", "ms"),
+        Column("rules", "string", "names of the rules that fired, in the order in which they acted", array=True),
+        Column("error", "string", "error name at the top of the response, else the first one in it; absent: none"),
+        Column("errors", "string", "all error names in the response, each once", array=True),
+        Column("error_message", "string", "the broker's words"),
+        Column("acks", "int", "Produce: 0, 1 or -1 for all"),
+        Column("group", "string", "the group, or the first of several"),
+        Column("broker_group", "string", "the group's name at the broker, where it is another"),
+        Column("member", "string", "member id in the group"),
+        Column("instance", "string", "group instance id of a static member"),
+        Column("generation", "int", "generation or member epoch"),
+        Column("members", "int", "members of the group, where the response lists them"),
+        Column("protocol", "string", "JoinGroup: the assignor that was chosen"),
+        Column("transactional_id", "string", "the transactional id, or the first of several"),
+        Column("producer_id", "long", "of transaction APIs and InitProducerId"),
+        Column("producer_epoch", "int", "of transaction APIs and InitProducerId"),
+        Column("topics", "struct", "topics that it was about; those beyond the limit are counted in omitted_topics",
+               array=True, columns=(
+                   Column("topic", "string", "absent: the name of the id is not known"),
+                   Column("broker_topic", "string", "the topic's name at the broker, where it is another"),
+                   Column("topic_id", "string", "where the protocol gives it"),
+                   Column("error", "string", "error name of the topic; absent: none"),
+                   Column("partitions", "struct", "partitions; those beyond the limit count in omitted_partitions",
+                          array=True, columns=PARTITION),
+               )),
+        Column("resources", "struct", "configs, ACLs, groups, users and other things that it was about", array=True,
+               columns=(
+                   Column("type", "string", "topic, broker, group, transactional_id, cluster, user, …"),
+                   Column("name", "string", "its name, as the client says it"),
+                   Column("error", "string", "error name; absent: none"),
+                   Column("detail", "string", "what was asked for: keys of configs, operation of ACLs, …"),
+               )),
+        Column("omitted_topics", "int", "topics left out of this event", "topics"),
+        Column("omitted_partitions", "int", "partitions left out of this event", "partitions"),
+        Column("omitted_resources", "int", "resources left out of this event", "resources"),
+        Column("total_records", "long", "records of all partitions, those left out included", "records"),
+        Column("total_bytes", "long", "bytes of record batches of all partitions", "bytes"),
+        Column("unread", "string", "why the request or the response could not be read; its fields are absent then"),
+    ),
+)  # fmt: skip
+
+RULE_EVENT = EventType(
+    "kproxy.rule.v1",
+    "What became of rules: loaded, swapped, rejected, changed, fired",
+    (
+        Column("what", "string", "loaded, swapped, rejected, removed, changed, expired, or fired (counts of a minute)"),
+        Column("version", "string", "id of the rule set in force"),
+        Column("before", "string", "id of the rule set before"),
+        Column("rules", "long", "rules in force", "rules"),
+        Column("rule", "string", "name of the rule; of removed, changed, expired and fired"),
+        Column("kind", "string", "its kind; of fired"),
+        Column("origin", "string", "file, api or test"),
+        Column("observes", "boolean", "the rule only observes"),
+        Column("minute", "timestamp", "start of the minute; of fired"),
+        Column("matched", "long", "how often its selectors held, in this minute; of fired", "requests"),
+        Column("fired", "long", "how often its trigger held, too", "requests"),
+        Column("applied", "long", "how often what it changed has gone out", "requests"),
+        Column("mistakes", "string", "file:line:column and what is wrong; of rejected", array=True),
+    ),
+)
+
+TOPOLOGY_EVENT = EventType(
+    "kproxy.topology.v1",
+    "What a cluster looks like: when it changes, and every hour",
+    (
+        Column("cluster", "string", "name of the cluster in the config"),
+        Column("cluster_id", "string", "the brokers' own id of it"),
+        Column("controller", "int", "node id"),
+        Column("nodes", "struct", "brokers", array=True, columns=(
+            Column("node", "int", "broker id"),
+            Column("host", "string", "as the broker advertises it"),
+            Column("port", "int", "as the broker advertises it"),
+            Column("rack", "string", "its rack"),
+        )),
+        Column("topics", "struct", "topics, in the broker's names", array=True, columns=(
+            Column("topic", "string", "name"),
+            Column("topic_id", "string", "id"),
+            Column("internal", "boolean", "belongs to Kafka itself"),
+            Column("partitions", "int", "how many", "partitions"),
+            Column("leaders", "int", "node id of each partition's leader, -1: none", array=True),
+        )),
+        Column("part", "int", "a large cluster is told in several events: number of this one, from 0 on"),
+        Column("parts", "int", "how many there are"),
+    ),
+)  # fmt: skip
+
+RECOVERED_EVENT = EventType(
+    "kproxy.recovered.v1",
+    "Events were lost, or could have been, and writing goes on",
+    (
+        Column("reason", "string", "unclean_end (a file was left behind by a process that was killed) or dropped"),
+        Column("file", "string", "name of the file that was left behind"),
+        Column("of_source", "string", "source of the events in it"),
+        Column("lines", "long", "whole lines that were kept", "events"),
+        Column("cut_bytes", "long", "bytes of a torn last line that were cut off", "bytes"),
+        Column("first_id", "long", "id of the first event kept, or dropped"),
+        Column("last_id", "long", "id of the last event kept, or dropped; what came after is lost"),
+        Column("dropped", "long", "events that could not be written; of dropped", "events"),
+        Column("message", "string", "what the system said"),
+    ),
+)
+
+EVENT_TYPES = (CONNECTION_EVENT, SUMMARY_EVENT, REQUEST_EVENT, RULE_EVENT, TOPOLOGY_EVENT, RECOVERED_EVENT)
+"""All of them."""
+
+BY_NAME = {one.name: one for one in EVENT_TYPES}

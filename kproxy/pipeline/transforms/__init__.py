@@ -1,0 +1,1 @@
+"""Pure functions from DataFrames to DataFrame: no IO, no session, explicit columns."""

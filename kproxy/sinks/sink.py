@@ -1,0 +1,27 @@
+"""What takes the exchanges that watchers have seen."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kproxy.watch.seen import Depth, Seen, Who
+
+
+class Sink(Protocol):
+    """Called in the loop's thread: what takes long belongs on a thread of its own. Must not raise."""
+
+    def depth(self, key: int, version: int) -> Depth:
+        """How much of these frames it wants; asked once for each (api, version) while it is attached."""
+        ...
+
+    def take(self, seen: Seen) -> None:
+        """An exchange is over: answered, or known to remain without an answer."""
+        ...
+
+    def opened(self, who: Who, now: float) -> None:
+        """A client has connected."""
+        ...
+
+    def closed(self, who: Who, now: float) -> None:
+        """Its connection is over; all its exchanges have been taken."""
+        ...

@@ -1,0 +1,148 @@
+"""What a watcher makes: frames and exchanges that were seen.
+
+Times are seconds of one clock: monotonic while kproxy runs, since 1970 for captures. Nothing here is a copy of more
+than was asked for: `Frame.data` may be the whole frame, a sketch of it, or its beginning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Literal, Protocol
+
+from kproxy.errors import DecodeError
+from kproxy.wire import schema
+from kproxy.wire.sketch import decode_sketch
+
+
+class Depth(IntEnum):
+    """How much of the frames of an API somebody wants, each including those before it."""
+
+    COUNT = 0
+    """Only that it passed: size, time, API, version, correlation id."""
+    ROWS = 1
+    """What a summary needs: records, bytes and errors of partitions for Produce and Fetch, else as COUNT."""
+    SKETCH = 2
+    """All fields; record batches by their headers."""
+    FULL = 3
+    """All bytes, up to the watcher's limit."""
+
+
+class Form(IntEnum):
+    """What `Frame.data` is."""
+
+    NONE = 0
+    HEAD = 1
+    """The first bytes, since the frame was too long or its structure could not be followed."""
+    SKETCH = 2
+    """The frame with the inside of its record batches left out (see wire/sketch.py)."""
+    WHOLE = 3
+
+
+@dataclass(slots=True)
+class Frame:
+    """One request or response. `size`: bytes with the length field. `data`: without it, header first; credentials are
+    never in it: of APIs that carry some, only the header. `first`, `last`: when its first byte came, and its last."""
+
+    size: int
+    first: float
+    last: float
+    data: bytes = b""
+    form: Form = Form.NONE
+    withheld: str = ""
+    """Why the body is not in `data` although it was asked for."""
+
+
+Outcome = Literal["answered", "no_answer_due", "unanswered", "closed"]
+
+
+class Who(Protocol):
+    """The connection that was watched; what is not known is None. Values may become known while it lives."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def cluster(self) -> str | None: ...
+    @property
+    def listener(self) -> str | None: ...
+    @property
+    def client_address(self) -> str: ...
+    @property
+    def client_port(self) -> int: ...
+    @property
+    def node(self) -> int | None: ...
+    @property
+    def broker(self) -> str | None: ...
+    @property
+    def principal(self) -> str | None: ...
+    @property
+    def software_name(self) -> str | None: ...
+    @property
+    def software_version(self) -> str | None: ...
+    def broker_topic(self, topic: str) -> str | None:
+        """The topic's name at the broker, None where it is the same."""
+        ...
+
+    def broker_group(self, group: str) -> str | None:
+        """The group's name at the broker, None where it is the same."""
+        ...
+
+    def topic_of(self, topic_id: str) -> str | None:
+        """The client's name of a topic id in its hex-and-dashes form, None where it is not known."""
+        ...
+
+
+@dataclass(slots=True)
+class Seen:
+    """One exchange. `number` counts the exchanges of its connection from 1 on.
+
+    `rule_wait`, `other_wait`: seconds of the time from request to response for which rules, or kproxy for other
+    reasons, held a frame; of each, (request, response). `rules`: names of those that fired. `acks`: of Produce.
+    """
+
+    who: Who
+    number: int
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    request: Frame | None
+    response: Frame | None = None
+    outcome: Outcome = "unanswered"
+    acks: int | None = None
+    depth: str = ""
+    rules: list[str] = field(default_factory=list)
+    answered_by_rule: bool = False
+    rule_wait: tuple[float, float] = (0.0, 0.0)
+    other_wait: tuple[float, float] = (0.0, 0.0)
+    unread: str = ""
+    """Why the request's or the response's body could not be read; empty as long as nobody has found that."""
+    _bodies: list[dict[str, Any] | None] = field(default_factory=lambda: [None, None])
+
+    @property
+    def api(self) -> str:
+        """The API's name; `unknown(123)` for one that the table lacks."""
+        return schema.load(self.key).name if self.key in schema.paths() else f"unknown({self.key})"
+
+    @property
+    def request_body(self) -> dict[str, Any] | None:
+        """The request's fields, records as `RecordsDigest`; None if it was not kept or cannot be read."""
+        return self._body(0, self.request)
+
+    @property
+    def response_body(self) -> dict[str, Any] | None:
+        """The response's fields; None if there is none, it was not kept, or it cannot be read."""
+        return self._body(1, self.response)
+
+    def _body(self, which: int, frame: Frame | None) -> dict[str, Any] | None:
+        body = self._bodies[which]
+        if body is not None or frame is None or frame.form < Form.SKETCH or self.unread:
+            return body
+        direction = "response" if which else "request"
+        try:
+            body = decode_sketch(frame.data, self.key, self.version, direction, sketched=frame.form is Form.SKETCH)
+        except DecodeError as error:
+            self.unread = str(error)
+            return None
+        self._bodies[which] = body
+        return body
