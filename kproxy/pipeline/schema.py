@@ -1,0 +1,55 @@
+"""Spark's schema of events and tables, made from their declarations; nothing is inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kproxy.events.column import Column
+from kproxy.pipeline.table import Table
+
+_PLAIN: dict[str, DataType] = {
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "double": DoubleType(),
+    "timestamp": TimestampType(),
+}
+
+DT = StructField("dt", DateType())
+BATCH = StructField("batch", StringType())
+
+
+def struct(columns: Iterable[Column]) -> StructType:
+    """The columns as a struct, all of them nullable."""
+    return StructType([StructField(column.name, spark_type(column)) for column in columns])
+
+
+def spark_type(column: Column) -> DataType:
+    """Spark's type of one column."""
+    one = struct(column.columns) if column.type == "struct" else _PLAIN[column.type]
+    return ArrayType(one) if column.array else one
+
+
+def rows_of(table: Table) -> StructType:
+    """What transforms make for a table: its columns, and dt."""
+    return StructType([*struct(table.columns).fields, DT])
+
+
+def on_disk(table: Table) -> StructType:
+    """What is read from disk: the table's columns, and the partition columns dt and batch."""
+    return StructType([*rows_of(table).fields, BATCH])
