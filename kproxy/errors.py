@@ -8,6 +8,7 @@
     │   │   └── RecordsError        a record batch that cannot be read
     │   ├── ProtocolError           a frame that may not stand where it stands; closes its connection
     │   ├── DocumentError           a rule or config file with mistakes, all of them at once
+    │   ├── FilterError             a filter that cannot be read; says where
     │   ├── NoSuchRule              a rule is named that is not there
     │   └── RuleInUse               a rule that cannot be changed in this way, because of where it comes from
     └── WeDidWrong                  a bug or an environment that cannot be worked with
@@ -69,6 +70,14 @@ class DocumentError(TheyDidWrong):
     def __init__(self, mistakes: list[str]) -> None:
         self.mistakes = mistakes
         super().__init__("\n".join(mistakes))
+
+
+class FilterError(TheyDidWrong):
+    """A filter that cannot be read. `at`: where in `text`, in characters from 0 on; the message shows the place."""
+
+    def __init__(self, problem: str, text: str, at: int) -> None:
+        self.problem, self.text, self.at = problem, text, at
+        super().__init__(f"filter, column {at + 1}: {problem}\n  {text}\n  {' ' * at}^")
 
 
 class NoSuchRule(TheyDidWrong):

@@ -37,7 +37,8 @@ def text_test(pattern: str) -> Test:
     return pattern.__eq__
 
 
-def _expression(pattern: str) -> Test:
+def compiled(pattern: str) -> Any:
+    """The expression as RE2 has it, within bounds of memory. Raises ValueError for a bad one."""
     import re2  # 10 ms, and most rule sets have no pattern
 
     options = re2.Options()
@@ -45,17 +46,21 @@ def _expression(pattern: str) -> Test:
     options.max_mem = MAX_EXPRESSION_MEMORY
     options.dot_nl = True
     try:
-        compiled = re2.compile(pattern, options=options)
+        return re2.compile(pattern, options=options)
     except re2.error as error:
         reason = error.args[0] if error.args else "not RE2"
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise ValueError(f'the regular expression "{pattern}" cannot be used: {reason}') from None
 
+
+def _expression(pattern: str) -> Test:
+    expression = compiled(pattern)
+
     def test(text: str) -> bool:
         try:
-            return compiled.fullmatch(text) is not None
+            return expression.fullmatch(text) is not None
         except UnicodeEncodeError:  # from bytes that are not UTF-8, each of which counts as one "?"
-            return compiled.fullmatch(text.encode(errors="replace").decode()) is not None
+            return expression.fullmatch(text.encode(errors="replace").decode()) is not None
 
     return test
 
