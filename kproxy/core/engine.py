@@ -175,7 +175,7 @@ class Engine:
             exchange.pending.append(Pending(part, matched, judged=False))
             return
         fired = running.trigger.fires(now, self.view.number, exchange.client_id)
-        running.count(fired=fired)
+        self.counted(running, exchange, fired)
         if not fired or running.observes:
             return
         if running.holds:
@@ -187,6 +187,12 @@ class Engine:
             for decision in self.asked(running, "on_request", exchange, matched, now):
                 ruling.act(running)
                 self.take(decision, matched, open_, ruling, now)
+
+    def counted(self, running: Running, exchange: RuledExchange, fired: bool) -> None:
+        """The rule's selectors held for this exchange, and perhaps its trigger."""
+        running.count(fired=fired)
+        if fired and self.session.observer is not None:
+            self.session.observer.acted(exchange.correlation_id, (running.name,))
 
     def asked(
         self, running: Running, method: str, exchange: RuledExchange, matched: Sequence[Entity], now: float

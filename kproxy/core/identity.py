@@ -6,7 +6,7 @@ from kproxy.errors import DecodeError
 from kproxy.wire import decode_request, decode_response
 
 from .counters import Counters
-from .principal import PrincipalWatch
+from .principal import Outcome, PrincipalWatch
 from .software import Software, software
 from .step import Step
 
@@ -37,6 +37,11 @@ class Identity:
         if self._watch is None:
             return self.certificate
         return None if self._watch.principal is None else self._watch.principal.name
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last authentication ended; None when there was none."""
+        return None if self._watch is None else self._watch.outcome
 
     @property
     def software(self) -> str | None:

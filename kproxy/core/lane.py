@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .commands import Close, Send
+from .commands import BROKER, CLIENT, Close, Send
 from .halts import Blocked, Changed, Halt, Keep, Streaming
 from .identity import LONGEST_TOKEN
 from .memory import HeldMemory
@@ -26,12 +26,18 @@ from .rewrite import Buffer
 
 if TYPE_CHECKING:
     from .names.lone import LoneName
+    from .observer import Observer
     from .session import Session
     from .stream import TailStream
 
 
 LONE_HEAD = 1024
 """Bytes in which the only name of a frame stands, if ids are not far longer than people make them."""
+
+BY_RULE = ("delay", "held")
+"""Words for what a lane waits for that are a rule's doing."""
+CORRELATION_AT = {CLIENT: 8, BROKER: 4}
+"""Where the correlation id stands in a frame with its size, by who sent it."""
 
 Scan = Callable[[Buffer, int, int, float], int]
 
@@ -44,7 +50,7 @@ class Lane:
     last frame passes but is not all there, `skip` says how much of it is still to come."""
 
     __slots__ = ("arrived", "blocked", "dead", "halt", "held_since", "kept", "memory", "need", "reserved", "scan",
-                 "session", "skip", "source", "stream", "target")  # fmt: skip
+                 "session", "skip", "source", "stream", "target", "waits_since")  # fmt: skip
 
     def __init__(self, session: Session, memory: HeldMemory, source: int, target: int) -> None:
         self.session, self.memory = session, memory
@@ -56,6 +62,7 @@ class Lane:
         self.reserved = 0
         self.blocked = ""
         self.arrived: float | None = None  # when the bytes came that are kept because something has to wait
+        self.waits_since: float | None = None  # when the frame at hand was blocked
         self.stream: TailStream | None = None
         self.halt: Halt | None = None
         self.dead = False
@@ -168,11 +175,13 @@ class Lane:
             self.need = len(data)
             if self.arrived is None:
                 self.arrived = now
+            self.waits_since = now
             self.block(halt.reason or self.session.find_out(now))
             return
         self.need = halt.need
         self.session.incomplete(self, now)
         if halt.hold and not self.reserved:
+            self.waits_since = now
             self.reserve(halt.need)
 
     def reserve(self, size: int) -> None:
@@ -194,6 +203,8 @@ class Lane:
         """What the lane waited for has come."""
         if self.dead:
             return
+        if self.session.observer is not None:
+            self.tell_wait(self.session.observer, now)
         self.blocked = ""
         self.session.resume(self.source, "blocked", now)
         self.receive_slowly(b"", 0, 0, now)
@@ -202,13 +213,22 @@ class Lane:
             if self.source in self.session.ended:
                 self.session.eof(self.source, now)
 
+    def tell_wait(self, observer: Observer, now: float) -> None:
+        """The frame at hand was blocked until now."""
+        at = CORRELATION_AT[self.source]
+        if self.waits_since is None or self.kept is None or len(self.kept) < at + 4:
+            return
+        correlation = int.from_bytes(self.kept[at : at + 4], "big", signed=True)
+        by_rule = self.blocked in BY_RULE
+        observer.waited(correlation, now - self.waits_since, response=self.source == BROKER, by_rule=by_rule)
+
     def since(self, now: float) -> float:
         """When the frame at hand came: before `now`, if others before it have waited."""
         return now if self.arrived is None else self.arrived
 
     def try_again(self, now: float) -> None:
         """A time has come that the lane may have waited for."""
-        if self.blocked in ("delay", "held"):
+        if self.blocked in BY_RULE:
             self.unblock(now)
 
     def granted(self, now: float) -> None:

@@ -41,6 +41,14 @@ class Principal:
     source: Source
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """How an authentication ended: with error code 0 if it succeeded. Each is an object of its own."""
+
+    mechanism: str
+    error: int
+
+
 class Dialogue:
     """One authentication: the mechanism, how far it is, and the name that the client's first token gives."""
 
@@ -87,16 +95,18 @@ class PrincipalWatch:
     follows a handshake of version 0. None of them raises, whatever is in the tokens; what cannot be read is counted as
     `principal_unreadable`.
 
-    Attributes: principal (None: nobody, or not known); absent (why it is None; empty when it is not).
+    Attributes: principal (None: nobody, or not known); absent (why it is None; empty when it is not); outcome (how the
+    last authentication that came to an end did, None before that).
     """
 
-    __slots__ = ("absent", "counters", "current", "pending", "principal")
+    __slots__ = ("absent", "counters", "current", "outcome", "pending", "principal")
 
     def __init__(self, certificate: str | None, counters: Counters) -> None:
         self.counters = counters
         self.principal = None if certificate is None else Principal(certificate, "certificate")
         self.absent = NOBODY if certificate is None else ""
         self.current: Dialogue | None = None
+        self.outcome: Outcome | None = None
         self.pending: deque[tuple[int, Dialogue]] = deque()
 
     def request(self, key: int, version: int, body: Mapping[str, Any]) -> None:
@@ -125,7 +135,7 @@ class PrincipalWatch:
         if asked != key:
             self.lose()
         elif body["error_code"]:
-            self.refused(dialogue)
+            self.refused(dialogue, body["error_code"])
         elif key == SASL_AUTHENTICATE and dialogue.ends_with(bytes(body["auth_bytes"] or b"")):
             self.accepted(dialogue)
 
@@ -156,9 +166,11 @@ class PrincipalWatch:
 
     def accepted(self, dialogue: Dialogue) -> None:
         self.principal = dialogue.principal
+        self.outcome = Outcome(dialogue.mechanism, 0)
         self.absent = "" if dialogue.principal is not None else dialogue.reason
 
-    def refused(self, dialogue: Dialogue) -> None:
+    def refused(self, dialogue: Dialogue, code: int) -> None:
+        self.outcome = Outcome(dialogue.mechanism, code)
         if self.principal is None:
             self.absent = REFUSED
         if self.current is dialogue:

@@ -162,6 +162,8 @@ class RequestLane(Lane):
     def answer(self, correlation: int, frame: bytes, now: float) -> None:
         """An answer of kproxy's own, given when its turn comes."""
         self.fifo.append((correlation, ANSWER, now, frame))
+        if self.session.observer is not None:
+            self.session.observer.acted(correlation, (), answered=True)
         self.session.attention = True
         if len(self.fifo) > self.limit:
             self.session.full()

@@ -28,6 +28,7 @@ from .identity import Identity
 from .inflight import ANSWER, OWN, InFlight
 from .marks import Marks
 from .memory import HeldMemory
+from .observer import Observer
 from .plan import Plan
 from .requests import RequestLane
 from .responses import ResponseLane
@@ -92,17 +93,28 @@ class Session:
         self.handed_over = [0, 0]  # held memory behind bytes that the driver has not written yet, by side
         self.asked: dict[int, tuple[str, int]] = {}  # nodes named by EnsureNodes and not answered yet
         self.incomplete_since: float | None = None
+        self.observer: Observer | None = None  # the driver may put one here
         self.owner: Any = None
 
     @property
     def idle(self) -> bool:
         """Nothing is in flight and no frame is under way in either direction."""
-        return not self.inflight.fifo and self.requests.at_boundary and self.responses.at_boundary
+        return not self.inflight.fifo and self.between_frames
 
     @property
     def awaited(self) -> int:
         """How many requests are in flight."""
         return len(self.inflight.fifo)
+
+    @property
+    def between_frames(self) -> bool:
+        """No frame is under way in either direction."""
+        return self.requests.at_boundary and self.responses.at_boundary
+
+    @property
+    def awaited_requests(self) -> list[tuple[int, int, int]]:
+        """(correlation id, api key, version) of what is in flight; the key is -1 where it is no client's request."""
+        return [(correlation, step.key, step.version) for correlation, step, _, _ in self.inflight.fifo]
 
     @property
     def waiting_since(self) -> float | None:

@@ -96,7 +96,7 @@ class Verdict:
                 return
             matched = found
             fired = running.trigger.fires(self.now, self.engine.view.number, self.exchange.client_id)
-            running.count(fired=fired)
+            self.engine.counted(running, self.exchange, fired)
             if not fired or running.observes:
                 return
         for decision in self.engine.asked(running, "on_response", self.exchange, matched, self.now):

@@ -8,7 +8,13 @@ from kproxy.watch.seen import Depth, Seen, Who
 
 
 class Sink(Protocol):
-    """Called in the loop's thread: what takes long belongs on a thread of its own. Must not raise."""
+    """Called in the loop's thread: what takes long belongs on a thread of its own. Must not raise.
+
+    `broker_side`: whether it wants `take_behind`, too; does not change while it is attached.
+    """
+
+    @property
+    def broker_side(self) -> bool: ...
 
     def depth(self, key: int, version: int) -> Depth:
         """How much of these frames it wants; asked once for each (api, version) while it is attached."""
@@ -16,6 +22,13 @@ class Sink(Protocol):
 
     def take(self, seen: Seen) -> None:
         """An exchange is over: answered, or known to remain without an answer."""
+        ...
+
+    def take_behind(self, seen: Seen) -> None:
+        """An exchange as the broker saw it: with kproxy's own requests, without what kproxy answered itself.
+
+        It may come before or after the client's of the same correlation id.
+        """
         ...
 
     def opened(self, who: Who, now: float) -> None:

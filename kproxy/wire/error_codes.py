@@ -47,3 +47,9 @@ def by_code(code: int) -> ErrorCode:
 def by_name(name: str) -> ErrorCode:
     """The error of this name, as the guide writes it: `UNKNOWN_TOPIC_OR_PARTITION`. Raises KeyError."""
     return names()[name]
+
+
+def error_name(code: int) -> str:
+    """Its name; the number as text for one that the table lacks."""
+    known = numbers().get(code)
+    return str(code) if known is None else known.name

@@ -1,0 +1,93 @@
+"""Events about a connection: that it was opened, that its client was authenticated or refused, that it closed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kproxy.core.principal import Outcome
+from kproxy.watch.seen import Who
+from kproxy.wire.error_codes import error_name
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a connection ended, and what passed on it. `connect`: seconds until the broker's connection stood."""
+
+    cause: str
+    message: str
+    seconds: float
+    connect: float | None
+    requests: int
+    responses: int
+    unanswered: int
+    request_bytes: int
+    response_bytes: int
+    unread: int
+
+
+class LiveWho(Who, Protocol):
+    """A connection of this process. `end`: None as long as it is open."""
+
+    end: Ended | None
+
+    @property
+    def tls(self) -> bool: ...
+    @property
+    def sni(self) -> str | None: ...
+    @property
+    def outcome(self) -> Outcome | None: ...
+
+
+def connection_columns(who: Who) -> dict[str, Any]:
+    """The columns of `events.schema.CONNECTION`, absent ones left out."""
+    columns = {
+        "connection": who.number,
+        "cluster": who.cluster,
+        "listener": who.listener,
+        "client_address": who.client_address,
+        "client_port": who.client_port,
+        "node": who.node,
+        "broker": who.broker,
+        "principal": who.principal,
+        "software_name": who.software_name,
+        "software_version": who.software_version,
+    }
+    return {name: value for name, value in columns.items() if value is not None}
+
+
+def opened(who: LiveWho) -> dict[str, Any]:
+    """A client has connected."""
+    data = {"what": "open", **connection_columns(who), "tls": who.tls}
+    return data if who.sni is None else data | {"sni": who.sni}
+
+
+def authenticated(who: LiveWho, outcome: Outcome) -> dict[str, Any]:
+    """The broker has said yes or no to the client."""
+    data = {"what": "authentication", **connection_columns(who), "mechanism": outcome.mechanism}
+    return data | {"error": error_name(outcome.error)} if outcome.error else data
+
+
+def closed(who: LiveWho, client_id: str | None) -> dict[str, Any]:
+    """The connection is over."""
+    end = who.end
+    assert end is not None, "it is open"
+    data: dict[str, Any] = {"what": "close", **connection_columns(who), "tls": who.tls}
+    optional = {
+        "client_id": client_id,
+        "sni": who.sni,
+        "mechanism": None if who.outcome is None else who.outcome.mechanism,
+        "connect_ms": None if end.connect is None else round(end.connect * 1000, 3),
+        "unread_frames": end.unread or None,
+    }
+    data |= {name: value for name, value in optional.items() if value is not None}
+    return data | {
+        "cause": end.cause,
+        "message": end.message,
+        "seconds": round(end.seconds, 6),
+        "requests": end.requests,
+        "responses": end.responses,
+        "unanswered": end.unanswered,
+        "request_bytes": end.request_bytes,
+        "response_bytes": end.response_bytes,
+    }

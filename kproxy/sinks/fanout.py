@@ -1,0 +1,87 @@
+"""Gives what watchers have seen to all sinks that there are now, and says how deep watchers have to look for them.
+
+What Metadata answers show is learnt here, whoever is listening: topic ids mean nothing without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.watch.seen import Depth, Seen, Who
+
+from .pictures import Picture
+from .sink import Sink
+
+METADATA = 3
+
+
+class Fanout:
+    """`changed` is called when sinks come or go, after which watchers have to be told of `depth` anew."""
+
+    def __init__(self, log: FilteringBoundLogger, changed: Callable[[], None] = lambda: None) -> None:
+        self.log, self.changed = log, changed
+        self.sinks: tuple[Sink, ...] = ()
+        self.pictures: dict[str, Picture] = {}
+        self.failures = 0
+        """How often a sink raised, which none should."""
+
+    def picture(self, cluster: str) -> Picture:
+        """What is known of a cluster."""
+        return self.pictures.setdefault(cluster, Picture(cluster))
+
+    def add(self, sink: Sink) -> None:
+        """It is told of all that begins from now on."""
+        self.sinks = (*self.sinks, sink)
+        self.changed()
+
+    def remove(self, sink: Sink) -> None:
+        self.sinks = tuple(one for one in self.sinks if one is not sink)
+        self.changed()
+
+    def depth(self, key: int, version: int) -> Depth:
+        """The most that any of them wants."""
+        least = Depth.SKETCH if key == METADATA else Depth.COUNT
+        return max(least, *(sink.depth(key, version) for sink in self.sinks)) if self.sinks else Depth.COUNT
+
+    @property
+    def broker_side(self) -> bool:
+        """Whether any of them wants to see what passes between kproxy and the broker."""
+        return any(sink.broker_side for sink in self.sinks)
+
+    # ---- calls of the watchers' owners
+
+    def take(self, seen: Seen) -> None:
+        if seen.key == METADATA and seen.outcome == "answered":
+            self._learn(seen)
+        for sink in self.sinks:
+            self._tell(sink.take, seen)
+
+    def take_behind(self, seen: Seen) -> None:
+        """An exchange as the broker saw it."""
+        for sink in self.sinks:
+            if sink.broker_side:
+                self._tell(sink.take_behind, seen)
+
+    def opened(self, who: Who, now: float) -> None:
+        for sink in self.sinks:
+            self._tell(sink.opened, who, now)
+
+    def closed(self, who: Who, now: float) -> None:
+        for sink in self.sinks:
+            self._tell(sink.closed, who, now)
+
+    def _learn(self, seen: Seen) -> None:
+        body = seen.response_body
+        if body is not None and seen.who.cluster is not None:
+            self.picture(seen.who.cluster).learn(body, seen.who.broker_topic)
+
+    def _tell(self, call: Callable[..., None], *told: object) -> None:
+        """Traffic goes on, whatever a sink does."""
+        try:
+            call(*told)
+        except Exception as error:
+            self.failures += 1
+            if self.failures == 1:
+                self.log.error("a sink raised, which is a mistake in kproxy", exc_info=error)

@@ -1,0 +1,83 @@
+"""What a cluster looks like, put together from Metadata answers: topics with their ids and leaders, and nodes.
+
+Names are the broker's. A picture only grows by what answers to some topics show; an answer to "all topics" that came
+from the broker's side replaces it, so that topics which are gone leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+NO_ID = UUID(int=0)
+MOST_TOPICS = 200_000
+"""Topics that are remembered of a cluster, some 60 MB; Kafka's own limit of partitions is about there."""
+
+
+class Topic(NamedTuple):
+    """`leaders`: node id by partition, -1: none or not told."""
+
+    topic_id: str | None
+    internal: bool
+    leaders: tuple[int, ...]
+
+
+class Node(NamedTuple):
+    """A broker, as it advertises itself."""
+
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(slots=True)
+class Picture:
+    """One cluster's. `version` counts changes. `by_id`: names by topic id in hex and dashes."""
+
+    cluster: str
+    cluster_id: str | None = None
+    controller: int | None = None
+    topics: dict[str, Topic] = field(default_factory=dict)
+    nodes: dict[int, Node] = field(default_factory=dict)
+    by_id: dict[str, str] = field(default_factory=dict)
+    version: int = 0
+
+    def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> None:
+        """From the fields of a Metadata answer. `broker_name`: the broker's name of a topic, None: the same. `own`: it
+        came straight from a broker, names all topics, and its addresses are the brokers' own."""
+        found = {}
+        for topic in body.get("topics") or ():
+            name = topic.get("name")
+            if name and not topic["error_code"]:
+                found[broker_name(name) or name] = described(topic)
+        if own:
+            self.learn_nodes(body)
+            if found.keys() != self.topics.keys():
+                self.version += 1
+                self.topics = {name: one for name, one in self.topics.items() if name in found}
+        for name, one in found.items():
+            known = self.topics.get(name)
+            if known != one and (known is not None or len(self.topics) < MOST_TOPICS):
+                self.topics[name] = one
+                self.version += 1
+                if one.topic_id is not None:
+                    self.by_id[one.topic_id] = name
+        if len(self.by_id) > 2 * MOST_TOPICS:  # ids of topics that are gone
+            self.by_id = {one.topic_id: name for name, one in self.topics.items() if one.topic_id is not None}
+
+    def learn_nodes(self, body: Mapping[str, Any]) -> None:
+        nodes = {one["node_id"]: Node(one["host"], one["port"], one.get("rack")) for one in body.get("brokers") or ()}
+        seen = nodes, body.get("controller_id"), body.get("cluster_id")
+        if seen != (self.nodes, self.controller, self.cluster_id):
+            self.nodes, self.controller, self.cluster_id = seen
+            self.version += 1
+
+
+def described(topic: Mapping[str, Any]) -> Topic:
+    """One topic of a Metadata answer."""
+    partitions = {one["partition_index"]: one["leader_id"] for one in topic["partitions"] or ()}
+    leaders = tuple(partitions.get(index, -1) for index in range(max(partitions, default=-1) + 1))
+    topic_id = topic.get("topic_id", NO_ID)
+    return Topic(None if topic_id == NO_ID else str(topic_id), bool(topic.get("is_internal")), leaders)
