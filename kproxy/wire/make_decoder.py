@@ -211,9 +211,12 @@ class Maker:
         return self.slot(slot, self.run([], {}, self.classic_code(slot)))
 
 
-def make_decoder(layout: Struct, label: str) -> Any:
-    """The function `decode(buf: bytes, p: int, end: int) -> (dict, position)` of this layout."""
-    maker = Maker()
+def make_decoder(layout: Struct, label: str, maker: Maker | None = None) -> Any:
+    """The function `decode(buf: bytes, p: int, end: int) -> (dict, position)` of this layout.
+
+    `maker`: one that writes other lines for some fields.
+    """
+    maker = maker or Maker()
     put = maker.put
     with put.block("def decode(buf, p, end):"):
         put("view = memoryview(buf)")

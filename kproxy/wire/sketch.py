@@ -2,41 +2,106 @@
 
     body = decode_sketch(frame, 0, 12, "request")     # as decode_request, but records are a RecordsDigest
     sketcher = Sketcher(1, 17, "response")            # for a frame that comes in chunks: keeps all but records' insides
+
+Strategy: the compiled decoder of a layout (`make_decoder.py`), in which a `records` field is a call of `read_digest`.
+What a sketched field holds is said in `records/digest.py`; a Sketcher makes it (`sketcher.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from ..errors import DecodeError
+from . import layout, schema
+from .decode_support import FAILURES, Misfit
+from .head import body_start
+from .headers import header_version
+from .layout import Slot
+from .make_decoder import Maker, make_decoder
+from .message import API_VERSIONS, UNSUPPORTED_VERSION
 from .primitives import Buffer
+from .records.digest import RecordsDigest, read_digest
+from .sketcher import MOST_SKETCH, Sketcher
+from .trace import diagnosis
+
+__all__ = ["MOST_SKETCH", "RecordsDigest", "Sketcher", "decode_sketch"]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsDigest:
-    """What stands in a `records` field, from the headers of its batches; nothing is decompressed.
+def whole_field(buf: bytes, p: int, size: int, end: int) -> tuple[RecordsDigest, int]:
+    if size > end - p:
+        raise Misfit
+    return read_digest(buf, p, size)
 
-    `size`: bytes of the field. `records`: None where it cannot be told without decompressing (compressed message sets
-    of magic 0 and 1). A cut last batch counts in `size` only. The codec, the producer and the sequence are those of
-    the first batch; `producer_id` None: none. `last_offset`: of the last whole batch.
+
+def sketched_field(buf: bytes, p: int, size: int, end: int) -> tuple[RecordsDigest, int]:
+    return read_digest(buf, p, size, sketched=True)
+
+
+class SketchMaker(Maker):
+    """Writes decoders in which a `records` field is read by its headers."""
+
+    def __init__(self, sketched: bool) -> None:
+        super().__init__()
+        self.put.names["read_field"] = sketched_field if sketched else whole_field
+
+    def sized(self, slot: Slot, count: str) -> str:
+        if slot.type != "records":
+            return super().sized(slot, count)
+        put, found = self.put, self.put.fresh()
+        name = count or self.compact("long_length")
+        size = name if count else f"{name} - 1"
+        with put.block(f"if {size} >= 0:"):
+            put(f"{found}, p = read_field(buf, p, {size}, end)")
+        with put.block("else:"):
+            self.null(size)
+            put(f"{found} = None")
+        return found
+
+
+@cache
+def decoder(key: int, version: int, direction: str, sketched: bool) -> Any:
+    """`decode(buf: bytes, p, end) -> (dict, position)` of this body. Raises KeyError as `layout.body` does."""
+    label = f"{schema.load(key).name} {direction} v{version} sketch"
+    return make_decoder(layout.body(key, version, direction), label, SketchMaker(sketched))
+
+
+def decode_sketch(frame: Buffer, key: int, version: int, direction: str, *, sketched: bool = False) -> dict[str, Any]:
+    """The body of a frame (without its length field), in which records are a RecordsDigest or None.
+
+    `direction`: request or response; the header is passed over, and so are bytes behind the last field, which real
+    clients send. `sketched`: the frame came from a Sketcher. Raises DecodeError, and nothing else, for any bytes.
     """
-
-    size: int
-    batches: int
-    records: int | None
-    codec: str
-    base_offset: int | None
-    last_offset: int | None
-    producer_id: int | None
-    producer_epoch: int | None
-    base_sequence: int | None
-    transactional: bool = False
-    control: int = 0
-    """Batches of control records (their records are not counted: clients never see them)."""
+    data = frame if type(frame) is bytes else bytes(frame)
+    if direction == "response" and key == API_VERSIONS and data[4:6] == UNSUPPORTED_VERSION:
+        try:  # KIP-511: a broker that lacks the version answers in the form of version 0
+            return read_body(data, key, version, direction, sketched)
+        except DecodeError:
+            version = 0
+    return read_body(data, key, version, direction, sketched)
 
 
-def decode_sketch(
-    frame: Buffer, key: int, version: int, direction: str, *, sketched: bool = False
-) -> dict[str, Any]:
-    """The body of a frame (without its length field). `sketched`: it came from a Sketcher. Raises DecodeError."""
-    raise NotImplementedError
+def read_body(data: bytes, key: int, version: int, direction: str, sketched: bool) -> dict[str, Any]:
+    try:
+        decode = decoder(key, version, direction, sketched)
+    except KeyError as mistake:
+        raise DecodeError(str(mistake.args[0])) from None
+    p = 0
+    try:
+        p = body_start(data, 0, len(data), header_version(key, version, direction), direction) or 0
+        if not p:
+            raise Misfit
+        found: dict[str, Any] = decode(data, p, len(data))[0]
+    except FAILURES:
+        raise explain(data, p, key, version, direction, sketched) from None
+    return found
+
+
+def explain(data: bytes, p: int, key: int, version: int, direction: str, sketched: bool) -> DecodeError:
+    """What is wrong with a frame, and where."""
+    api = f"{schema.load(key).name} {direction}"
+    if not p:
+        return DecodeError(f"{len(data)} bytes", api=api, version=version, path="header", expected="a whole header")
+    if sketched:  # offsets in a sketch would say nothing
+        return DecodeError("its sketch cannot be read", api=api, version=version)
+    return diagnosis(layout.body(key, version, direction), data, p, api, version)

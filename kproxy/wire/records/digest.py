@@ -1,0 +1,125 @@
+"""What the headers of the batches in a `records` field tell, with nothing decompressed.
+
+Strategy: one loop over the entries (their layouts are on top of `entry.py`), a `struct` call each. The same loop reads
+the *sketched* form of a field, in which the inside of every entry is left out:
+
+    magic 2, whole              its first 61 bytes: all of the header
+    magic 0 or 1, whole         its first 18 bytes, up to the attributes
+    anything else               17 bytes, up to the magic; and of 16 bytes or fewer that end a field, none
+
+The length in front of the field stays what it was, so that what is left out can be counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from .entry import BATCH, CODEC, CONTROL, LEGACY, MAGIC_AT, OVERHEAD, SHORTEST, TRANSACTIONAL
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknown")
+"""Names of the codecs, by the number in a batch's attributes."""
+
+KEPT = (LEGACY.size, LEGACY.size, BATCH.size)
+"""Bytes of a whole entry that its sketch keeps, by magic."""
+KEPT_OF_OTHERS = MAGIC_AT + 1
+"""Bytes kept of an entry that is cut or that cannot be read: those that say so."""
+
+HEADER = Struct(">q13xhi16xqhii")  # a batch's, without length, leader epoch, magic, crc and timestamps
+LENGTH = Struct(">i")
+LENGTH_AT = 8
+OFFSET = Struct(">q")
+ATTRIBUTES_AT = 17
+
+
+@dataclass(slots=True)
+class RecordsDigest:
+    """What stands in a `records` field, from the headers of its batches; nothing is decompressed.
+
+    `size`: bytes of the field. `batches`: whole ones; uncompressed messages of magic 0 and 1 in a row are one.
+    `records`: None where it cannot be told (compressed message sets of magic 0 and 1, bytes that are no batch). A cut
+    last batch counts in `size` only. The codec, the producer and the sequence are those of the first batch; `codec` is
+    empty where there is none; `producer_id` None: none. `base_offset`: None for a compressed message set, which does
+    not tell it. `last_offset`: of the last whole batch.
+    """
+
+    size: int
+    batches: int
+    records: int | None
+    codec: str
+    base_offset: int | None
+    last_offset: int | None
+    producer_id: int | None
+    producer_epoch: int | None
+    base_sequence: int | None
+    transactional: bool = False
+    control: int = 0
+    """Batches of control records (their records are not counted: clients never see them)."""
+
+
+def whole_entry(magic: int, length: int, left: int) -> bool:
+    """An entry of this magic and length can be read, and all its bytes are among those left."""
+    return magic <= 2 and SHORTEST[magic] <= length <= left - OVERHEAD
+
+
+def read_digest(buf: bytes, start: int, size: int, *, sketched: bool = False) -> tuple[RecordsDigest, int]:
+    """The digest of the field of `size` bytes that begins at `start`, and the position after it.
+
+    `sketched`: the bytes in `buf` are those of the sketched form. Raises IndexError or struct.error where `buf` ends
+    too early.
+    """
+    found = RecordsDigest(size, 0, 0, "", None, None, None, None, None)
+    p, left, told, row = start, size, 0, False
+    while left > MAGIC_AT:
+        magic = buf[p + MAGIC_AT]
+        (length,) = LENGTH.unpack_from(buf, p + LENGTH_AT)
+        if not (magic <= 2 and SHORTEST[magic] <= length <= left - OVERHEAD):
+            if magic > 2 or length < SHORTEST[magic]:
+                found.records = None
+            p += KEPT_OF_OTHERS
+            break
+        if magic == 2:
+            told += read_batch(found, buf, p)
+            row = False
+        else:
+            told += read_legacy(found, buf, p, row)
+            row = not buf[p + ATTRIBUTES_AT] & CODEC
+        p += KEPT[magic] if sketched else length + OVERHEAD
+        left -= length + OVERHEAD
+    if found.records is not None:
+        found.records = told
+    return found, p if sketched else start + size
+
+
+def read_batch(found: RecordsDigest, buf: bytes, p: int) -> int:
+    """Adds a batch to what was found; gives the number of its records."""
+    base, attributes, delta, producer, epoch, sequence, count = HEADER.unpack_from(buf, p)
+    if not found.batches:
+        found.codec = CODECS[attributes & CODEC]
+        found.base_offset = base
+        found.transactional = bool(attributes & TRANSACTIONAL)
+        if producer >= 0:
+            found.producer_id, found.producer_epoch, found.base_sequence = producer, epoch, sequence
+    found.batches += 1
+    found.last_offset = base + delta
+    if attributes & CONTROL:
+        found.control += 1
+        return 0
+    if count < 0:
+        found.records = None
+    return int(count)
+
+
+def read_legacy(found: RecordsDigest, buf: bytes, p: int, row: bool) -> int:
+    """Adds a message of magic 0 or 1, or a wrapper; `row`: the entry before it was such a message, uncompressed."""
+    (offset,) = OFFSET.unpack_from(buf, p)
+    codec = buf[p + ATTRIBUTES_AT] & CODEC
+    if not found.batches:
+        found.codec = CODECS[codec]
+        found.base_offset = None if codec else offset
+    if codec:
+        found.records = None
+    if codec or not row:
+        found.batches += 1
+    found.last_offset = offset
+    return 1

@@ -1,0 +1,71 @@
+"""Sketches of frames that come in chunks: all their bytes, but not the inside of their record batches.
+
+sketcher = Sketcher(1, 17, "response")
+sketcher.feed(buf, start, end)      the frame's bytes in order, header first, in chunks of any size
+sketcher.data()                     the sketch; or, if `failed` says why there is none, the first bytes of the frame
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ..errors import DecodeError
+from . import layout, schema
+from .decode_support import Misfit
+from .primitives import Buffer
+from .sketch_source import Sketch, Steps, make_sketch
+
+MOST_SKETCH = 256 * 1024
+"""Bytes of a sketch. They are decoded in one go at the end of the frame, at 20 to 50 MB/s; nobody else is served in the
+meantime. A Fetch response of 2,000 partitions fits."""
+
+
+@cache
+def sketch(key: int, version: int, direction: str) -> Sketch | None:
+    """What sketches these frames; None if they are kept as they are: no records in them, or nothing known of them."""
+    try:
+        body = layout.body(key, version, direction)
+    except KeyError:
+        return None
+    if not any(slot.type == "records" for slot in body.everywhere()):
+        return None
+    return make_sketch(key, version, direction, f"{schema.load(key).name} {direction} v{version}")
+
+
+class Sketcher:
+    """Of one frame. `failed`: why there is no sketch, empty as long as all is well; what comes then is passed over."""
+
+    __slots__ = ("_kept", "_make", "_steps", "failed", "most")
+
+    def __init__(self, key: int, version: int, direction: str, *, most: int = MOST_SKETCH) -> None:
+        """`direction`: request or response. `most`: bytes that are kept."""
+        self.most = most
+        self.failed = ""
+        self._kept = bytearray()
+        self._make = sketch(key, version, direction)
+        self._steps: Steps | None = None
+
+    def feed(self, buf: Buffer, start: int, end: int) -> None:
+        """The frame goes on with buf[start:end]. Raises nothing."""
+        if self.failed or start >= end:
+            return
+        kept = self._kept
+        if self._make is None:
+            kept += buf[start : min(end, start + self.most + 1 - len(kept))]
+        else:
+            try:
+                if self._steps is None:
+                    self._steps = self._make(kept, buf, start, end)
+                    next(self._steps)
+                else:
+                    self._steps.send((buf, start, end))
+            except (Misfit, DecodeError) as mistake:
+                self.failed = f"its structure cannot be followed: {mistake}"
+                self._steps = None
+        if len(kept) > self.most:
+            self.failed = f"more than {self.most} bytes would have to be kept"
+            self._steps = None
+
+    def data(self) -> bytes:
+        """What was kept, at most `most` bytes."""
+        return bytes(self._kept[: self.most])
