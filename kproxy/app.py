@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from secrets import randbits
 from time import monotonic
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -34,6 +34,9 @@ from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+
+if TYPE_CHECKING:
+    from kproxy.recording import Audit
 
 
 class Proxy:
@@ -73,6 +76,12 @@ class Proxy:
         self.files = files or RuleFiles((), log)
         self.probes = {name: Probe(upstream) for name, upstream in self.server.upstreams.items()}
         self.listening = False
+        self.audit: Audit | None = None
+        if config.audit is not None:
+            from kproxy.recording import Audit
+
+            self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log)
+            self.keeper.events = self.audit.rules
 
     def session(self, listener: str, facts: Facts, node: int | None) -> Session:
         """The session of a new connection, bound to the rules that hold for it."""
@@ -138,6 +147,8 @@ class Proxy:
         missing = [] if self.listening else ["listeners"]
         if self.server.draining:
             missing.append("nothing, it is draining")
+        if self.audit is not None and self.audit.trouble:
+            missing.append(self.audit.trouble)
         return missing + [f"cluster {name}: {each.reason}" for name, each in self.probes.items() if not each.answered]
 
     # ---- running
@@ -148,17 +159,28 @@ class Proxy:
             await nursery.start(self.reactor.run)
             await nursery.start(drain_on_signal, self.server)
             await nursery.start(self.files.watch, self.keeper)
+            if self.audit is not None:
+                self.audit.start(nursery)
             if self.config.admin is not None:
                 await self.start_admin(nursery)
-            async with trio.open_nursery(strict_exception_groups=True) as serving:
-                await serving.start(self.server.serve)
-                self.listening = True
-                self.keeper.started()
-                self.announce()
-                gc.collect()
-                gc.freeze()  # rules and tables stay for good: full collections need not look at them
-                task_status.started()
+            try:
+                await self.serve(task_status)
+            finally:
+                if self.audit is not None:
+                    with trio.CancelScope(shield=True):
+                        await self.audit.close()
             nursery.cancel_scope.cancel()
+
+    async def serve(self, task_status: trio.TaskStatus[None]) -> None:
+        """Accept clients until drained."""
+        async with trio.open_nursery(strict_exception_groups=True) as serving:
+            await serving.start(self.server.serve)
+            self.listening = True
+            self.keeper.started()
+            self.announce()
+            gc.collect()
+            gc.freeze()  # rules and tables stay for good: full collections need not look at them
+            task_status.started()
 
     async def start_admin(self, nursery: trio.Nursery) -> None:
         """The HTTP part is imported only when it is asked for: it takes a third of the time to start."""

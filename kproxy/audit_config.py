@@ -20,7 +20,7 @@ from kproxy.tls_config import FileName, Secret
 from kproxy.wire import schema
 
 Detail = Literal["connections", "summary", "requests"]
-"""connections: that it happened, in the connection's totals · summary: counted by the minute · requests: each of them."""
+"""connections: in the connection's totals · summary: counted by the minute · requests: each of them."""
 
 STREAMS = frozenset(
     (
@@ -64,8 +64,8 @@ class AuditConfig(Model):
     kafka: KafkaTopic | None = Field(default=None, description="a topic that gets the same events")
     detail: Detail | None = Field(
         default=None,
-        description="for all APIs: connections, summary or requests. Left out: summary for Produce, Fetch, Metadata and "
-        "what else clients call all the time, requests for groups, offsets, transactions, administration and "
+        description="for all APIs: connections, summary or requests. Left out: summary for Produce, Fetch, Metadata "
+        "and what else clients call all the time, requests for groups, offsets, transactions, administration and "
         "authentication",
     )
     details: dict[str, Detail] = Field(default_factory=dict, description="by name of the API; goes before `detail`")

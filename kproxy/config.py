@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError
 
+from kproxy.audit_config import AuditConfig
 from kproxy.limits import Limits
 from kproxy.rules.address import Address, Target
 from kproxy.rules.explain import Model, Wrong, unknown
@@ -32,6 +33,7 @@ __all__ = [
     "Address",
     "AdminConfig",
     "Advertise",
+    "AuditConfig",
     "ClusterConfig",
     "Config",
     "Limits",
@@ -137,6 +139,13 @@ class Config(Model):
     rules: list[FileName] = Field(default_factory=list, description="rule files, and folders of them, in order")
     seed: int | None = Field(
         default=None, description="of the chances of rules that have none of their own; drawn and logged if left out"
+    )
+    audit: AuditConfig | None = Field(default=None, description="a record of what happens; left out for none")
+    captures: FileName | None = Field(
+        default=None, description="folder in which captures may be made over the admin address; left out for none"
+    )
+    instance: Name | None = Field(
+        default=None, description="name of this process in what it records; the host's name if left out"
     )
     state: FileName | None = Field(default=None, description="file that keeps each broker's port over restarts")
     log: LogConfig = Field(default_factory=LogConfig, description="logging")

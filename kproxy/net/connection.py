@@ -57,9 +57,9 @@ class Phase(IntEnum):
 class Connection:
     """Owns both sockets from the beginning to the end; `server` is told by `server.ended(self)`."""
 
-    __slots__ = ("active", "blame", "broker", "broker_address", "cause", "client", "client_address", "facts", "flow",
-                 "leaving", "listener", "message", "moved", "node", "obeying", "parting", "phase", "race", "reactor",
-                 "server", "session", "since", "unread", "wakes")  # fmt: skip
+    __slots__ = ("active", "blame", "broker", "broker_address", "cause", "client", "client_address", "connected_after",
+                 "facts", "flow", "leaving", "listener", "message", "moved", "node", "obeying", "parting", "phase",
+                 "race", "reactor", "server", "session", "since", "unread", "wakes")  # fmt: skip
 
     def __init__(
         self, server: Server, listener: Listener, facts: Facts, session: Session,
@@ -74,6 +74,7 @@ class Connection:
         self.broker: Side = listener.upstream.side(self, BROKER, session.from_broker, session.commands)
         self.client.peer, self.broker.peer = self.broker, self.client
         self.broker_address: HostPort | None = None
+        self.connected_after: float | None = None  # seconds
         self.cause = self.message = self.blame = ""
         self.race: Race | None = None
         self.leaving: Close | None = None
@@ -110,6 +111,8 @@ class Connection:
     def send(self, command: Send, now: float) -> None:
         side = self.broker if command.side else self.client
         if self.phase is Phase.OPEN or (self.phase is Phase.CLOSING and side.sock is not None):
+            if self.session.observer is not None:
+                self.server.taps.sent(self, command.side, command.data, now)
             side.write(command.data, command.token)
 
     def dial(self, command: Dial, now: float) -> None:
@@ -205,6 +208,7 @@ class Connection:
             sock.close()
             return
         self.broker_address = address
+        self.connected_after = monotonic() - self.since
         try:
             self.broker.attach(sock)
         except OSError as error:
@@ -253,8 +257,8 @@ class Connection:
         """Close as soon as nothing is in flight any more."""
         if self.leaving is None:
             self.leaving = close
-            self.client.feed = self.until_idle(self.session.from_client)
-            self.broker.feed = self.until_idle(self.session.from_broker)
+            self.client.feed = self.until_idle(self.client.feed)
+            self.broker.feed = self.until_idle(self.broker.feed)
 
     def until_idle(self, feed: Feed) -> Feed:
         """`feed`, with a look afterwards whether the session has become idle."""
@@ -344,6 +348,7 @@ class Connection:
             if isinstance(command, Wake):
                 self.server.wake(command.sessions, now)
         report_end(self, now)
+        self.server.taps.closed(self, now)
         self.server.ended(self)
         self.client.feed = self.broker.feed = throw_away
         session.owner = None

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from kproxy.core.commands import Command
+from kproxy.core.identity import Identity
+from kproxy.core.observer import Observer
 from kproxy.core.plan import Plan
-from kproxy.rules.exchange import IdentityView
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import Bound
 
@@ -19,12 +20,14 @@ Feed = Callable[[memoryview, int, float], int]
 class Session(Protocol):
     """The part of `core.session.Session` that a driver uses; what the calls mean is said there.
 
-    `commands` is always the same list object: the sides keep it. `owner` is the driver's: the session's connection.
+    `commands` is always the same list object: the sides keep it. `owner` and `observer` are the driver's to set.
     """
 
     commands: list[Command]
     owner: Any
     number: int
+    plan: Plan
+    observer: Observer | None
 
     @property
     def waiting_since(self) -> float | None: ...
@@ -35,6 +38,10 @@ class Session(Protocol):
     @property
     def idle(self) -> bool: ...
     @property
+    def between_frames(self) -> bool: ...
+    @property
+    def awaited_requests(self) -> list[tuple[int, int, int]]: ...
+    @property
     def awaited(self) -> int: ...
     def nodes_ready(self, nodes: Mapping[int, HostPort | None], now: float) -> None: ...
     def sent(self, token: int, now: float) -> None: ...
@@ -42,7 +49,7 @@ class Session(Protocol):
     @property
     def rules(self) -> Bound: ...
     @property
-    def identity(self) -> IdentityView: ...
+    def identity(self) -> Identity: ...
     def begin(self, now: float) -> None: ...
     def use(self, plan: Plan, now: float) -> None: ...
     def tick(self, now: float) -> None: ...

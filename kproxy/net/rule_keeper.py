@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from time import monotonic
+from time import monotonic, time
 
 from structlog.typing import FilteringBoundLogger
 
@@ -15,6 +15,7 @@ from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.sinks.audit.rule_events import RuleEvents
 
 from .counts import numbers
 from .deadlines import Deadline
@@ -59,6 +60,7 @@ class RuleKeeper:
         self.timer: Deadline | None = None
         self.watch: Deadline | None = None
         self.told: dict[str, int] = {}  # problems of each rule that the log knows of
+        self.events: RuleEvents | None = None  # is told, too, where there is an audit
 
     def running(self, name: str) -> Running | None:
         """The live rule of that name. Raises NoSuchRule."""
@@ -68,6 +70,8 @@ class RuleKeeper:
         """The store has its first rules."""
         self.loads.loaded["file"] += 1
         self.log.info("rules", version=self.store.rule_set.id, rules=len(self.store.kept), seed=self.store.seed)
+        if self.events is not None:
+            self.events.loaded(time(), "file", self.store.rule_set.id, len(self.store.kept))
         self._tell(self.store.kept.values())
         self._set_timer(monotonic())
         self._at_work()
@@ -86,6 +90,8 @@ class RuleKeeper:
         self._put_into_force(change)
         version = self.store.rule_set.id
         self.log.info("rules loaded", origin=origin, rules=len(self.store.kept), version=version, before=before)
+        if self.events is not None:
+            self.events.loaded(time(), origin, version, len(self.store.kept), before)
         return change
 
     def do(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
@@ -93,11 +99,18 @@ class RuleKeeper:
         change = operation(self.store, monotonic())
         self._put_into_force(change)
         self.log.info("rules changed", what=what, rule=rule, version=self.store.rule_set.id)
+        self._told_of(what, rule)
         return change
 
     # ---- inside
 
+    def _told_of(self, what: str, rule: str | None) -> None:
+        if self.events is not None:
+            self.events.changed(time(), what, rule, self.store.rule_set.id, len(self.store.kept))
+
     def _reject(self, origin: Origin, error: DocumentError) -> None:
+        if self.events is not None:
+            self.events.rejected(time(), origin, self.store.rule_set.id, error.mistakes)
         self.loads.rejected[origin] += 1
         self.loads.last = Rejection(datetime.now(UTC).isoformat(timespec="milliseconds"), origin, tuple(error.mistakes))
         for mistake in error.mistakes[:MOST_LOGGED]:
@@ -106,6 +119,8 @@ class RuleKeeper:
                        version=self.store.rule_set.id)  # fmt: skip
 
     def _put_into_force(self, change: Change) -> None:
+        if self.events is not None:
+            self.events.tell()  # of those that leave now, for the last time
         self.swap(self.store.rule_set)
         for running in change.left:
             running.release()
@@ -149,6 +164,7 @@ class RuleKeeper:
         self._put_into_force(change)
         for name in gone:
             self.log.info("rule expired", rule=name)
+            self._told_of("expired", name)
         for stored in self.store.documents:
             scenario, at = stored.document.scenario, stored.moment(now)
             if scenario is not None:

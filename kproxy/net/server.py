@@ -18,6 +18,7 @@ from kproxy.errors import WeDidWrong
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import Bound
+from kproxy.sinks.fanout import Fanout
 
 from .connection import Connection
 from .counts import Counts
@@ -28,6 +29,7 @@ from .overdue import end_if_overdue
 from .reactor import Reactor
 from .resolve import Endpoint, ask
 from .state import Nodes, Ports, StateWriter, read_state
+from .taps import Taps
 from .throttle import Throttle
 from .upstream import Upstream
 
@@ -52,7 +54,7 @@ class Server:
     def __init__(
         self, reactor: Reactor, config: Config, session_factory: SessionFactory, counts: Counts,
         log: FilteringBoundLogger, *, advertise: Advertises = of_listener,
-        rules: Sequence[Advertise] = (),
+        rules: Sequence[Advertise] = (), fanout: Fanout | None = None,
     ) -> None:  # fmt: skip
         self.reactor, self.session_factory, self.counts = reactor, session_factory, counts
         self.log: FilteringBoundLogger = log.bind()  # a logger that is still lazy would be made anew at each call
@@ -61,6 +63,7 @@ class Server:
         self.closes = Throttle(self.log)
         self.limits = config.limits
         self.connections: set[Connection] = set()
+        self.taps = Taps(fanout or Fanout(self.log), lambda: self.connections)
         self.per_address: Counter[str] = Counter()
         self.handshaking = 0
         self.draining = self.sweeping = False
@@ -142,6 +145,7 @@ class Server:
         if self.limits.max_connections_per_address:
             self.per_address[connection.client_address[0]] += 1
         self.counts.opened[connection.listener.name] += 1
+        self.taps.opened(connection)
         if not self.sweeping:
             self.sweeping = True
             self.reactor.call_at(monotonic() + self.interval, self.sweep)

@@ -36,7 +36,7 @@ READS = 8
 ANSWERS = 262144
 """A client is not read while so many bytes wait for it: else one that asks and never reads would fill memory."""
 
-PEER_BLOCKED, PAUSED, DIALLING, ENDED, CLOSING, ANSWERED, TLS_WRITE = 1, 2, 4, 8, 16, 32, 64
+PEER_BLOCKED, PAUSED, DIALLING, ENDED, CLOSING, ANSWERED, TLS_WRITE, RECORDING = 1, 2, 4, 8, 16, 32, 64, 128
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 
 

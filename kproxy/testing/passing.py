@@ -7,6 +7,7 @@ from struct import Struct
 from typing import Any
 
 from kproxy.core.commands import Close, Command, Dial
+from kproxy.core.observer import Observer
 from kproxy.core.plan import Plan
 from kproxy.rules.rule_set import Bound
 
@@ -51,6 +52,7 @@ class PassingSession:
     def __init__(self) -> None:
         self.commands: list[Command] = []
         self.owner: Any = None
+        self.observer: Observer | None = None
         self.waiting_since: float | None = None
         self.requests, self.responses = FrameCount(), FrameCount()
         self.dialled = self.draining = False
@@ -59,8 +61,16 @@ class PassingSession:
 
     @property
     def idle(self) -> bool:
-        same = self.requests.frames == self.responses.frames
-        return same and self.requests.at_boundary and self.responses.at_boundary
+        return self.requests.frames == self.responses.frames and self.between_frames
+
+    @property
+    def between_frames(self) -> bool:
+        return self.requests.at_boundary and self.responses.at_boundary
+
+    @property
+    def awaited_requests(self) -> list[tuple[int, int, int]]:
+        """It has not looked what they are."""
+        return []
 
     @property
     def awaited(self) -> int:

@@ -1,0 +1,104 @@
+"""Asks each cluster for all its topics now and then, on a connection of kproxy's own, for the record of its topology.
+
+A cluster that wants authentication does not answer; then what clients are shown has to do.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.core.topics import METADATA, VERSION, all_topics_request
+from kproxy.errors import DecodeError
+from kproxy.sinks.pictures import Picture
+from kproxy.wire import decode_response
+
+from .dial import Race
+from .driven import HostPort
+from .probe import attempt
+from .upstream import Upstream
+
+PATIENCE = 30.0
+"""Seconds that all of an answer may take; of a large cluster it has some ten MB."""
+LONGEST = 256 << 20
+"""Bytes of an answer; more cannot be meant."""
+AGAIN = 5.0
+"""Seconds to the next question when the cluster could not be asked."""
+
+
+class Survey:
+    """Of one cluster; what it finds is in `picture`."""
+
+    def __init__(self, upstream: Upstream, picture: Picture, every: float, log: FilteringBoundLogger) -> None:
+        self.upstream, self.picture, self.every = upstream, picture, every
+        self.log = log.bind(cluster=upstream.name)
+        self.node: int | None = None
+        self.race: Race | None = None
+        self.found = trio.Event()
+        self.sock: socket.SocketType | None = None
+        self.reason = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        told = False
+        while True:
+            try:
+                with trio.fail_after(PATIENCE):
+                    await self.ask()
+                told, pause = False, self.every
+            except (OSError, DecodeError, trio.TooSlowError) as error:
+                if not told:
+                    self.log.info("topology cannot be asked for", reason=str(error) or "no answer in time")
+                told, pause = True, min(AGAIN, self.every)
+                if isinstance(error, (ConnectionError, DecodeError)):  # it does not talk to us: no use to hurry
+                    pause = self.every
+            await trio.sleep(pause)
+
+    async def ask(self) -> None:
+        """One question on a connection of its own. Raises OSError and DecodeError."""
+        self.found, self.sock = trio.Event(), None
+        self.upstream.dial(self)
+        try:
+            await self.found.wait()
+            if self.sock is None:
+                raise OSError(self.reason)
+            frame = await talk(self.sock)
+        finally:
+            if self.race is not None:
+                self.race.cancel()
+            if self.sock is not None:
+                self.sock.close()
+        self.picture.learn(decode_response(frame, METADATA, VERSION).body, lambda name: None, own=True)
+
+    # ---- calls of the dialler
+
+    def connected(self, sock: socket.SocketType, server: HostPort) -> None:
+        self.sock = sock
+        self.upstream.reactor.notify(self.found)
+
+    def unreachable(self, reason: str) -> None:
+        self.reason = reason
+        self.upstream.reactor.notify(self.found)
+
+
+async def talk(sock: socket.SocketType) -> bytes:
+    """Ask, and give the answer's frame without its size. Raises OSError."""
+    request = all_topics_request()
+    await attempt(sock, lambda: sock.send(request))
+    size = int.from_bytes(await exactly(sock, 4), "big")
+    if size > LONGEST:
+        raise OSError(f"an answer of {size} bytes, expected at most {LONGEST}")
+    return await exactly(sock, size)
+
+
+async def exactly(sock: socket.SocketType, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        left = size - len(parts)
+        more: bytes = await attempt(sock, lambda left=left: sock.recv(min(left, 1 << 16)))  # type: ignore[misc]
+        if not more:
+            raise ConnectionResetError("closed before it answered Metadata")
+        parts += more
+    return bytes(parts)

@@ -1,0 +1,137 @@
+"""Shows what passes on a connection to a watcher, on the client's side and, for captures, on the broker's.
+
+Strategy. A tap stands in front of the `feed` of both sides and is told of every Send, so a connection that nobody
+watches pays nothing. One that was open before begins when no frame is under way in either direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kproxy.core.commands import CLIENT
+from kproxy.watch.seen import Seen
+from kproxy.watch.watcher import Watcher
+
+from .side import BUFFER
+from .who import ConnectionWho
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .driven import Feed
+    from .taps import Taps
+
+
+class Tap:
+    """Of one connection. `watcher` sees the client's side; `behind` the broker's, while somebody wants that.
+
+    `settled`: all watchers there are have begun.
+    """
+
+    __slots__ = (
+        "began",
+        "behind",
+        "behind_began",
+        "connection",
+        "from_broker",
+        "from_client",
+        "settled",
+        "taps",
+        "watcher",
+        "who",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, taps: Taps, late: bool) -> None:
+        self.connection, self.taps = connection, taps
+        self.began = self.settled = not late
+        fanout = taps.fanout
+        self.who = ConnectionWho(connection, fanout.picture(connection.facts.cluster))
+        self.watcher = Watcher(self.who, fanout.depth, self.take, summary=taps.summary_for(self.who))
+        self.behind: Watcher | None = None
+        self.behind_began = False
+        self.from_client: Feed = connection.client.feed
+        self.from_broker: Feed = connection.broker.feed
+        connection.client.feed, connection.broker.feed = self.client_feed, self.broker_feed
+        connection.session.observer = self
+        self.refocus()
+
+    # ---- what passes
+
+    def client_feed(self, view: memoryview, n: int, now: float) -> int:
+        """Stands before the session's."""
+        if not self.settled:
+            self.begin()
+        if self.began:
+            self.watcher.from_client(BUFFER, n, now)
+        go = self.from_client(view, n, now)
+        if go and self.behind_began and self.behind is not None:
+            self.behind.from_client(BUFFER, go, now)
+        return go
+
+    def broker_feed(self, view: memoryview, n: int, now: float) -> int:
+        """Stands before the session's."""
+        if not self.settled:
+            self.begin()
+        if self.behind_began and self.behind is not None:
+            self.behind.to_client(BUFFER, n, now)
+        go = self.from_broker(view, n, now)
+        if go and self.began:
+            self.watcher.to_client(BUFFER, go, now)
+        return go
+
+    def sent(self, side: int, data: bytes | bytearray | memoryview, now: float) -> None:
+        """The session has put these bytes behind what passed."""
+        if not data:
+            return
+        if side == CLIENT:
+            if self.began:
+                self.watcher.to_client(data, len(data), now)
+        elif self.behind_began and self.behind is not None:
+            self.behind.from_client(data, len(data), now)
+
+    # ---- what the session tells
+
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
+        self.watcher.waited(correlation_id, seconds, response=response, by_rule=by_rule)
+
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
+        self.watcher.acted(correlation_id, names, answered=answered)
+
+    # ---- what comes of it
+
+    def take(self, seen: Seen) -> None:
+        step = self.connection.session.plan.get(seen.key << 16 | seen.version & 0xFFFF)
+        if step is not None:
+            seen.depth = step.depth
+        self.taps.fanout.take(seen)
+
+    def begin(self) -> None:
+        """Begin in the middle of the connection, if no frame is under way."""
+        session = self.connection.session
+        if not session.between_frames:
+            return
+        if not self.began:
+            self.began = True
+            self.watcher.awaiting([one for one in session.awaited_requests if one[1] >= 0])
+        if self.behind is not None and not self.behind_began:
+            self.behind_began = True
+            self.behind.awaiting(session.awaited_requests)
+        self.settled = True
+
+    def refocus(self) -> None:
+        """Sinks have come or gone."""
+        fanout = self.taps.fanout
+        self.watcher.refocus(fanout.depth)
+        if not fanout.broker_side:
+            self.behind, self.behind_began = None, False
+        elif self.behind is None:
+            self.behind = Watcher(self.who, fanout.depth, fanout.take_behind)
+            self.settled = False
+        else:
+            self.behind.refocus(fanout.depth)
+
+    def end(self, now: float) -> None:
+        """The connection is over."""
+        self.watcher.end(now)
+        if self.behind is not None:
+            self.behind.end(now)

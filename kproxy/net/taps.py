@@ -1,0 +1,100 @@
+"""The taps of all connections: there while a sink wants to know what passes, gone when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from kproxy.sinks.audit.connection_event import Ended
+from kproxy.sinks.fanout import Fanout
+from kproxy.watch.seen import Who
+
+from .side import RECORDING
+
+if TYPE_CHECKING:
+    from kproxy.watch.summary import Summary
+
+    from .connection import Connection
+    from .tap import Tap
+
+SummaryFor = Callable[[Who], "Summary | None"]
+
+
+class Taps:
+    """`connections` gives those that are open. `summary_for`: where a connection is counted, None: nowhere.
+
+    While it is `shut`, no client is read: what happens could not be recorded.
+    """
+
+    def __init__(self, fanout: Fanout, connections: Callable[[], Iterable[Connection]]) -> None:
+        self.fanout, self.connections = fanout, connections
+        self.summary_for: SummaryFor = lambda who: None
+        self.shut = False
+        self.by_connection: dict[Connection, Tap] = {}
+        fanout.changed = self.changed
+
+    def opened(self, connection: Connection) -> None:
+        """A connection begins; nothing has passed on it."""
+        if self.fanout.sinks:
+            self.watch(connection, connection.since, late=False)
+        if self.shut:
+            connection.client.mute(RECORDING)
+
+    def sent(self, connection: Connection, side: int, data: bytes | bytearray | memoryview, now: float) -> None:
+        tap = self.by_connection.get(connection)
+        if tap is not None:
+            tap.sent(side, data, now)
+
+    def closed(self, connection: Connection, now: float) -> None:
+        tap = self.by_connection.pop(connection, None)
+        if tap is not None:
+            connection.session.observer = None
+            tap.end(now)
+            tap.who.end = ended(connection, tap, now)
+            self.fanout.closed(tap.who, now)
+
+    def stop_reading(self) -> None:
+        """Take nothing more from clients; what is in flight is still answered."""
+        self.shut = True
+        for connection in self.connections():
+            connection.client.mute(RECORDING)
+
+    def read_again(self) -> None:
+        self.shut = False
+        for connection in list(self.connections()):
+            connection.client.unmute(RECORDING)
+
+    def changed(self) -> None:
+        """Sinks have come or gone: connections that were not watched are from now on; the others are told."""
+        now = monotonic()
+        for tap in self.by_connection.values():
+            tap.refocus()
+        if not self.fanout.sinks:
+            return
+        for connection in self.connections():
+            if connection not in self.by_connection:
+                self.watch(connection, now, late=True)
+
+    def watch(self, connection: Connection, now: float, late: bool) -> None:
+        from .tap import Tap  # not before somebody listens: most processes need none of it
+
+        tap = self.by_connection[connection] = Tap(connection, self, late=late)
+        self.fanout.opened(tap.who, now)
+
+
+def ended(connection: Connection, tap: Tap, now: float) -> Ended:
+    """How it ended, and what passed on it."""
+    watcher = tap.watcher
+    return Ended(
+        cause=connection.cause,
+        message=connection.message,
+        seconds=now - connection.since,
+        connect=connection.connected_after,
+        requests=watcher.requests,
+        responses=watcher.responses,
+        unanswered=watcher.unanswered,
+        request_bytes=watcher.request_bytes,
+        response_bytes=watcher.response_bytes,
+        unread=watcher.unread,
+    )

@@ -1,0 +1,110 @@
+"""A connection as those see it who record what happens on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kproxy.core.principal import Outcome
+from kproxy.sinks.audit.connection_event import Ended
+
+from .driven import show
+
+if TYPE_CHECKING:
+    from kproxy.rules.names import NameMap
+    from kproxy.sinks.pictures import Picture
+
+    from .connection import Connection
+
+
+class ConnectionWho:
+    """A `watch.seen.Who` of a live connection; what is asked for is looked up when it is asked for."""
+
+    __slots__ = ("connection", "end", "picture")
+
+    def __init__(self, connection: Connection, picture: Picture) -> None:
+        self.connection, self.picture = connection, picture
+        self.end: Ended | None = None
+
+    @property
+    def tls(self) -> bool:
+        return self.connection.listener.tls is not None
+
+    @property
+    def sni(self) -> str | None:
+        return self.connection.facts.sni
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last authentication ended; None when there was none."""
+        return self.connection.session.identity.outcome
+
+    @property
+    def number(self) -> int:
+        return self.connection.session.number
+
+    @property
+    def cluster(self) -> str:
+        return self.connection.facts.cluster
+
+    @property
+    def listener(self) -> str:
+        return self.connection.listener.name
+
+    @property
+    def client_address(self) -> str:
+        return self.connection.client_address[0]
+
+    @property
+    def client_port(self) -> int:
+        return self.connection.client_address[1]
+
+    @property
+    def node(self) -> int | None:
+        return self.connection.node
+
+    @property
+    def broker(self) -> str | None:
+        address = self.connection.broker_address
+        return None if address is None else show(address)
+
+    @property
+    def principal(self) -> str | None:
+        return self.connection.session.identity.principal
+
+    @property
+    def software_name(self) -> str | None:
+        software = self.connection.session.identity.software
+        return None if software is None else software.partition("/")[0]
+
+    @property
+    def software_version(self) -> str | None:
+        software = self.connection.session.identity.software
+        return None if software is None else software.partition("/")[2]
+
+    def broker_topic(self, topic: str) -> str | None:
+        """The topic's name at the broker, None where it is the same or none that can be reached."""
+        names = self.connection.session.plan.bound.names
+        return None if names is None else other(names.topics, topic)
+
+    def broker_group(self, group: str) -> str | None:
+        """The group's name at the broker, None where it is the same or none that can be reached."""
+        names = self.connection.session.plan.bound.names
+        return None if names is None else other(names.groups, group)
+
+    def topic_of(self, topic_id: str) -> str | None:
+        """The client's name of a topic by its id, None where no answer has shown it."""
+        name = self.picture.by_id.get(topic_id)
+        names = self.connection.session.plan.bound.names
+        if name is None or names is None or names.topics is None:
+            return name
+        client = names.topics.to_client(name.encode("utf-8", "surrogateescape"))
+        return None if client is None else client.decode("utf-8", "surrogateescape")
+
+
+def other(names: NameMap | None, name: str) -> str | None:
+    """The broker-side name, if it differs and means something there."""
+    if names is None:
+        return None
+    before = name.encode("utf-8", "surrogateescape")
+    after = names.to_broker(before)
+    return None if after == before or names.is_escaped(after) else after.decode("utf-8", "surrogateescape")

@@ -1,0 +1,113 @@
+"""Puts recording together: who is told of what passes, and where that goes.
+
+Strategy. Without an `audit` section, captures or tails there is no sink, no connection has a tap, and nothing is paid.
+With one, a tick a second closes summaries, tells of rules and topology, and follows the wall clock.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from time import monotonic, time
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config import Config
+from kproxy.net.server import Server
+from kproxy.net.survey import Survey
+from kproxy.rules.running import Running
+from kproxy.sinks.audit.audit_sink import AuditSink
+from kproxy.sinks.audit.gate import Gate
+from kproxy.sinks.audit.outlets import make_recorder
+from kproxy.sinks.audit.rule_events import RuleEvents
+from kproxy.sinks.audit.topology_events import TopologyEvents
+
+if TYPE_CHECKING:
+    from kproxy.audit_config import AuditConfig
+
+TICK = 1.0
+LOOK_AGAIN = 0.05
+"""Seconds between two looks whether events are taken again, while clients are not read."""
+LAST_WORDS = 10.0
+"""Seconds at most for writing what is left at the end; Kubernetes kills 30 s after SIGTERM, the drain goes before."""
+
+
+class WallClock:
+    """Monotonic seconds to seconds since 1970; follows the system's clock when told to."""
+
+    def __init__(self) -> None:
+        self.offset = time() - monotonic()
+
+    def __call__(self, when: float) -> float:
+        return when + self.offset
+
+    def adjust(self) -> None:
+        self.offset = time() - monotonic()
+
+
+class Audit:
+    """The audit of one process. Started by `start`, ended by `close`."""
+
+    def __init__(
+        self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[Running]],
+        log: FilteringBoundLogger,
+    ) -> None:  # fmt: skip
+        self.server, self.log, self.reactor = server, log, server.reactor
+        self.wall = WallClock()
+        source = f"{config.instance or socket.gethostname()}/{uuid4()}/0"
+        self.recorder = make_recorder(audit, source, log)
+        self.gate = Gate(self.recorder, self.on_blocked)
+        self.sink = AuditSink(audit, self.gate, self.wall)
+        self.rules = RuleEvents(self.gate, live)
+        fanout = server.taps.fanout
+        self.topology = TopologyEvents(self.gate, fanout.pictures)
+        self.surveys = [
+            Survey(upstream, fanout.picture(name), audit.topology_every, log)
+            for name, upstream in server.upstreams.items()
+        ]
+        server.taps.summary_for = self.sink.summary_for
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Raises OSError or KproxyError when there is nowhere to write to."""
+        self.recorder.start()
+        self.server.taps.fanout.add(self.sink)
+        for survey in self.surveys:
+            nursery.start_soon(survey.run)
+        self.reactor.call_at(monotonic() + TICK, self.tick)
+
+    def tick(self) -> None:
+        """Once a second."""
+        self.reactor.call_at(monotonic() + TICK, self.tick)
+        self.wall.adjust()
+        self.sink.tick(monotonic())
+        self.rules.tick(time())
+        self.topology.tick(time())
+
+    @property
+    def trouble(self) -> str:
+        """Why clients are not read; empty when they are."""
+        return "audit: events cannot be written, and when_full is block" if self.gate.shut else ""
+
+    def on_blocked(self) -> None:
+        """Events are not taken any more: clients wait."""
+        self.log.warning("clients are not read, because events cannot be recorded", policy="block")
+        self.server.taps.stop_reading()
+        self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
+
+    def look_again(self) -> None:
+        if self.gate.is_open():
+            self.log.info("clients are read again, events can be recorded")
+            self.server.taps.read_again()
+        else:
+            self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
+
+    async def close(self) -> None:
+        """All connections have ended: write what is left."""
+        self.rules.tell()
+        done = await trio.to_thread.run_sync(self.recorder.close, LAST_WORDS)
+        if not done:
+            lost = {name: dict(counters.dropped) for name, counters in self.recorder.counters.items()}
+            self.log.error("events were left behind", timeout=LAST_WORDS, dropped=lost)

@@ -1,0 +1,125 @@
+"""The audit: makes events of what watchers have seen, as deep as the config wants it for each API.
+
+Strategy. Exchanges that are told one by one become events as they end; those that are only counted are in the
+connections' summaries, which become events when their minute is over or the connection is. Who calls `tick` every
+second decides nothing by that: the minutes are those of the requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from kproxy.audit_config import AuditConfig
+from kproxy.core.principal import Outcome
+from kproxy.events.schema import CONNECTION_EVENT, REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.watch.seen import Depth, Seen, Who
+from kproxy.watch.summary import Summary
+from kproxy.wire import schema
+
+from .connection_event import LiveWho, authenticated, closed, opened
+from .gate import Gate
+from .request_event import request_event
+from .summary_event import summary_event
+
+SASL = frozenset((17, 36))
+"""SaslHandshake and SaslAuthenticate: after their answers the client may be somebody."""
+DEPTHS = {"connections": Depth.COUNT, "summary": Depth.ROWS, "requests": Depth.SKETCH}
+
+Wall = Callable[[float], float]
+"""Monotonic seconds → seconds since 1970."""
+
+
+class Account:
+    """What the audit remembers of an open connection."""
+
+    __slots__ = ("client_id", "outcome", "summary", "who")
+
+    def __init__(self, who: LiveWho, summary: Summary) -> None:
+        self.who, self.summary = who, summary
+        self.outcome: Outcome | None = None
+        self.client_id: str | None = None
+
+
+class AuditSink:
+    """A `Sink` that puts events into the event files or wherever the gate leads."""
+
+    broker_side = False
+
+    def __init__(self, config: AuditConfig, events: Gate, wall: Wall) -> None:
+        self.config, self.events, self.wall = config, events, wall
+        self.accounts: dict[int, Account] = {}  # by the connection's number
+
+    # ---- what a Sink does
+
+    def depth(self, key: int, version: int) -> Depth:
+        return DEPTHS[self.config.detail_of(api_name(key))]
+
+    def take(self, seen: Seen) -> None:
+        account = self.accounts.get(seen.who.number)
+        if account is not None:
+            account.client_id = seen.client_id
+            if seen.key in SASL:
+                self.look_who(account, seen.request.last if seen.request is not None else 0.0)
+        if seen.request is not None and self.config.detail_of(seen.api) == "requests":
+            event = request_event(seen, self.wall, self.config.partitions)
+            self.events.put(REQUEST_EVENT.name, self.wall(seen.request.first), event)
+
+    def take_behind(self, seen: Seen) -> None:
+        """Never called: the audit tells what the client saw."""
+
+    def opened(self, who: Who, now: float) -> None:
+        live = cast("LiveWho", who)
+        if who.number not in self.accounts:
+            self.account(live)
+        self.events.put(CONNECTION_EVENT.name, self.wall(now), opened(live))
+
+    def closed(self, who: Who, now: float) -> None:
+        account = self.accounts.pop(who.number, None)
+        if account is None:
+            return
+        self.look_who(account, now)
+        self.tell(account, now, everything=True)
+        self.events.put(CONNECTION_EVENT.name, self.wall(now), closed(account.who, account.client_id))
+
+    # ---- summaries
+
+    def account(self, who: LiveWho) -> Account:
+        """The connection's, made when it is first asked for."""
+        account = self.accounts.get(who.number)
+        if account is None:
+            account = self.accounts[who.number] = Account(who, Summary(self.counts, self.wall))
+        return account
+
+    def summary_for(self, who: Who) -> Summary:
+        """Where a watcher counts what passes on this connection."""
+        return self.account(cast("LiveWho", who)).summary
+
+    def counts(self, key: int, version: int) -> bool:
+        """Whether the requests of this API are told as a summary."""
+        return self.config.detail_of(api_name(key)) == "summary"
+
+    def tick(self, now: float) -> None:
+        """Tell of the minutes that are over."""
+        for account in list(self.accounts.values()):
+            self.look_who(account, now)
+            self.tell(account, now, everything=False)
+
+    # ---- inside
+
+    def tell(self, account: Account, now: float, everything: bool) -> None:
+        for cell in account.summary.drain(now, everything=everything):
+            time, event = summary_event(cell, account.who)
+            self.events.put(SUMMARY_EVENT.name, time, event)
+
+    def look_who(self, account: Account, now: float) -> None:
+        """Tell of an authentication that has come to an end."""
+        outcome = account.who.outcome
+        if outcome is not account.outcome and outcome is not None:
+            account.outcome = outcome
+            self.events.put(CONNECTION_EVENT.name, self.wall(now), authenticated(account.who, outcome))
+
+
+def api_name(key: int) -> str:
+    """Of the table, or `unknown`."""
+    return schema.load(key).name if key in schema.paths() else "unknown"

@@ -1,0 +1,81 @@
+"""Events about rules: sets that came into force or were refused, and what each live rule did in a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from kproxy.events.schema import RULE_EVENT
+from kproxy.rules.running import Running
+
+from .gate import Gate
+
+Counts = tuple[int, int, int]
+Live = Callable[[], Iterable[Running]]
+MOST_MISTAKES = 100
+"""Of a set that was refused, told in its event; the log and the API have them all."""
+MINUTE = 60.0
+
+
+class RuleEvents:
+    """`live` gives the live rules in force."""
+
+    def __init__(self, events: Gate, live: Live) -> None:
+        self.events, self.live = events, live
+        self.told: dict[Running, Counts] = {}
+        self.minute: float | None = None
+
+    def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
+        """A set has come in. `now`: seconds since 1970, here as everywhere in this class."""
+        what = "loaded" if before is None else "swapped"
+        data = {"what": what, "origin": origin, "version": version, "rules": rules}
+        self.put(now, data if before is None else data | {"before": before})
+
+    def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None:
+        """A set was refused; the one of `version` stays in force."""
+        told = list(mistakes)[:MOST_MISTAKES]
+        self.put(now, {"what": "rejected", "origin": origin, "version": version, "mistakes": told})
+
+    def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
+        """Something was done to one rule or to all of them: removed, expired, enabled, killed …"""
+        what = next((word for word in ("removed", "expired") if change.startswith(word)), "changed")
+        data = {"what": what, "change": change, "version": version, "rules": rules}
+        self.put(now, data if rule is None else data | {"rule": rule})
+
+    def tick(self, now: float) -> None:
+        """Tell of the minute that is over, if one is. To be called every second or so."""
+        minute = now // MINUTE * MINUTE
+        if self.minute is None:
+            self.minute = minute
+        elif minute > self.minute:
+            self.tell()
+            self.minute = minute
+
+    def tell(self) -> None:
+        """What the rules in force did since they were told of last; also at the end, and before they are replaced."""
+        counts = {}
+        for running in self.live():
+            counts[running] = now = (running.matched, running.fired, running.applied)
+            then = self.told.get(running, (0, 0, 0))
+            if now < then:  # counted from 0 again
+                then = (0, 0, 0)
+            if now != then:
+                self.fired(running, [a - b for a, b in zip(now, then, strict=True)])
+        self.told = counts
+
+    def fired(self, running: Running, grown: list[int]) -> None:
+        minute = self.minute or 0.0
+        data = {
+            "what": "fired",
+            "rule": running.name,
+            "kind": running.rule.kind,
+            "origin": running.origin,
+            "minute": datetime.fromtimestamp(minute, UTC),
+            "matched": grown[0],
+            "fired": grown[1],
+            "applied": grown[2],
+        }
+        self.put(minute, data | {"observes": True} if running.observes else data)
+
+    def put(self, now: float, data: dict[str, object]) -> None:
+        self.events.put(RULE_EVENT.name, now, data)

@@ -1,0 +1,69 @@
+"""Events about what a cluster looks like: when it has changed, and every hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kproxy.events.schema import TOPOLOGY_EVENT
+from kproxy.sinks.pictures import Picture, Topic
+
+from .gate import Gate
+
+HOUR = 3600.0
+AT_MOST_EVERY = 10.0
+"""Seconds between two tellings of one cluster, though it may change more often: leaders move one by one."""
+MOST_LEADERS = 5000
+"""Partitions told in one event, some 50 kB; a cluster with more is told in parts."""
+
+
+class TopologyEvents:
+    """`pictures`: what is known of each cluster."""
+
+    def __init__(self, events: Gate, pictures: Mapping[str, Picture]) -> None:
+        self.events, self.pictures = events, pictures
+        self.told: dict[str, tuple[int, float]] = {}  # version and time, by cluster
+
+    def tick(self, now: float) -> None:
+        """Tell what is to be told at `now`, seconds since 1970. To be called every second or so."""
+        for cluster, picture in self.pictures.items():
+            version, when = self.told.get(cluster, (0, 0.0))
+            if picture.version and (now - when >= HOUR or (picture.version != version and now - when >= AT_MOST_EVERY)):
+                self.told[cluster] = picture.version, now
+                for event in topology_events(picture):
+                    self.events.put(TOPOLOGY_EVENT.name, now, event)
+
+
+def topology_events(picture: Picture) -> list[dict[str, Any]]:
+    """The events that tell all of a picture; nodes are in each of them."""
+    nodes = []
+    for number, node in sorted(picture.nodes.items()):
+        told = {"node": number, "host": node.host, "port": node.port}
+        nodes.append(told if node.rack is None else told | {"rack": node.rack})
+    base: dict[str, Any] = {"cluster": picture.cluster, "nodes": nodes}
+    if picture.cluster_id is not None:
+        base["cluster_id"] = picture.cluster_id
+    if picture.controller is not None:
+        base["controller"] = picture.controller
+    parts = list(in_parts(picture.topics)) or [[]]
+    return [base | {"topics": topics, "part": part, "parts": len(parts)} for part, topics in enumerate(parts)]
+
+
+def in_parts(topics: Mapping[str, Topic]) -> Iterator[list[dict[str, Any]]]:
+    """Topics in lists of at most MOST_LEADERS partitions, or of a single topic."""
+    part: list[dict[str, Any]] = []
+    size = 0
+    for name, topic in sorted(topics.items()):
+        if part and size + len(topic.leaders) > MOST_LEADERS:
+            yield part
+            part, size = [], 0
+        told = {
+            "topic": name,
+            "internal": topic.internal,
+            "partitions": len(topic.leaders),
+            "leaders": list(topic.leaders),
+        }
+        part.append(told if topic.topic_id is None else told | {"topic_id": topic.topic_id})
+        size += len(topic.leaders)
+    if part:
+        yield part
