@@ -1,0 +1,250 @@
+"""Kinds of fields: how their values are written, checked and compared.
+
+Strategy: a kind reads a value once, when the filter is parsed, into its canonical form (`produce` → `Produce`, `0.2s` →
+200.0 ms), so that two spellings are one tree; `show` writes it so that it is read again; `test` makes the comparison.
+What is wrong with a value is a ValueError in words, to which the parser adds the place.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from kproxy.rules.explain import nearest
+from kproxy.rules.match import address_test, compiled
+from kproxy.rules.units import parse_duration, parse_size
+from kproxy.wire import error_codes, schema
+
+EQUAL = ("==", "!=", "in")
+EXPRESSION = ("~", "!~")
+ORDER = ("<", "<=", ">", ">=")
+Compare = Callable[[Any], bool]
+
+
+class Kind:
+    """Text, and the base of the others. `operators` may stand behind the field; `usual`: behind a short form."""
+
+    operators: tuple[str, ...] = (*EQUAL, *EXPRESSION)
+    usual = "~"
+    wanted = "text"
+    ignores_case = False
+
+    def parse(self, text: str) -> Any:
+        """The value that is compared with. Raises ValueError."""
+        return text
+
+    def show(self, value: Any) -> str:
+        """The value as it is written, without quotes."""
+        return str(value)
+
+    def parse_expression(self, text: str) -> str:
+        """A regular expression, checked. Raises ValueError."""
+        compiled(text)
+        return text
+
+    def compare(self, operator: str, value: Any) -> Compare:
+        """A function of one value of the exchange, for the operators without negation."""
+        if operator == "~":
+            return expression_test(value, self.ignores_case)
+        if operator == "in":
+            tests = [self.equals(one) for one in value]
+            return lambda found: any(test(found) for test in tests)
+        return self.equals(value)
+
+    def equals(self, value: Any) -> Compare:
+        same: Compare = value.__eq__
+        return same
+
+
+def expression_test(pattern: str, ignores_case: bool = False) -> Compare:
+    """Whether an expression is found anywhere in a text."""
+    expression = compiled(f"(?i){pattern}" if ignores_case else pattern)
+
+    def test(found: Any) -> bool:
+        text = str(found)
+        try:
+            return expression.search(text) is not None
+        except UnicodeEncodeError:  # from bytes that are not UTF-8, each of which counts as one "?"
+            return expression.search(text.encode(errors="replace").decode()) is not None
+
+    return test
+
+
+def folded(name: str) -> str:
+    """A name without case and punctuation."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+class ApiKind(Kind):
+    """An API by name, in any case and punctuation, by a former name, or by its key."""
+
+    usual = "=="
+    wanted = "an API"
+    ignores_case = True
+
+    def parse(self, text: str) -> str:
+        if text.isdecimal() and int(text) in schema.paths():
+            return schema.load(int(text)).name
+        by_folded = {folded(name): key for name, key in schema.names().items()}
+        if folded(text) in by_folded:
+            return schema.load(by_folded[folded(text)]).name
+        close = nearest(text, schema.names())
+        hint = f', did you mean "{close}"?' if close else ', "kproxy protocol" lists them'
+        raise ValueError(f'there is no API "{text}"{hint}')
+
+
+class ErrorKind(Kind):
+    """An error by its name or number; as an expression, a part of the name."""
+
+    usual = "~"
+    wanted = "an error"
+    ignores_case = True
+
+    def parse(self, text: str) -> str:
+        if re.fullmatch("-?[0-9]+", text) and int(text) in error_codes.numbers():
+            return error_codes.by_code(int(text)).name
+        if text.upper() in error_codes.names():
+            return text.upper()
+        raise ValueError(self.unknown(text))
+
+    def parse_expression(self, text: str) -> str:
+        test = expression_test(text, True)
+        if not any(test(name) for name in error_codes.names()):
+            raise ValueError(self.unknown(text))
+        return text
+
+    def unknown(self, text: str) -> str:
+        close = nearest(text, error_codes.names())
+        return f'there is no error "{text}"' + (f', did you mean "{close}"?' if close else "")
+
+
+class NumberKind(Kind):
+    """A whole number."""
+
+    operators: tuple[str, ...] = (*EQUAL, *ORDER)
+    usual = "=="
+    wanted = "a whole number"
+
+    def parse(self, text: str) -> Any:
+        if not re.fullmatch("-?[0-9]{1,19}", text):
+            raise ValueError(f'a whole number is wanted, found "{text}"')
+        return int(text)
+
+    def compare(self, operator: str, value: Any) -> Compare:
+        match operator:
+            case "<":
+                return lambda found: bool(found < value)
+            case "<=":
+                return lambda found: bool(found <= value)
+            case ">":
+                return lambda found: bool(found > value)
+            case ">=":
+                return lambda found: bool(found >= value)
+        return super().compare(operator, value)
+
+
+class AcksKind(NumberKind):
+    """0, 1, or -1, which is also written `all`."""
+
+    wanted = "0, 1 or all"
+
+    def parse(self, text: str) -> int:
+        if text.lower() == "all":
+            return -1
+        if text not in ("-1", "0", "1"):
+            raise ValueError(f'acks are 0, 1 or all, found "{text}"')
+        return int(text)
+
+    def show(self, value: Any) -> str:
+        return "all" if value == -1 else str(value)
+
+
+class DurationKind(NumberKind):
+    """A time such as 200ms, in milliseconds with three digits behind the point."""
+
+    wanted = "a duration"
+
+    def parse(self, text: str) -> float:
+        return round(float(parse_duration(text)) * 1000, 3)
+
+    def show(self, value: Any) -> str:
+        return f"{value:.3f}".rstrip("0").rstrip(".") + "ms"
+
+
+class SizeKind(NumberKind):
+    """Bytes, such as 1MB or 64KiB; a plain number is bytes too."""
+
+    wanted = "a size"
+
+    def parse(self, text: str) -> int:
+        return int(text) if text.isdecimal() and len(text) < 20 else int(parse_size(text))
+
+    def show(self, value: Any) -> str:
+        return f"{value}B"
+
+
+class AddressKind(Kind):
+    """An IP address, or a network such as 10.0.0.0/8."""
+
+    operators = EQUAL
+    usual = "=="
+    wanted = "an address or a network"
+
+    def parse(self, text: str) -> str:
+        try:
+            return str(ipaddress.ip_network(text)) if "/" in text else str(ipaddress.ip_address(text))
+        except ValueError as error:
+            raise ValueError(f"an address or a network such as 10.0.0.0/8 is wanted: {error}") from None
+
+    def equals(self, value: Any) -> Compare:
+        return address_test([value])
+
+
+class TimeKind(NumberKind):
+    """A time in UTC, as events have it, or its beginning: 2026-11-21T10:11."""
+
+    operators = ORDER
+    usual = ">="
+    wanted = "a time in UTC"
+
+    def parse(self, text: str) -> str:
+        """Compared as text: all times of events have one form, in which earlier is less."""
+        try:
+            made = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f'a time such as 2026-11-21T10:11:12 is wanted, found "{text}"') from None
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?Z?", text):
+            raise ValueError(f'a time in UTC such as {made:%Y-%m-%dT%H:%M:%S} is wanted, found "{text}"')
+        return text.removesuffix("Z")
+
+
+class ChoiceKind(Kind):
+    """One of a few words."""
+
+    operators = EQUAL
+    usual = "=="
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = tuple(words)
+        self.wanted = f"one of {', '.join(self.words)}"
+
+    def parse(self, text: str) -> str:
+        if text.lower() not in self.words:
+            close = nearest(text, self.words)
+            hint = f', did you mean "{close}"?' if close else ""
+            raise ValueError(f'{self.wanted} is wanted, found "{text}"{hint}')
+        return text.lower()
+
+
+class FlagKind(Kind):
+    """A fact that holds or does not: it stands alone."""
+
+    operators = ()
+    wanted = ""
+
+
+TEXT, API, ERROR, NUMBER, ACKS = Kind(), ApiKind(), ErrorKind(), NumberKind(), AcksKind()
+DURATION, SIZE, ADDRESS, TIME, FLAG = DurationKind(), SizeKind(), AddressKind(), TimeKind(), FlagKind()

@@ -1,0 +1,113 @@
+"""The records inside of an exchange, where its frames were kept whole: written by Produce, read by Fetch, ShareFetch.
+
+Strategy: the frame is decoded once more, records as views into it; batches are decompressed one after the other, each
+up to a limit. What cannot be read is passed over here, since whoever wants to know why looks at the entries themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kproxy.errors import DecodeError, KproxyError, RecordsError
+from kproxy.wire import decode_request, decode_response
+from kproxy.wire.records import Batch, Record, decode, entries
+
+from .seen import Form, Frame, Seen
+
+MOST_RECORDS = 10_000
+"""Looked at in one exchange: some ten milliseconds of decoding."""
+MOST_BYTES = 8 << 20
+"""That may come out of one batch's codec; producers send at most 1 MB by default, and few compress better than this."""
+
+_PLACES = {
+    0: ("request", "topic_data", "partition_data", "index"),
+    1: ("response", "responses", "partitions", "partition_index"),
+    78: ("response", "responses", "partitions", "partition_index"),
+}
+"""API → where its records stand: direction, array of topics, array of partitions, the partition's number."""
+
+
+class NotKept(KproxyError):
+    """What is asked of an exchange was not kept; the message says what and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsField:
+    """The records of one partition as they stand in the frame. `topic` is the id in text where no name is known."""
+
+    topic: str
+    partition: int
+    data: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record of a user, and where it was written to or read from."""
+
+    topic: str
+    partition: int
+    record: Record
+
+
+def record_fields(seen: Seen) -> list[RecordsField]:
+    """One for each partition that has any. Raises NotKept where the frame that holds them is not here as a whole."""
+    if seen.key not in _PLACES:
+        return []
+    direction, topics, partitions, number = _PLACES[seen.key]
+    frame = seen.request if direction == "request" else seen.response
+    if frame is None:
+        return []
+    body = _body(seen, frame, direction)
+    return [
+        RecordsField(_topic(seen, topic), partition[number], memoryview(partition["records"]))
+        for topic in body[topics] or ()
+        for partition in topic[partitions] or ()
+        if partition["records"]
+    ]
+
+
+def _body(seen: Seen, frame: Frame, direction: str) -> dict[str, Any]:
+    if frame.form is not Form.WHOLE:
+        kept = {Form.NONE: "nothing", Form.HEAD: "the beginning", Form.SKETCH: "all but its records"}[frame.form]
+        raise NotKept(f"of the {direction} {kept} was kept{f' ({frame.withheld})' if frame.withheld else ''}")
+    try:
+        if direction == "request":
+            return decode_request(frame.data, trailing=True).body
+        return decode_response(frame.data, seen.key, seen.version, trailing=True).body
+    except DecodeError as error:
+        raise NotKept(f"the {direction} cannot be read: {error}") from None
+
+
+def _topic(seen: Seen, topic: dict[str, Any]) -> str:
+    name = topic.get("name") or topic.get("topic")
+    if name:
+        return str(name)
+    text = str(topic["topic_id"])
+    return seen.who.topic_of(text) or text
+
+
+def records_of(seen: Seen, most: int = MOST_RECORDS) -> Iterator[FoundRecord]:
+    """Records of users in order. Raises NotKept as above, and when there are more than `most`, after these."""
+    left = most
+    for field in record_fields(seen):
+        for record in _readable(field.data):
+            if not left:
+                raise NotKept(f"it has more than {most} records, and no more are looked at")
+            left -= 1
+            yield FoundRecord(field.topic, field.partition, record)
+
+
+def _readable(data: memoryview) -> Iterator[Record]:
+    """What can be read of these batches; control records are not the users'."""
+    try:
+        for entry in entries(data):
+            if isinstance(entry, Batch) and entry.is_control:
+                continue
+            try:
+                yield from decode(entry, MOST_BYTES)
+            except RecordsError:
+                continue
+    except RecordsError:
+        return

@@ -1,0 +1,283 @@
+"""Filters at work: every field and operator on literal exchanges, and what has to be kept for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kproxy.testing.sight import Somebody, exchange
+from kproxy.watch.filter.fields import FIELDS
+from kproxy.watch.filter.filter import Filter
+from kproxy.watch.filter.view import EventView, SeenView
+from kproxy.watch.records import NotKept, records_of
+from kproxy.watch.seen import Depth, Form, Seen
+from kproxy.wire.records import Record, encode_batch
+
+PRODUCE: Mapping[str, Any] = {
+    "connection": 7, "cluster": "main", "listener": "inner", "client_address": "10.1.2.3", "client_port": 5000,
+    "node": 2, "broker": "kafka-2:9092", "principal": "alice", "software_name": "librdkafka",
+    "software_version": "1.9.2", "client_id": "etl-1", "correlation_id": 17, "api": "Produce", "api_key": 0,
+    "version": 9, "depth": "head", "outcome": "answered", "answered_by": "broker", "request_bytes": 2_000_000,
+    "response_bytes": 80, "request_in": "2026-11-21T10:11:12.500000Z", "latency_ms": 250.5, "broker_ms": 240.0,
+    "rule_ms": 5.0, "wait_ms": 0.5, "throttle_ms": 0, "rules": ["slow", "odd"], "error": "NOT_LEADER_OR_FOLLOWER",
+    "errors": ["NOT_LEADER_OR_FOLLOWER", "INVALID_RECORD"], "acks": -1, "transactional_id": "pay-1",
+    "producer_id": 4000, "total_records": 1200, "total_bytes": 1_900_000,
+    "topics": [
+        {"topic": "orders", "broker_topic": "prod.orders", "partitions": [
+            {"partition": 0, "codec": "zstd", "base_offset": 10, "producer_id": 4001},
+            {"partition": 3, "codec": "none"},
+        ]},
+        {"topic": "bills", "topic_id": "7f3a0000-0000-4000-8000-000000000001", "partitions": [{"partition": 1}]},
+    ],
+}  # fmt: skip
+HEARTBEAT: Mapping[str, Any] = {
+    "api": "Heartbeat", "version": 4, "outcome": "unanswered", "group": "billing", "member": "consumer-1-x",
+    "instance": "w-3", "generation": 12, "unread": "Heartbeat v4 at byte 9: 3 bytes left",
+}  # fmt: skip
+CREATE: Mapping[str, Any] = {
+    "api": "CreateTopics", "version": 7, "outcome": "closed", "answered_by": "kproxy", "request_bytes": 100,
+    "resources": [{"type": "topic", "name": "new"}, {"type": "group", "name": "g9"}, {"type": "user", "name": "bob"}],
+}  # fmt: skip
+
+
+def holds(text: str, event: Mapping[str, Any]) -> bool:
+    return Filter(text).holds(EventView(event))
+
+
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [
+        ("api == Produce", PRODUCE), ("api in (Fetch, Produce)", PRODUCE), ("api ~ ^prod", PRODUCE),
+        ("api != Fetch", PRODUCE), ("api !~ fetch", PRODUCE),
+        ("version == 9", PRODUCE), ("version in (1, 9)", PRODUCE), ("version < 10", PRODUCE), ("version <= 9", PRODUCE),
+        ("version > 8", PRODUCE), ("version >= 9", PRODUCE), ("version != 8", PRODUCE),
+        ("topic == bills", PRODUCE), ("topic ~ ^ord", PRODUCE), ("topic != logs", PRODUCE), ("topic !~ log", PRODUCE),
+        ("topic == new", CREATE), ("broker_topic ~ ^prod", PRODUCE), ("topic_id ~ ^7f3a", PRODUCE),
+        ("partition == 3", PRODUCE), ("partition in (1, 9)", PRODUCE), ("partition > 2", PRODUCE),
+        ("group == billing", HEARTBEAT), ("group == g9", CREATE), ("member ~ ^consumer-1", HEARTBEAT),
+        ("instance == w-3", HEARTBEAT), ("generation >= 12", HEARTBEAT), ("transactional_id ~ pay", PRODUCE),
+        ("resource == bob", CREATE), ("acks == all", PRODUCE), ("acks < 0", PRODUCE), ("correlation_id == 17", PRODUCE),
+        ("time >= 2026-11-21T10:11", PRODUCE), ("time < 2026-11-21T10:11:12.6", PRODUCE),
+        ("time <= 2026-11-21T10:11:12.500000Z", PRODUCE),
+        ("client_id == etl-1", PRODUCE), ("principal == alice", PRODUCE), ('software ~ "^librdkafka 1"', PRODUCE),
+        ("client_address == 10.0.0.0/8", PRODUCE), ("client_address in (10.9.9.9, 10.1.2.3)", PRODUCE),
+        ("client_address != 192.168.0.0/16", PRODUCE), ("connection == 7", PRODUCE), ("node == 2", PRODUCE),
+        ('broker ~ "^kafka-2:"', PRODUCE), ("cluster == main", PRODUCE), ("listener == inner", PRODUCE),
+        ("error", PRODUCE), ("error == INVALID_RECORD", PRODUCE), ("error ~ not_leader", PRODUCE),
+        ("error in (6, 7)", PRODUCE), ("error != UNKNOWN_SERVER_ERROR", PRODUCE),
+        ("pending", HEARTBEAT), ("pending", CREATE), ("done", PRODUCE), ("outcome == closed", CREATE),
+        ("latency > 250ms", PRODUCE), ("latency <= 0.2505s", PRODUCE), ("broker_time == 240ms", PRODUCE),
+        ("not throttle", PRODUCE), ("throttle == 0ms", PRODUCE), ("size > 1MB", PRODUCE), ("size == 100", CREATE),
+        ("request_bytes >= 2MB", PRODUCE), ("response_bytes < 100", PRODUCE), ("records > 1000", PRODUCE),
+        ("bytes > 1MB", PRODUCE), ("codec == none", PRODUCE), ("codec in (lz4, zstd)", PRODUCE),
+        ("codec != gzip", PRODUCE), ("producer_id == 4000", PRODUCE), ("producer_id == 4001", PRODUCE),
+        ("offset == 10", PRODUCE), ("ruled", PRODUCE), ("rule == odd", PRODUCE), ("injected", CREATE),
+        ("unread", HEARTBEAT), ("depth == head", PRODUCE), ("rule_time > 0ms", PRODUCE), ("wait_time < 1ms", PRODUCE),
+        ("", HEARTBEAT), ("~k produce ~t orders", PRODUCE), ("~k fetch or ~q", CREATE), ("not ~k fetch", PRODUCE),
+    ],
+)  # fmt: skip
+def test_a_filter_that_holds(text: str, event: Mapping[str, Any]) -> None:
+    """And its opposite does not."""
+    assert holds(text, event)
+    assert not holds(f"not ({text})" if text else "not api", event)
+
+
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [
+        ("topic == order", PRODUCE), ("topic != orders", PRODUCE), ("topic !~ ord", PRODUCE), ("group", PRODUCE),
+        ("group == x", PRODUCE), ("throttle", PRODUCE), ("latency > 1s", PRODUCE), ("latency < 1s", HEARTBEAT),
+        ("injected", PRODUCE), ("ruled", CREATE), ("pending", PRODUCE), ("unread", PRODUCE), ("error", CREATE),
+        ("partition > 3", PRODUCE), ("api == Fetch", PRODUCE), ("time > 2026-11-22", PRODUCE), ("~k fetch ~q", CREATE),
+        ("client_address == 10.0.0.0/8", CREATE), ("software ~ a", CREATE), ("size > 0", HEARTBEAT),
+    ],
+)  # fmt: skip
+def test_a_filter_that_does_not_hold(text: str, event: Mapping[str, Any]) -> None:
+    """What is absent is neither equal nor less; with != none of several may be equal."""
+    assert not holds(text, event)
+
+
+def test_what_is_absent_is_not_equal() -> None:
+    """So `!=` and `!~` hold for it."""
+    assert holds("group != x", PRODUCE)
+    assert holds("topic !~ x", HEARTBEAT)
+
+
+# ---- exchanges seen
+
+
+def produced(*records: Record, form: Form = Form.WHOLE) -> Seen:
+    batch = encode_batch(records)
+    topic = {"name": "orders", "partition_data": [{"index": 0, "records": batch}]}
+    return exchange("Produce", 9, {"acks": 1, "topic_data": [topic]}, {}, form=form)
+
+
+def judged(text: str, seen: Seen) -> bool:
+    return Filter(text).holds(SeenView(seen, lambda seen: {"topics": [{"topic": "orders"}]}))
+
+
+def test_header_facts_need_no_event() -> None:
+    """They are read from the exchange itself, so that most exchanges cost little."""
+    seen = exchange("Heartbeat", 4, {"group_id": "g"}, {}, who=Somebody(node=3, client_address="10.0.0.1"))
+
+    def never(seen: Seen) -> Any:
+        raise AssertionError("no event is needed")
+
+    wanted = Filter(
+        "~k heartbeat ~v 4 ~cl tester ~n 3 ~src 10.0.0.1 ~s ~c 1 ~size > 20 ~lat 20ms not (~mod ~inj ~e ~t x)"
+    )
+    assert wanted.holds(SeenView(seen, never))
+    assert wanted.depth(12, 4) is Depth.SKETCH
+
+
+def test_the_event_is_made_once() -> None:
+    """Whatever many claims ask of it."""
+    made: list[Seen] = []
+
+    def make(seen: Seen) -> Mapping[str, Any]:
+        made.append(seen)
+        return PRODUCE
+
+    view = SeenView(produced(), make)
+
+    assert Filter("~t orders ~t bills ~p 3 ~codec none").holds(view)
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("~key ^user-1$", True), ("~key user-2", False), ("~val timeout", True), ("~val ^never", False),
+        ('~h "^trace=abc$"', True), ("~h other", False), ("~keyless", True), ("~tomb", True),
+        ("~key user ~t orders", True), ("~key user ~k fetch", False),
+    ],
+)  # fmt: skip
+def test_what_is_in_records(text: str, expected: bool) -> None:
+    """Keys, values and headers as text; a record without a key, and one without a value."""
+    seen = produced(
+        Record(0, 0, b"user-1", None), Record(1, 0, None, b"a timeout"), Record(2, 0, b"k", b"v", (("trace", b"abc"),))
+    )
+
+    assert judged(text, seen) is expected
+
+
+def test_records_of_a_compressed_fetch() -> None:
+    """Fetch answers have them too; control records are no records of users."""
+    written = [Record(5, 0, b"k5", b"v5"), Record(6, 0, b"k6", b"v6")]
+    control = encode_batch([Record(7, 0, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True)
+    records = encode_batch(written, codec=4) + control
+    partition = {"partition_index": 2, "records": records}
+    answer = {"responses": [{"topic": "orders", "partitions": [partition]}]}
+
+    found = list(records_of(exchange("Fetch", 12, {}, answer)))
+
+    assert [(one.topic, one.partition, one.record) for one in found] == [("orders", 2, record) for record in written]
+
+
+def test_topics_by_id_have_their_names() -> None:
+    """Where the connection knows them; else the id stands for it."""
+    topic_id = "00000000-0000-4000-8000-000000000001"
+    partition = {"index": 0, "records": encode_batch([Record(0, 0, None, b"v")])}
+    request = {"topic_data": [{"topic_id": UUID(topic_id), "partition_data": [partition]}]}
+
+    known = exchange("Produce", 13, request, {}, who=Somebody(topics={topic_id: "orders"}))
+    assert [one.topic for one in records_of(known)] == ["orders"]
+    assert [one.topic for one in records_of(exchange("Produce", 13, request, {}))] == [topic_id]
+
+
+def test_what_was_not_kept_cannot_be_judged() -> None:
+    """It does not match, is counted, and it is said why; neither does its opposite match."""
+    seen = produced(Record(0, 0, b"k", b"v"), form=Form.HEAD)
+    for text in ("~key k", "not ~key k"):
+        wanted = Filter(text)
+        assert not wanted.holds(SeenView(seen, lambda seen: {}))
+        assert (wanted.unknown, wanted.why) == (1, "of the request the beginning was kept")
+
+    assert not Filter("~keyless").holds(EventView(PRODUCE))
+
+
+def test_more_records_than_are_looked_at() -> None:
+    """A match among the first ones is one; that there is none, cannot be told."""
+    seen = produced(*(Record(number, 0, b"k%d" % number, b"v") for number in range(4)))
+
+    assert [one.record.key for one in _until_kept(seen, 4)] == [b"k0", b"k1", b"k2", b"k3"]
+    with pytest.raises(NotKept, match="more than 3 records"):
+        list(records_of(seen, 3))
+
+
+def _until_kept(seen: Seen, most: int) -> list[Any]:
+    return list(records_of(seen, most))
+
+
+def test_a_batch_that_cannot_be_read_is_passed_over() -> None:
+    """The others are looked at."""
+    good = encode_batch([Record(0, 0, b"k", b"v")])
+    bad = encode_batch([Record(1, 0, b"x", b"v" * 50)], codec=1)
+    broken = bad[:70] + b"\xff" * (len(bad) - 70)
+    topic = {"name": "orders", "partition_data": [{"index": 0, "records": broken + good + b"\0" * 3}]}
+
+    found = list(records_of(exchange("Produce", 9, {"topic_data": [topic]}, {})))
+
+    assert [one.record.key for one in found] == [b"k"]
+
+
+def test_a_frame_that_cannot_be_read() -> None:
+    """Its records cannot be told."""
+    seen = produced(Record(0, 0, b"k", b"v"))
+    assert seen.request is not None
+    seen.request.data = seen.request.data[:20]
+
+    with pytest.raises(NotKept, match="the request cannot be read"):
+        list(records_of(seen))
+
+
+def test_other_apis_have_no_records() -> None:
+    """Nor has a Fetch without an answer: nothing needs to be kept to say so."""
+    heartbeat = exchange("Heartbeat", 4, {"group_id": "g"}, {}, form=Form.HEAD)
+    fetch = exchange("Fetch", 12, {}, None)
+
+    assert (list(records_of(heartbeat)), list(records_of(fetch))) == ([], [])
+    assert not judged("~keyless", heartbeat)
+
+
+# ---- what has to be kept
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "expected"),
+    [
+        ("", 0, Depth.COUNT), ("~k produce ~lat > 1s", 0, Depth.COUNT), ("~t x", 0, Depth.SKETCH),
+        ("~k produce ~t x", 0, Depth.SKETCH), ("~k produce ~t x", 1, Depth.COUNT),
+        ("~k produce or ~t x", 1, Depth.SKETCH), ("not ~k produce ~t x", 0, Depth.COUNT),
+        ("~key x", 0, Depth.FULL), ("~k fetch ~key x", 0, Depth.COUNT), ("not (~k produce or ~t x)", 0, Depth.COUNT),
+        ("~v 9 ~t x", 0, Depth.SKETCH), ("~v 8 ~t x", 0, Depth.COUNT), ("~t x", 999, Depth.SKETCH),
+    ],
+)  # fmt: skip
+def test_how_much_has_to_be_kept(text: str, key: int, expected: Depth) -> None:
+    """What an API's frames cannot match by its key and version alone, need not be kept of them."""
+    assert Filter(text).depth(key, 9) is expected
+
+
+def test_which_apis_are_possible() -> None:
+    """By name, also of those that the table lacks."""
+    assert Filter("~k produce").possible(0, 9)
+    assert not Filter("~k produce").possible(1, 9)
+    assert Filter("api ~ unknown").possible(999, 0)
+
+
+def test_a_filter_is_written_in_the_long_form() -> None:
+    """And an empty one is no filter."""
+    assert str(Filter("~k produce ~t ^a !~q")) == "api == Produce and topic ~ ^a and not pending"
+    assert (bool(Filter("")), bool(Filter("~q"))) == (False, True)
+    assert (Filter("~key x").needs_records, Filter("~t x").needs_records) == (True, False)
+
+
+def test_every_field_is_tried() -> None:
+    """A new one has to have its case above."""
+    marks = test_a_filter_that_holds.pytestmark + test_what_is_in_records.pytestmark  # type: ignore[attr-defined]
+    tried = {claim.field for mark in marks for text, _ in mark.args[1] for claim in Filter(text).claims()}
+
+    assert tried == {field.name for field in FIELDS}
