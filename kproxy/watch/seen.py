@@ -50,7 +50,9 @@ class Frame:
     data: bytes = b""
     form: Form = Form.NONE
     withheld: str = ""
-    """Why the body is not in `data` although it was asked for."""
+    """Why the body is not in `data` although it was asked for; or what in it was overwritten."""
+    sketch: bytes = b""
+    """Its sketch, where `data` is only the head of a frame with records that is longer than a watcher keeps."""
 
 
 Outcome = Literal["answered", "no_answer_due", "unanswered", "closed"]
@@ -136,11 +138,12 @@ class Seen:
 
     def _body(self, which: int, frame: Frame | None) -> dict[str, Any] | None:
         body = self._bodies[which]
-        if body is not None or frame is None or frame.form < Form.SKETCH or self.unread:
+        if body is not None or frame is None or self.unread or (frame.form < Form.SKETCH and not frame.sketch):
             return body
         direction = "response" if which else "request"
+        sketched = frame.form is Form.SKETCH or bool(frame.sketch)
         try:
-            body = decode_sketch(frame.data, self.key, self.version, direction, sketched=frame.form is Form.SKETCH)
+            body = decode_sketch(frame.sketch or frame.data, self.key, self.version, direction, sketched=sketched)
         except DecodeError as error:
             self.unread = str(error)
             return None

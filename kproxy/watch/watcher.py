@@ -4,45 +4,155 @@
     watcher.from_client(buf, n, now)     every byte that the client sent, in order
     watcher.to_client(buf, n, now)       every byte that was sent to it, in order
     watcher.end(now)                     the connection is over: what is still open is handed out
+
+Strategy. `requests.py` and `responses.py` know what the frames of their direction are; here is what they share: what is
+wanted, what is open, and what becomes of an exchange that is over. Nothing raises, whatever the bytes are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from kproxy.core.sasl import RawTokens
 from kproxy.wire.primitives import Buffer
 
-from .seen import Depth, Seen, Who
+from .exchanges import MOST_OPEN, Exchanges, Open, add_wait
+from .incoming import RequestStream
+from .outgoing import ResponseStream
+from .seen import Depth, Outcome, Seen, Who
+from .summary import Summary
+from .wanted import Plan, Wanted, code_of
 
 Take = Callable[[Seen], None]
 Interest = Callable[[int, int], Depth]
 """(api key, version) → how much of its frames is wanted; asked once for each pair, then remembered."""
 
+KEPT = 16 << 20
+"""Bytes that the open exchanges of a connection may keep; beyond that frames keep their first KiB. A client that waits
+for five answers, as most do, to requests of 1 MB has room."""
+
 
 class Watcher:
-    """Of one connection. Attributes: requests, responses, unanswered, unread (frames), request_bytes, response_bytes."""
+    """Of one connection. Attributes: requests, responses, unanswered, unread (frames), request_bytes, response_bytes.
 
-    def __init__(self, who: Who, interest: Interest, take: Take, *, most: int = 1 << 20) -> None:
-        """`most`: bytes of a frame that are kept at FULL depth."""
-        raise NotImplementedError
+    `responses` are those that found their request. `unread` are responses of nobody's, and lengths that cannot be: from
+    such a one on only the bytes of its direction are counted.
+    """
+
+    def __init__(
+        self, who: Who, interest: Interest, take: Take, *, most: int = 1 << 20, summary: Summary | None = None
+    ) -> None:
+        """`most`: bytes of a frame that are kept at FULL depth. `summary`: what counts exchanges beside `take`."""
+        self.who, self.take, self.most, self.summary = who, take, most, summary
+        self.requests = self.responses = self.unanswered = self.unread = 0
+        self.request_bytes = self.response_bytes = 0
+        self.numbered = 0  # exchanges, those of `awaiting` included
+        self.open = Exchanges()
+        self.room = max(KEPT, 2 * most)
+        self.raw: RawTokens | None = None
+        self.mechanism = ""  # of a SaslHandshake v0 under way
+        self.plan = self._plan(interest)
+        self.incoming, self.outgoing = RequestStream(self), ResponseStream(self)
+
+    def _plan(self, interest: Interest) -> Plan:
+        return Plan(interest, None if self.summary is None else self.summary.wants)
+
+    # ---- what passes
 
     def from_client(self, buf: Buffer, n: int, now: float) -> None:
         """buf[:n] came from the client."""
+        self.request_bytes += n
+        self.incoming.receive(buf, 0, n, now)
 
     def to_client(self, buf: Buffer, n: int, now: float) -> None:
         """buf[:n] has been handed to the client's socket."""
+        self.response_bytes += n
+        self.outgoing.receive(buf, 0, n, now)
 
     def awaiting(self, requests: Iterable[tuple[int, int, int]]) -> None:
         """(correlation id, key, version) of requests in flight whose bytes were not seen: for one that begins late."""
+        self.incoming.first = False
+        for correlation, key, version in requests:
+            self.begin(correlation, self.plan[code_of(key, version)], None, 0.0)
+
+    # ---- what kproxy did
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
         """A frame of this exchange was held for so long."""
+        seen = self._seen(correlation_id)
+        if seen is not None:
+            add_wait(seen, seconds, response=response, by_rule=by_rule)
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
         """These rules fired for this exchange. `answered`: kproxy answers in the broker's place."""
+        seen = self._seen(correlation_id)
+        if seen is not None:
+            seen.rules.extend(names)
+            seen.answered_by_rule |= answered
+
+    def _seen(self, correlation: int) -> Seen | None:
+        """The exchange that was opened last under this id, if it is not over."""
+        at = self.open.newest(correlation)
+        if at >= 0:
+            found: Open = self.open[at][1]
+            return found.seen
+        frame = self.outgoing.frame
+        if frame is not None and isinstance(frame.owner, Open) and frame.owner.correlation == correlation:
+            return frame.owner.seen
+        return None
+
+    # ---- what is wanted, and the end
 
     def refocus(self, interest: Interest) -> None:
         """Other things are wanted from the next frame on."""
+        self.plan = self._plan(interest)
 
     def end(self, now: float) -> None:
         """The connection is over."""
+        self.outgoing.cut(now)
+        self.incoming.cut(now)
+        while self.open:
+            self.lost(self.open.popleft(), now)
+
+    # ---- calls of the streams
+
+    def begin(self, correlation: int, wanted: Wanted, client_id: str | None, now: float) -> Open:
+        """An exchange is opened, whose response is to come."""
+        self.numbered += 1
+        seen = None
+        if wanted.taken or wanted.counted:
+            number = self.numbered
+            seen = Seen(self.who, number, wanted.key, wanted.version, correlation, client_id, None)
+        found = Open(correlation, wanted, seen)
+        self.open.append((correlation, found))
+        if len(self.open) > MOST_OPEN:
+            self.lost(self.open.popleft(), now)
+        return found
+
+    def reserve(self, found: Open, size: int) -> bool:
+        """Whether there is room to keep so many bytes for an exchange."""
+        if size > self.room:
+            return False
+        self.room -= size
+        found.kept += size
+        return True
+
+    def lost(self, entry: tuple[int, Open], now: float) -> None:
+        """No response of it will be seen."""
+        self.unanswered += 1
+        self.over(entry[1], "unanswered", now)
+
+    def over(self, found: Open, outcome: Outcome, now: float) -> None:
+        """An exchange has come to its end."""
+        self.room += found.kept
+        found.kept = 0
+        if found.arriving is not None:  # answered before the request was whole
+            self.incoming.leave(found.arriving, now)
+        seen = found.seen
+        if seen is None:
+            return
+        seen.outcome = outcome
+        if found.wanted.counted and self.summary is not None:
+            self.summary.add(seen, found.error, now, deep=found.wanted.depth >= Depth.ROWS)
+        if found.wanted.taken:
+            self.take(seen)

@@ -1,0 +1,105 @@
+"""What a summary counts in: cells of one minute, and the lines that they become."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from kproxy.events.schema import LATENCY_BOUNDS_MS
+
+BOUNDS = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
+"""Upper bounds of the latency buckets in seconds, inclusive."""
+
+
+@dataclass(slots=True)
+class Line:
+    """A line of a summary under the names of `SUMMARY_EVENT`, without those of its connection. None: absent.
+
+    `topic`: absent, too, where there is a `topic_id` whose name the summary could not find out.
+
+    `minute`, `first` and `last` are seconds since 1970. An exchange belongs to the minute in which it was over; its
+    request may have come in the one before.
+    """
+
+    minute: float
+    first: float
+    last: float
+    api: str | None
+    version: int | None
+    client_id: str | None = None
+    topic: str | None = None
+    topic_id: str | None = None
+    partition: int | None = None
+    error: str | None = None
+    acks: int | None = None
+    codec: str | None = None
+    idempotent: bool | None = None
+    count: int = 0
+    records: int | None = None
+    bytes: int | None = None
+    batches: int | None = None
+    last_offset: int | None = None
+    high_watermark: int | None = None
+    empty: int | None = None
+    request_bytes: int | None = None
+    response_bytes: int | None = None
+    latency_ms: float | None = None
+    latency_max_ms: float | None = None
+    latency_buckets: list[int] | None = None
+    rule_ms: float | None = None
+    wait_ms: float | None = None
+
+
+ApiKey = tuple[int | None, int | None, str | None, int | None, int | None]
+"""(api key, version, client id, error code, acks)"""
+
+PartKey = tuple[int, int, str | bytes, int | None, int, int | None, str, bool | None]
+"""(api key, version, topic's name or id, partition, error code, acks, codec, idempotent)"""
+
+
+@dataclass(slots=True)
+class ApiCell:
+    """Requests of an API as such. Times of the watcher's clock; latencies in seconds.
+
+    `records`, `bytes`, `batches`: of partitions for which there were no cells left.
+    """
+
+    key: ApiKey
+    first: float
+    last: float
+    count: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+    latency: float = 0.0
+    latency_max: float = 0.0
+    rule: float = 0.0
+    wait: float = 0.0
+    empty: int = 0
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    told: bool = False
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+
+    def answered(self, seconds: float) -> None:
+        """A request of it had its answer after so long."""
+        self.latency += seconds
+        self.latency_max = max(self.latency_max, seconds)
+        self.buckets[bisect_left(BOUNDS, seconds)] += 1
+
+
+@dataclass(slots=True)
+class PartCell:
+    """Requests about one partition, or about those of a topic that have no cell of their own."""
+
+    key: PartKey
+    client_id: str | None
+    first: float
+    last: float
+    count: int = 0
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    last_offset: int | None = None
+    high_watermark: int | None = None
+    empty: int = 0

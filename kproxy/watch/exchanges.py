@@ -1,0 +1,66 @@
+"""Exchanges that are not over, and how responses find theirs."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from .frames import Arriving
+from .seen import Frame, Seen
+from .wanted import Wanted
+
+MOST_OPEN = 2000
+"""Requests that may be open at a time; kproxy itself lets a client have `max_in_flight` (1,000) and what came with them
+in one read. More in a capture are requests whose responses are missing there."""
+
+
+class Open:
+    """An exchange that is under way. `seen` is None where nobody wants more than the number of frames."""
+
+    __slots__ = ("arriving", "correlation", "error", "kept", "seen", "wanted")
+
+    def __init__(self, correlation: int, wanted: Wanted, seen: Seen | None) -> None:
+        self.correlation, self.wanted, self.seen = correlation, wanted, seen
+        self.arriving: Arriving | None = None  # the request, as long as it is not whole
+        self.kept = 0  # bytes that may be kept for it
+        self.error: int | None = None  # at the top of the response
+
+
+Entry = tuple[int, Any]
+"""(correlation id, what is open under it, …)"""
+
+
+class Exchanges(deque[Any]):
+    """Entries by age, the oldest first."""
+
+    def find(self, correlation: int) -> Any:
+        """Takes out the oldest entry if this is its id, else another one with it; None if there is none."""
+        if not self:
+            return None
+        if self[0][0] == correlation:
+            return self.popleft()
+        for at, entry in enumerate(self):
+            if entry[0] == correlation:
+                del self[at]
+                return entry
+        return None
+
+    def newest(self, correlation: int) -> int:
+        """Where the newest entry with this id stands; -1: nowhere."""
+        for at in range(len(self) - 1, -1, -1):
+            if self[at][0] == correlation:
+                return at
+        return -1
+
+
+def add_wait(seen: Seen, seconds: float, *, response: bool, by_rule: bool) -> None:
+    """A frame of it was held for so long."""
+    request, answer = seen.rule_wait if by_rule else seen.other_wait
+    both = (request, answer + seconds) if response else (request + seconds, answer)
+    if by_rule:
+        seen.rule_wait = both
+    else:
+        seen.other_wait = both
+
+
+__all__ = ["MOST_OPEN", "Entry", "Exchanges", "Frame", "Open", "add_wait"]

@@ -1,0 +1,102 @@
+"""One direction's bytes cut into frames, of which as much is kept as somebody wants.
+
+Strategy. A frame that is under way is an `Arriving`. It gathers its first bytes until the stream that it belongs to
+knows what it is (`look`, called as often as more bytes are needed to tell), is settled then, and from there on copies,
+sketches or passes over what comes. Bytes are looked at once, in whatever pieces they come.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.sketch import Sketcher
+
+SIZE_BYTES = 4
+
+
+class Arriving:
+    """A frame on its way. `data`: what is kept of it, from its length field on; `total`: its bytes with that field.
+
+    `need`: bytes of `data` that are needed before it can be settled. `keep`: how long `data` may become then.
+    """
+
+    __slots__ = ("data", "first", "got", "keep", "need", "owner", "secret", "settled", "sketcher", "total")
+
+    def __init__(self, now: float) -> None:
+        self.first = now
+        self.data = bytearray()
+        self.got = self.total = self.keep = 0
+        self.need = SIZE_BYTES
+        self.settled = False
+        self.sketcher: Sketcher | None = None
+        self.secret = ""  # why the body is not kept
+        self.owner: Any = None
+
+    @property
+    def size(self) -> int:
+        """What the length field says."""
+        return int.from_bytes(self.data[:SIZE_BYTES], "big", signed=True)
+
+    @property
+    def whole(self) -> bool:
+        return self.settled and self.got >= self.total
+
+    def take(self, buf: Buffer, pos: int, n: int) -> int:
+        """Take what is there, up to what is needed or the end of the frame; the position behind it."""
+        data = self.data
+        if not self.settled:
+            stop = min(n, pos + self.need - len(data))
+            data += memoryview(buf)[pos:stop]
+            self.got = len(data)
+            return stop
+        stop = min(n, pos + self.total - self.got)
+        room = self.keep - len(data)
+        if room > 0:
+            data += memoryview(buf)[pos : min(stop, pos + room)]
+        if self.sketcher is not None:
+            self.sketcher.feed(buf, pos, stop)
+        self.got += stop - pos
+        return stop
+
+    def settle(self, keep: int, sketcher: Sketcher | None = None) -> None:
+        """Keep so many bytes of it, and its sketch."""
+        self.keep, self.sketcher, self.settled = keep, sketcher, True
+        if sketcher is not None:
+            sketcher.feed(self.data, SIZE_BYTES, len(self.data))
+        del self.data[keep:]
+
+    def ask(self, more: int) -> None:
+        """Look again when so many bytes are there, or the frame ends."""
+        self.need = min(max(more, self.need), self.total)
+
+
+class Stream:
+    """One direction. `lost`: its lengths made no sense, and nobody can tell where frames begin."""
+
+    __slots__ = ("frame", "lost")
+
+    def __init__(self) -> None:
+        self.frame: Arriving | None = None
+        self.lost = False
+
+    def receive(self, buf: Buffer, pos: int, n: int, now: float) -> None:
+        """Take buf[pos:n], the next bytes."""
+        while pos < n and not self.lost:
+            frame = self.frame
+            if frame is None:
+                frame = self.frame = Arriving(now)
+            pos = frame.take(buf, pos, n)
+            while not frame.settled and len(frame.data) >= frame.need and not self.lost:
+                self.look(frame, now)
+            if frame.whole:
+                self.frame = None
+                self.over(frame, now)
+
+    def look(self, frame: Arriving, now: float) -> None:
+        """As many bytes as were needed are there: settle the frame, ask for more, or be lost."""
+        raise NotImplementedError
+
+    def over(self, frame: Arriving, now: float) -> None:
+        """The frame has come to its end."""
+        raise NotImplementedError

@@ -1,0 +1,205 @@
+"""What one connection did, minute by minute: counts for each API, and for each partition of Produce and Fetch.
+
+    summary = Summary(wants, wall)
+    watcher = Watcher(who, interest, take, summary=summary)
+    summary.drain(now)                      the lines of all minutes that are over
+    summary.drain(now, everything=True)     and of the one that is not
+
+Strategy. An exchange belongs to the minute in which it was over, so no line comes after its minute was drained. The
+number of cells is bounded: what there are no cells for is counted in a cell of less detail, and sums stay exact.
+
+`error` of the lines without a topic is the error code at the top of the response, if only numbers stand before it there
+(as in Heartbeat, SyncGroup, InitProducerId, Fetch); for other APIs it is absent, whatever the response says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from kproxy.wire import error_codes, schema
+
+from .cells import ApiCell, ApiKey, Line, PartCell, PartKey
+from .rows import Row, rows_of
+from .seen import Seen, Who
+from .wanted import FETCH, PRODUCE, SHARE_FETCH
+
+MINUTE = 60
+MOST_CELLS = 2000
+"""Cells of partitions of one connection and minute, some 300 bytes each. A consumer of more partitions is rare."""
+MOST_FOLDED = 500
+"""Cells beside them for topics whose partitions have none."""
+MOST_APIS = 500
+"""Cells of APIs. A client uses twenty APIs in one version each, and some errors; more is somebody playing."""
+MOST_LINES = 10_000
+"""Lines that wait to be drained. As long as there are so many, the minute goes on."""
+LONGEST = 255
+"""Characters of a name that are kept. Topics have at most 249."""
+READS = (FETCH, SHARE_FETCH)
+ROWS = (PRODUCE, FETCH, SHARE_FETCH)
+
+
+def since_1970(now: float) -> float:
+    """For times that are seconds since 1970 already."""
+    return now
+
+
+class Summary:
+    """Of one connection. `wants`: whether it counts this (api key, version). `wall`: its times as seconds since 1970.
+
+    `who`: finds names for topic ids; without it lines have the ids only.
+    """
+
+    def __init__(
+        self,
+        wants: Callable[[int, int], bool],
+        wall: Callable[[float], float] = since_1970,
+        *,
+        who: Who | None = None,
+        most: int = MOST_CELLS,
+    ) -> None:
+        """`most`: cells of partitions."""
+        self.wants, self.wall, self.who, self.most = wants, wall, who, most
+        self.minute = float("-inf")  # start of that of the cells at hand, since 1970
+        self.until = float("-inf")  # its end, in the watcher's clock
+        self.apis: dict[ApiKey, ApiCell] = {}
+        self.parts: dict[PartKey, PartCell] = {}
+        self.lines: list[Line] = []
+
+    def add(self, seen: Seen, error: int | None, now: float, *, deep: bool = True) -> None:
+        """An exchange was over at `now`. `error`: at the top of its response. `deep`: count its partitions, too."""
+        if now >= self.until:
+            self.roll(now)
+        request, response = seen.request, seen.response
+        begun = now if request is None else request.first
+        cell = self.api((seen.key, seen.version, seen.client_id, error or None, seen.acks), begun)
+        cell.count += 1
+        cell.request_bytes += request.size if request is not None else 0
+        cell.rule += sum(seen.rule_wait)
+        cell.wait += sum(seen.other_wait)
+        if response is not None and seen.outcome == "answered":
+            cell.response_bytes += response.size
+            if request is not None:
+                cell.answered(response.last - request.first)
+        if deep and seen.key in ROWS and seen.outcome in ("answered", "no_answer_due"):
+            rows = rows_of(seen)
+            if seen.key in READS and not any(row[3] for row in rows) and not seen.unread:
+                cell.empty += 1
+            self.rows(seen, rows, cell, begun)
+
+    def rows(self, seen: Seen, rows: list[Row], api: ApiCell, begun: float) -> None:
+        for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
+            name = topic[:LONGEST] if len(topic) > LONGEST else topic
+            key = (seen.key, seen.version, name, partition, error, seen.acks, codec, idempotent)
+            cell = self.part(key, seen.client_id, begun) or api
+            cell.records += records
+            cell.bytes += size
+            cell.batches += batches
+            if isinstance(cell, ApiCell):
+                cell.told = True
+                continue
+            cell.count += 1
+            if seen.key in READS:
+                cell.empty += not size
+            if cell.key[3] is not None:  # offsets of several partitions say nothing
+                cell.last_offset = cell.last_offset if last is None else last
+                cell.high_watermark = cell.high_watermark if mark is None else mark
+
+    # ---- cells
+
+    def api(self, key: ApiKey, begun: float) -> ApiCell:
+        """The cell of this key, or of less than it says if there are too many."""
+        cell = self.apis.get(key)
+        if cell is None:
+            key = (*key[:2], key[2][:LONGEST] if key[2] else key[2], *key[3:])
+            if key not in self.apis and len(self.apis) >= MOST_APIS:
+                key = (*key[:2], None, *key[3:])
+                if key not in self.apis and len(self.apis) >= 2 * MOST_APIS:
+                    key = (None, None, None, None, None)
+            cell = self.apis.get(key)
+            if cell is None:
+                cell = self.apis[key] = ApiCell(key, begun, begun)
+        cell.first, cell.last = min(cell.first, begun), max(cell.last, begun)
+        return cell
+
+    def part(self, key: PartKey, client_id: str | None, begun: float) -> PartCell | None:
+        """The cell of this key, or of its topic if there are too many; None: no cell is left."""
+        cell = self.parts.get(key)
+        if cell is None:
+            if len(self.parts) >= self.most:
+                key = (*key[:3], None, *key[4:])
+                cell = self.parts.get(key)
+                if cell is None and len(self.parts) >= self.most + MOST_FOLDED:
+                    return None
+            if cell is None:
+                cell = self.parts[key] = PartCell(key, client_id and client_id[:LONGEST], begun, begun)
+        cell.first, cell.last = min(cell.first, begun), max(cell.last, begun)
+        return cell
+
+    # ---- minutes
+
+    def roll(self, now: float) -> None:
+        """A minute is over: its cells become lines."""
+        minute = self.wall(now) // MINUTE * MINUTE
+        if len(self.lines) < MOST_LINES:
+            self.settle()
+            self.minute = minute
+        self.until = now + minute + MINUTE - self.wall(now)
+
+    def settle(self) -> None:
+        """Make lines of all cells."""
+        self.lines += [self.api_line(cell) for cell in self.apis.values()]
+        self.lines += [self.part_line(cell) for cell in self.parts.values()]
+        self.apis, self.parts = {}, {}
+
+    def drain(self, now: float, *, everything: bool = False) -> list[Line]:
+        """The lines of minutes that are over at `now`. `everything`: of the one at hand, too."""
+        if everything:
+            self.settle()
+        elif now >= self.until:
+            waiting, self.lines = self.lines, []
+            self.roll(now)
+            self.lines[:0] = waiting
+        lines, self.lines = self.lines, []
+        return lines
+
+    def api_line(self, cell: ApiCell) -> Line:
+        key, version, client_id, error, acks = cell.key
+        line = Line(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version, client_id)
+        line.error, line.acks = error_name(error), acks
+        line.count, line.request_bytes, line.response_bytes = cell.count, cell.request_bytes, cell.response_bytes
+        line.latency_ms, line.latency_max_ms = cell.latency * 1000, cell.latency_max * 1000
+        line.latency_buckets, line.rule_ms, line.wait_ms = cell.buckets, cell.rule * 1000, cell.wait * 1000
+        line.empty = cell.empty if key in READS else None
+        if cell.told:
+            line.records, line.bytes, line.batches = cell.records, cell.bytes, cell.batches
+        return line
+
+    def part_line(self, cell: PartCell) -> Line:
+        key, version, topic, partition, error, acks, codec, idempotent = cell.key
+        line = Line(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version)
+        line.client_id, line.partition, line.error, line.acks = cell.client_id, partition, error_name(error), acks
+        if isinstance(topic, bytes):
+            line.topic_id = str(UUID(bytes=topic))
+            line.topic = self.who.topic_of(line.topic_id) if self.who is not None else None
+        else:
+            line.topic = topic
+        line.codec, line.idempotent, line.count = codec or None, idempotent, cell.count
+        line.records, line.bytes, line.batches = cell.records, cell.bytes, cell.batches
+        line.last_offset, line.high_watermark = cell.last_offset, cell.high_watermark
+        line.empty = cell.empty if key in READS else None
+        return line
+
+
+def api_name(key: int | None) -> str | None:
+    if key is None:
+        return None
+    return schema.load(key).name if key in schema.paths() else f"unknown({key})"
+
+
+def error_name(code: int | None) -> str | None:
+    """The error's name; None for none."""
+    if not code:
+        return None
+    known = error_codes.numbers().get(code)
+    return known.name if known else f"unknown({code})"

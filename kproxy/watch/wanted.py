@@ -1,0 +1,71 @@
+"""What becomes of the frames of one API and version: how much of them is kept, and by which way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kproxy.wire import schema
+from kproxy.wire.head import Acks, produce_acks
+
+from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
+from .seen import Depth
+
+PRODUCE, FETCH, SHARE_FETCH, SASL_HANDSHAKE = 0, 1, 78, 17
+RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
+"""Messages with record batches in them that a summary wants the rows of."""
+SMALL = 65536
+"""Bytes up to which a frame with records is kept as it is and looked at as a whole; longer ones are sketched."""
+HEAD_KEPT = 1024
+"""Bytes kept of a frame for which a connection's memory does not suffice."""
+
+
+class Wanted:
+    """Of one (api key, version). `counted`: the summary wants it. `taken`: somebody takes its exchanges."""
+
+    __slots__ = ("acks", "counted", "depth", "depths", "key", "secret", "taken", "values", "version")
+
+    def __init__(self, key: int, version: int, depth: Depth, counted: bool) -> None:
+        self.key, self.version, self.depth, self.counted = key, version, depth, counted
+        self.taken = depth >= Depth.SKETCH
+        known = key in schema.paths()
+        self.acks: Acks | None = None
+        if key == PRODUCE and version in schema.load(key).versions:
+            self.acks = produce_acks(version)
+        self.secret = tuple(withheld_body(key, version, one) for one in (REQUEST, RESPONSE))
+        self.values = tuple(bool(known and secret_paths(key, one)) for one in (REQUEST, RESPONSE))
+        self.depths = (self._depth(REQUEST), self._depth(RESPONSE))
+
+    def _depth(self, direction: str) -> Depth:
+        """How much of the frames of one direction: rows are made from sketches."""
+        if self.depth != Depth.ROWS:
+            return self.depth
+        rows = self.counted and (self.key == PRODUCE or (self.key, direction) in RECORDS)
+        return Depth.SKETCH if rows else Depth.COUNT
+
+
+class Plan(dict[int, Wanted]):
+    """api key << 16 | version → what is wanted; both as they stand on the wire, without sign."""
+
+    def __init__(self, interest: Callable[[int, int], Depth], counts: Callable[[int, int], bool] | None) -> None:
+        self.interest, self.counts = interest, counts
+
+    def __missing__(self, code: int) -> Wanted:
+        key, version = signed(code >> 16), signed(code & 0xFFFF)
+        counted = self.counts is not None and self.counts(key, version)
+        found = Wanted(key, version, self.interest(key, version), counted)
+        if len(self) < MOST_PLANNED:
+            self[code] = found
+        return found
+
+
+MOST_PLANNED = 2000
+"""Remembered answers of a connection; there are some 600 pairs of API and version, and a client uses twenty."""
+
+
+def signed(number: int) -> int:
+    return number - 0x10000 if number >= 0x8000 else number
+
+
+def code_of(key: int, version: int) -> int:
+    """As it stands in a request's header."""
+    return (key & 0xFFFF) << 16 | version & 0xFFFF
