@@ -1,4 +1,5 @@
-"""Captures: pcapng files with synthetic TCP/IP, written from what watchers saw, and read back into exchanges.
+"""Captures: pcapng files with what passed, written from exchanges and read back as exchanges.
 
-The same reader takes what tcpdump writes, since both are TCP streams of Kafka frames.
+*Packet*: what a file holds, with its time and its interface. *Segment*: the TCP part of a packet. *Piece*: the next
+bytes of a stream, in order, and how many behind them are missing. *Frame*, *exchange*: as in kproxy.watch.seen.
 """

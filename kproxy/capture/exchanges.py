@@ -1,0 +1,213 @@
+"""Frames of one connection paired into exchanges, where some of them may be missing.
+
+Strategy: brokers answer in order, so a response belongs to the oldest request that waits, and one that is passed over
+was not answered or its answer was not captured. Correlation ids decide. Where it cannot be told whether a Produce asks
+for an answer, since its acks are missing, the next response tells. (The watcher of the live proxy sees every byte, and
+may be strict; here any byte may be missing.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from kproxy.core.sasl import GSSAPI_FIRST, RawTokens
+from kproxy.errors import DecodeError
+from kproxy.watch.credentials import RESPONSE, take_out
+from kproxy.watch.seen import Form, Frame, Outcome, Seen
+from kproxy.wire import schema
+from kproxy.wire.head import produce_acks
+
+from .captured import Captured
+from .framing import Cut
+
+PRODUCE, METADATA, SASL_HANDSHAKE, API_VERSIONS, CONTROLLED_SHUTDOWN = 0, 3, 17, 18, 7
+MOST_WAITING = 10_000
+"""Requests of a connection without an answer; clients have 5 in flight, some have hundreds."""
+NEWER = 4
+"""So many versions above the newest known are still taken for a frame's beginning."""
+LONGEST_NAME = 1000
+"""Bytes of a client id in a frame's beginning; longer ones are possible, and never met."""
+
+_REQUEST = Struct(">hhi").unpack_from
+_RESPONSE = Struct(">i").unpack_from
+_BEGIN = Struct(">ihhi").unpack_from
+
+Take = Callable[[Seen], None]
+
+
+def begins_request(data: bytes) -> bool:
+    """Whether bytes look like a request, its length field first."""
+    if len(data) < 12:
+        return False
+    size, key, version, _ = _BEGIN(data)
+    if not 8 <= size <= 1 << 27 or key not in schema.paths():
+        return False
+    if not 0 <= version <= schema.load(key).versions.last + NEWER:
+        return False
+    if (key, version) == (CONTROLLED_SHUTDOWN, 0) or len(data) < 14:
+        return len(data) >= 12
+    length = int.from_bytes(data[12:14], "big", signed=True)
+    return -1 <= length <= min(size - 10, LONGEST_NAME) and data[14 : 14 + max(length, 0)].isascii()
+
+
+class Exchanges:
+    """Of one connection. `own`: the capture is kproxy's, so raw SASL tokens are not in it.
+
+    `unread`: frames whose beginning is missing; `strangers`: responses without their requests; `tokens`: raw SASL
+    tokens, which are passed over; `alien`: the first frame is none of Kafka's, so nothing on it is looked at.
+    """
+
+    __slots__ = ("alien", "own", "pending", "raw", "strangers", "take", "tokens", "unread", "who")
+
+    def __init__(self, who: Captured, take: Take, *, own: bool) -> None:
+        self.who, self.take, self.own = who, take, own
+        self.pending: deque[Seen] = deque()
+        self.raw: RawTokens | None = None
+        self.unread = self.strangers = self.tokens = 0
+        self.alien = False
+
+    def request(self, cut: Cut, said: dict[str, Any]) -> None:
+        """The client's next frame. `said`: the note at its last packet."""
+        data = cut.data
+        if not self.who.exchanges and not self.own:
+            self._first(data)
+        if self.alien or (self.raw is not None and self._token(cut)):
+            return
+        if len(data) < 8:
+            self.unread += 1
+            return
+        key, version, correlation_id = _REQUEST(data)
+        self.who.exchanges += 1
+        seen = Seen(self.who, self.who.exchanges, key, version, correlation_id, client_id(data, key, version), None)
+        seen.request = kept(cut, key, version, "request", said)
+        if key == PRODUCE:
+            seen.acks = said["acks"] if "acks" in said else acks(data, version)
+        if said:
+            self._tell(seen, said)
+        if key == PRODUCE and seen.acks == 0:
+            seen.outcome = "no_answer_due"
+            self.take(seen)
+            return
+        self.pending.append(seen)
+        if len(self.pending) > MOST_WAITING:
+            self._give_up(self.pending.popleft())
+
+    def response(self, cut: Cut, said: dict[str, Any]) -> None:
+        """The broker's next frame."""
+        if self.alien:
+            return
+        if self.raw is not None and self.raw.broker_sends_token(bool(self.pending)):
+            self.raw.from_broker += 1
+            self.tokens += 1
+            return
+        if len(cut.data) < 4:
+            self.unread += 1
+            return
+        correlation_id = _RESPONSE(cut.data)[0]
+        pending = self.pending
+        if not pending or pending[0].correlation_id != correlation_id:
+            if all(one.correlation_id != correlation_id for one in pending):
+                self.strangers += 1
+                return
+            while pending[0].correlation_id != correlation_id:
+                self._give_up(pending.popleft())
+        seen = pending.popleft()
+        seen.response = kept(cut, seen.key, seen.version, RESPONSE, said)
+        seen.outcome = "answered"
+        if said:
+            self._tell(seen, said)
+        self._learn(seen)
+        self.take(seen)
+
+    def begins_response(self, data: bytes) -> bool:
+        """Whether bytes look like the response to something that waits, their length field first."""
+        if len(data) < 8:
+            return False
+        size, correlation_id = _RESPONSE(data)[0], _RESPONSE(data, 4)[0]
+        return 4 <= size <= 1 << 27 and any(one.correlation_id == correlation_id for one in self.pending)
+
+    def end(self) -> None:
+        """The connection, or the file, is over."""
+        while self.pending:
+            self._give_up(self.pending.popleft())
+
+    def _give_up(self, seen: Seen) -> None:
+        if seen.outcome != "closed":
+            unknown = seen.key == PRODUCE and seen.acks is None
+            outcome: Outcome = "no_answer_due" if unknown and self.pending else "unanswered"
+            seen.outcome = outcome
+        self.take(seen)
+
+    def _tell(self, seen: Seen, said: dict[str, Any]) -> None:
+        """What a note says of an exchange."""
+        if "who" in said:
+            self.who.tell(said["who"])
+        seen.rules = said.get("rules", seen.rules)
+        seen.answered_by_rule = said.get("answered_by") == "kproxy"
+        seen.rule_wait = tuple(said.get("rule_wait", seen.rule_wait))
+        seen.other_wait = tuple(said.get("other_wait", seen.other_wait))
+        seen.outcome = said.get("outcome", seen.outcome)
+
+    def _first(self, data: bytes) -> None:
+        """The first frame: Kafka's, or a token of a client of Kafka 0.9, or something else altogether."""
+        if data[:1] == bytes([GSSAPI_FIRST]):
+            self.raw = self.raw or RawTokens("GSSAPI")
+        elif len(data) >= 8 and self.raw is None:
+            self.alien = _REQUEST(data)[0] not in schema.paths()
+
+    def _token(self, cut: Cut) -> bool:
+        assert self.raw is not None, "asked only then"
+        if not self.raw.client_sends_token(cut.size - 4, cut.data[0] if cut.data else -1):
+            if self.raw.answered or self.raw.rounds is None:  # the client speaks Kafka now: no token comes any more
+                self.raw = None
+            return False
+        self.raw.from_client += 1
+        self.tokens += 1
+        return True
+
+    def _learn(self, seen: Seen) -> None:
+        """What later frames cannot be understood without."""
+        if seen.key == METADATA:
+            self.who.names.learn(seen.response_body)
+        elif seen.key == API_VERSIONS and seen.version >= 3 and self.who.software_name is None:
+            body = seen.request_body or {}
+            self.who.software_name = body.get("client_software_name")
+            self.who.software_version = body.get("client_software_version")
+        elif seen.key == SASL_HANDSHAKE and seen.version == 0 and not self.own:
+            answer, asked = seen.response_body, seen.request_body
+            if answer is not None and asked is not None and not answer["error_code"]:
+                self.raw = RawTokens(asked["mechanism"])
+
+
+def client_id(data: bytes, key: int, version: int) -> str | None:
+    """From the beginning of a request; None if it is null, not there, or not all captured."""
+    if len(data) < 10 or (key, version) == (CONTROLLED_SHUTDOWN, 0) or key not in schema.paths():
+        return None
+    length = data[8] << 8 | data[9]
+    if length >= 0x8000 or len(data) < 10 + length:
+        return None
+    return data[10 : 10 + length].decode("utf-8", "replace")
+
+
+def acks(data: bytes, version: int) -> int | None:
+    """Of a Produce request; None if they were not captured."""
+    if len(data) < 10 or version not in schema.load(PRODUCE).versions:
+        return None
+    length = int.from_bytes(data[8:10], "big", signed=True)
+    return produce_acks(version)(data, 0, len(data), length)
+
+
+def kept(cut: Cut, key: int, version: int, direction: str, said: dict[str, Any]) -> Frame:
+    """The frame without credentials."""
+    data, withheld = cut.data, said.get("withheld", "")
+    if not withheld:
+        try:
+            data, withheld = take_out(data, key, version, direction)
+        except DecodeError as error:
+            data, withheld = b"", str(error)
+    whole = len(data) == cut.size - 4
+    form = Form.WHOLE if whole else Form.HEAD if data else Form.NONE
+    return Frame(cut.size, cut.first, cut.last, data, form, withheld)

@@ -1,0 +1,136 @@
+"""One direction of a Kafka connection cut into frames, where bytes may be missing.
+
+Strategy: a frame's length says where the next one begins, so bytes that are missing inside of a frame only shorten
+what is kept of it. When the length field itself is missing, or makes no sense, the place is lost: bytes are passed over
+until a segment begins like a frame, which most do, since clients and brokers write frames with one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kproxy.wire.frames import MAX_FRAME
+
+from .tcp import Piece
+
+LENGTH = 4
+
+
+class Cut(NamedTuple):
+    """A frame: its size with the length field, what there is of it behind that, and when it came."""
+
+    size: int
+    data: bytes
+    first: float
+    last: float
+
+    @property
+    def whole(self) -> bool:
+        return len(self.data) == self.size - LENGTH
+
+
+Begins = Callable[[bytes], bool]
+"""Whether bytes look like the beginning of a frame, with its length field."""
+
+
+class Framer:
+    """`most`: bytes that are kept of a frame. `lost_places`: how often the place was lost."""
+
+    __slots__ = ("begins", "body", "first", "left", "lost", "lost_places", "most", "open", "prefix", "size")
+
+    def __init__(self, begins: Begins, most: int, *, lost: bool) -> None:
+        self.begins, self.most = begins, most
+        self.lost = lost
+        self.lost_places = 0
+        self.prefix = b""
+        """Of a length field that is not all here."""
+        self.left = 0
+        """Bytes of the current frame that are still to come."""
+        self.size = 0
+        self.body = bytearray()
+        self.open = False
+        """No byte of the current frame is missing so far."""
+        self.first = 0.0
+
+    def receive(self, piece: Piece) -> list[Cut]:
+        """The frames that this completes."""
+        data, missing, time = piece
+        if self.lost:
+            if not self.begins(data):
+                return []
+            self.lost = False
+        found: list[Cut] = []
+        pos = self._go_on(data, time, found) if self.left else 0
+        end = len(data)
+        while pos < end and not self.lost:
+            if self.prefix or end - pos < LENGTH:
+                pos = self._length(data, pos, time, found)
+                continue
+            size = int.from_bytes(data[pos : pos + LENGTH], "big", signed=True)
+            after = pos + LENGTH + size
+            if 0 <= size <= self.most and after <= end:
+                found.append(Cut(LENGTH + size, data[pos + LENGTH : after], time, time))
+                pos = after
+            else:
+                pos = self._begin(size, data, pos + LENGTH, time, time, found)
+        if missing:
+            self._miss(missing, time, found)
+        return found
+
+    def _length(self, data: bytes, pos: int, time: float, found: list[Cut]) -> int:
+        """A length field that comes in pieces."""
+        if not self.prefix:
+            self.first = time
+        take = LENGTH - len(self.prefix)
+        self.prefix += data[pos : pos + take]
+        if len(self.prefix) < LENGTH:
+            return len(data)
+        size = int.from_bytes(self.prefix, "big", signed=True)
+        self.prefix = b""
+        return self._begin(size, data, pos + take, self.first, time, found)
+
+    def _begin(self, size: int, data: bytes, pos: int, first: float, time: float, found: list[Cut]) -> int:
+        if not 0 <= size <= MAX_FRAME:
+            self._lose()
+            return len(data)
+        self.size, self.left, self.first, self.open = size + LENGTH, size, first, True
+        self.body = bytearray()
+        if size:
+            return self._go_on(data, time, found, pos)
+        found.append(Cut(LENGTH, b"", first, time))
+        return pos
+
+    def _go_on(self, data: bytes, time: float, found: list[Cut], pos: int = 0) -> int:
+        take = min(self.left, len(data) - pos)
+        if self.open:
+            room = self.most - len(self.body)
+            self.body += data[pos : pos + min(take, room)]
+            self.open = take <= room
+        self.left -= take
+        if not self.left:
+            self._over(time, found)
+        return pos + take
+
+    def _over(self, time: float, found: list[Cut]) -> None:
+        found.append(Cut(self.size, bytes(self.body), self.first, time))
+        self.body = bytearray()
+
+    def _miss(self, missing: int, time: float, found: list[Cut]) -> None:
+        if self.lost:
+            return
+        self.open = False
+        if self.left:
+            taken = min(self.left, missing)
+            self.left -= taken
+            missing -= taken
+            if not self.left:
+                self._over(time, found)
+        if missing:
+            self._lose()
+
+    def _lose(self) -> None:
+        self.lost = True
+        self.lost_places += 1
+        self.prefix = b""
+        self.left = 0

@@ -1,0 +1,243 @@
+"""Reads packets from pcapng and pcap files, of kproxy or of anybody else, one after the other.
+
+Strategy: blocks are read as they come, so a file may be of any size, may still grow, and may be a pipe; a last block
+that is not all there ends it. What is neither format, or cannot be true, raises CaptureError with the offset.
+Formats: draft-ietf-opsawg-pcapng, draft-ietf-opsawg-pcap.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import IO, NamedTuple, cast
+
+from kproxy.errors import TheyDidWrong
+
+from . import pcapng
+from .pcapng import COMMENT, IF_DROP, IF_NAME, IF_OFFSET, IF_RESOLUTION, INTERFACE, PACKET, SECTION, SIMPLE, STATISTICS
+
+LONGEST_BLOCK = 64 << 20
+"""Bytes. Packets have up to 256 KiB; a length above this is a damaged file, and would only fill the memory."""
+OLD_UNITS = {0xA1B2C3D4: 10**6, 0xA1B23C4D: 10**9}
+"""Magic numbers of pcap, and ticks of a second."""
+GZIP = b"\x1f\x8b"
+
+
+class CaptureError(TheyDidWrong):
+    """A file that is no capture, or is damaged; the message has the offset."""
+
+
+@dataclass(slots=True)
+class Interface:
+    """Where packets were recorded. `units`: ticks of a second; `offset`: seconds to add to every time."""
+
+    name: str
+    link: int
+    units: int = 10**6
+    offset: int = 0
+
+
+class Packet(NamedTuple):
+    """`data` is what was kept of `length` bytes; `time` in seconds since 1970."""
+
+    time: float
+    data: bytes
+    length: int
+    interface: int
+    link: int
+    comment: str
+
+
+class PacketFile:
+    """The packets of a file (- for standard input), by iterating once.
+
+    As it goes it fills `application` and `notes` (comments of the section), `interfaces`, `ends` (comments of the
+    statistics), `dropped` (packets that its writer says it lost) and `torn` (the last block is not all there).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.application = ""
+        self.notes: list[str] = []
+        self.interfaces: list[Interface] = []
+        self.ends: list[str] = []
+        self.dropped = 0
+        self.torn = False
+        self.offset = 0
+
+    def __iter__(self) -> Iterator[Packet]:
+        with opened(self.path) as file:
+            try:
+                yield from self._packets(file)
+            except (EOFError, gzip.BadGzipFile, OSError) as error:
+                if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+                    raise
+                self.torn = True
+
+    def _packets(self, file: IO[bytes]) -> Iterator[Packet]:
+        magic = self._read(file, 4)
+        if magic is None:
+            raise CaptureError(f"{self.path} is no capture: it has {self.offset} bytes")
+        for order in "<>":
+            number = Struct(f"{order}I").unpack(magic)[0]
+            if number == SECTION:
+                yield from self._blocks(file)
+                return
+            if number in OLD_UNITS:
+                yield from self._records(file, order, OLD_UNITS[number])
+                return
+        raise CaptureError(f"{self.path} is no capture: it begins with {magic.hex()}, neither pcapng nor pcap")
+
+    def _read(self, file: IO[bytes], size: int) -> bytes | None:
+        data = file.read(size)
+        self.offset += len(data)
+        if len(data) < size:
+            self.torn = bool(data)
+            return None
+        return data
+
+    def _records(self, file: IO[bytes], order: str, units: int) -> Iterator[Packet]:
+        """pcap: a header for the file, and one for each packet."""
+        head = self._read(file, 20)
+        if head is None:
+            return
+        link = Struct(f"{order}I").unpack_from(head, 16)[0] & 0x0FFFFFFF
+        self.interfaces = [Interface("", link, units)]
+        record = Struct(f"{order}IIII")
+        while (head := self._read(file, 16)) is not None:
+            whole, rest, size, length = record.unpack(head)
+            self._judge(size)
+            data = self._read(file, size)
+            if data is None:
+                self.torn = True
+                return
+            yield Packet(whole + rest / units, data, length, 0, link, "")
+
+    def _judge(self, size: int) -> None:
+        if size > LONGEST_BLOCK:
+            raise CaptureError(
+                f"{self.path}: damaged before byte {self.offset}: {size} bytes in one piece, at most {LONGEST_BLOCK}"
+            )
+
+    def _blocks(self, file: IO[bytes]) -> Iterator[Packet]:
+        """pcapng: blocks of a type, a length, a body, and the length again; the first four bytes have been read."""
+        kind_bytes: bytes | None = SECTION.to_bytes(4, "little")
+        order = "<"
+        pair, head = Struct("<II"), Struct("<IIIII")
+        while kind_bytes is not None:
+            size_bytes = self._read(file, 4)
+            if size_bytes is None:
+                self.torn = True
+                return
+            if kind_bytes == SECTION.to_bytes(4, "little"):  # the same in both orders
+                magic = self._read(file, 4)
+                order = "<" if magic == pcapng.BYTE_ORDER.to_bytes(4, "little") else ">"
+                pair, head = Struct(f"{order}II"), Struct(f"{order}IIIII")
+                already = 12
+                self.interfaces = []
+            else:
+                already = 8
+            kind, size = pair.unpack(kind_bytes + size_bytes)
+            self._judge(size)
+            if size < already + 4 or size % 4:
+                raise CaptureError(f"{self.path}: damaged before byte {self.offset}: a block of {size} bytes")
+            body = self._read(file, size - already)
+            if body is None:
+                self.torn = True
+                return
+            if kind == PACKET:
+                yield self._packet(body, head, order)
+            elif kind == SIMPLE:
+                yield self._simple(body, order)
+            else:
+                self._other(kind, body, order)
+            kind_bytes = self._read(file, 4)
+
+    def _packet(self, body: bytes, head: Struct, order: str) -> Packet:
+        if len(body) < 24:
+            raise CaptureError(f"{self.path}: damaged before byte {self.offset}: a packet block of {len(body)} bytes")
+        number, high, low, size, length = head.unpack_from(body)
+        at = self._interface(number)
+        end = 20 + size
+        if end + 4 > len(body):
+            raise CaptureError(f"{self.path}: damaged before byte {self.offset}: {size} bytes in a smaller block")
+        comment = ""
+        if len(body) - 4 > end + 3:
+            comment = text(dict(options_of(body, (end + 3) & ~3, order)).get(COMMENT, b""))
+        time = pcapng.seconds(high << 32 | low, at.units) + at.offset
+        return Packet(time, body[20:end], length, number, at.link, comment)
+
+    def _simple(self, body: bytes, order: str) -> Packet:
+        """A packet of the first interface, without a time."""
+        length = Struct(f"{order}I").unpack_from(body)[0] if len(body) >= 8 else 0
+        return Packet(0.0, body[4 : 4 + min(length, len(body) - 8)], length, 0, self._interface(0).link, "")
+
+    def _interface(self, number: int) -> Interface:
+        if number >= len(self.interfaces):
+            raise CaptureError(
+                f"{self.path}: damaged before byte {self.offset}: "
+                f"a packet of interface {number}, {len(self.interfaces)} are described"
+            )
+        return self.interfaces[number]
+
+    def _other(self, kind: int, body: bytes, order: str) -> None:
+        """What stands around the packets."""
+        if kind == INTERFACE and len(body) >= 12:
+            given = dict(options_of(body, 8, order))
+            resolution = given.get(IF_RESOLUTION, b"\x06")[:1] or b"\x06"
+            power = resolution[0] & 0x7F
+            self.interfaces.append(
+                Interface(
+                    text(given.get(IF_NAME, b"")),
+                    Struct(f"{order}H").unpack_from(body)[0],
+                    2**power if resolution[0] & 0x80 else 10**power,
+                    Struct(f"{order}q").unpack(given[IF_OFFSET])[0] if len(given.get(IF_OFFSET, b"")) == 8 else 0,
+                )
+            )
+        elif kind == SECTION:
+            for code, value in options_of(body, 12, order):
+                if code == pcapng.APPLICATION:
+                    self.application = text(value)
+                elif code == COMMENT:
+                    self.notes.append(text(value))
+        elif kind == STATISTICS:
+            for code, value in options_of(body, 12, order):
+                if code == COMMENT:
+                    self.ends.append(text(value))
+                elif code == IF_DROP and len(value) == 8:
+                    self.dropped += Struct(f"{order}Q").unpack(value)[0]
+
+
+def options_of(body: bytes, pos: int, order: str) -> Iterator[tuple[int, bytes]]:
+    """The options from `pos` to the length at the end of a block."""
+    head = Struct(f"{order}HH")
+    end = len(body) - 4
+    while pos + 4 <= end:
+        code, size = head.unpack_from(body, pos)
+        if code == 0 or pos + 4 + size > end:
+            return
+        yield code, body[pos + 4 : pos + 4 + size]
+        pos += 4 + (size + 3 & ~3)
+
+
+def text(value: bytes) -> str:
+    """What is not UTF-8 is shown all the same."""
+    return value.decode("utf-8", "replace")
+
+
+def opened(path: str | Path) -> IO[bytes]:
+    """The file, unpacked if it is gzip. Raises CaptureError."""
+    if str(path) == "-":
+        return sys.stdin.buffer
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (whoever asks closes it)
+    except OSError as error:
+        raise CaptureError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if file.peek(2)[:2] == GZIP:
+        file.close()
+        return cast("IO[bytes]", gzip.open(path, "rb"))
+    return file

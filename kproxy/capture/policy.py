@@ -1,0 +1,69 @@
+"""How much of a frame a capture keeps.
+
+Strategy: always a beginning of it, so that what is there is true, and the packet says how long it was. Credentials are
+never in what a watcher hands out; here the header is cut off once more, so that two mistakes are needed to show one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from struct import pack
+from typing import Literal
+
+from kproxy.errors import DecodeError
+from kproxy.watch.seen import Depth, Form, Frame, Seen
+from kproxy.wire.head import body_start
+from kproxy.wire.headers import header_version
+
+Payload = Literal["none", "head", "full"]
+HEAD = 512
+"""Bytes of `head`: enough for the topics of most requests, and for the names of most groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`payload`: none, only headers; head, so many bytes from the header on; full, all that the watcher keeps."""
+
+    payload: Payload = "head"
+    head: int = HEAD
+
+    @property
+    def depth(self) -> Depth:
+        """What a watcher has to keep for it."""
+        return Depth.COUNT if self.payload == "none" else Depth.FULL
+
+    def kept(self, seen: Seen, frame: Frame, *, response: bool) -> bytes:
+        """The bytes behind the frame's length field that go into the file."""
+        if not frame.data or frame.form is Form.NONE:
+            return known_header(seen, response=response)[: frame.size - 4]
+        if self.payload == "none" or frame.withheld or frame.form is Form.SKETCH:
+            return frame.data[: header_end(seen, frame.data, response=response)]
+        return frame.data[: self.head] if self.payload == "head" else frame.data
+
+
+def known_header(seen: Seen, *, response: bool) -> bytes:
+    """What the header of a frame begins with, from what is known of it without its bytes."""
+    if response:
+        return pack(">i", seen.correlation_id)
+    fixed = pack(">hhi", seen.key, seen.version, seen.correlation_id)
+    if seen.client_id is None:
+        return fixed
+    name = seen.client_id.encode()
+    return fixed + pack(">h", len(name)) + name
+
+
+def header_end(seen: Seen, data: bytes, *, response: bool) -> int:
+    """Where the body begins; for what cannot be followed, the end of the fixed part."""
+    direction = "response" if response else "request"
+    end = body_start(data, 0, len(data), version_of_header(seen.key, seen.version, direction), direction)
+    return min(len(data), 4 if response else 8) if end is None else end
+
+
+@cache
+def version_of_header(key: int, version: int, direction: str) -> int:
+    """0, without anything that could be misread, for APIs that the table lacks."""
+    try:
+        return header_version(key, version, direction)
+    except DecodeError:
+        return 0

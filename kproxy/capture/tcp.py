@@ -1,0 +1,112 @@
+"""One direction of a TCP connection put in order: segments in, pieces of the stream out, what is missing told.
+
+Strategy: what continues the stream goes out at once, what was there before is dropped, and what comes too early waits:
+for so long, so much, or so many. Then what is before it was not captured and will not come, and a piece says how many
+bytes are missing. Sequence numbers have 32 bits and wrap (RFC 9293, section 3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+HALF, WHOLE = 1 << 31, 1 << 32
+MOST_WAITING = 256
+"""Segments that wait for an earlier one; on a real network a retransmission comes long before."""
+MOST_WAITING_BYTES = 4 << 20
+"""Bytes of them."""
+LONGEST_WAIT = 3.0
+"""Seconds of the capture's time; a first retransmission comes within one (RFC 6298)."""
+
+
+class Piece(NamedTuple):
+    """The next bytes of a stream, and how many behind them are missing."""
+
+    data: bytes
+    missing: int
+    time: float
+
+
+class Direction:
+    """What one side sends. `gaps`, `lost`: places where segments are missing, and their bytes."""
+
+    __slots__ = ("gaps", "lost", "next", "since", "waiting", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.next = -1
+        """Sequence number of the next byte; -1: not known yet."""
+        self.waiting: dict[int, Piece] = {}
+        self.waiting_bytes = 0
+        self.since = 0.0
+        self.gaps = self.lost = 0
+
+    def begin(self, sequence: int) -> None:
+        """The SYN has this number."""
+        self.next = (sequence + 1) % WHOLE
+
+    def receive(self, sequence: int, data: bytes, size: int, time: float) -> Iterator[Piece]:
+        """`data` is what was captured of `size` bytes from `sequence` on."""
+        if self.next < 0:
+            self.next = sequence
+        if sequence == self.next and not self.waiting:
+            self.next = (sequence + size) % WHOLE
+            yield Piece(data, size - len(data), time)
+            return
+        ahead = (sequence - self.next) % WHOLE
+        if ahead >= HALF:
+            ahead -= WHOLE
+        if ahead <= 0:
+            if size + ahead > 0:
+                yield self._pass(data[-ahead:], size + ahead, time)
+                yield from self._continue()
+        else:
+            self._wait(sequence, data, size, time)
+        if self.waiting and self._long_enough(time):
+            yield from self.give_up()
+
+    def give_up(self) -> Iterator[Piece]:
+        """Nothing that is missing will come: what waits goes out. To be called at the end of the connection."""
+        while self.waiting:
+            sequence = min(self.waiting, key=self._ahead)
+            missing = self._ahead(sequence)
+            self.gaps += 1
+            self.lost += missing
+            self.next = sequence
+            yield Piece(b"", missing, self.waiting[sequence].time)
+            yield from self._continue()
+
+    def _ahead(self, sequence: int) -> int:
+        return (sequence - self.next) % WHOLE
+
+    def _pass(self, data: bytes, size: int, time: float) -> Piece:
+        self.next = (self.next + size) % WHOLE
+        return Piece(data, size - len(data), time)
+
+    def _wait(self, sequence: int, data: bytes, size: int, time: float) -> None:
+        known = self.waiting.get(sequence)
+        if known is not None and len(known.data) + known.missing >= size:
+            return
+        if not self.waiting:
+            self.since = time
+        self.waiting_bytes += len(data) - (len(known.data) if known else 0)
+        self.waiting[sequence] = Piece(data, size - len(data), time)
+
+    def _long_enough(self, time: float) -> bool:
+        many = len(self.waiting) > MOST_WAITING or self.waiting_bytes > MOST_WAITING_BYTES
+        return many or time - self.since > LONGEST_WAIT
+
+    def _continue(self) -> Iterator[Piece]:
+        """What waited for what has just come; parts of it may have come already."""
+        while self.waiting:
+            sequence = min(self.waiting, key=self._behind)
+            past = -self._behind(sequence)
+            if past < 0:
+                return
+            data, missing, time = self.waiting.pop(sequence)
+            self.waiting_bytes -= len(data)
+            if len(data) + missing > past:
+                yield self._pass(data[past:], len(data) + missing - past, time)
+
+    def _behind(self, sequence: int) -> int:
+        ahead = (sequence - self.next) % WHOLE
+        return ahead - WHOLE if ahead >= HALF else ahead
