@@ -1,0 +1,76 @@
+"""What makers of events see of the writing side, and what it counts.
+
+Threads: `put` may be called from any thread, and is meant for the loop's: it encodes the event and appends it to a
+queue in memory. Writing is done by threads of the outlets, which also call `on_unblocked` and the log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+WhenFull = Literal["drop", "block"]
+"""drop: events that cannot be written are counted and lost. block: `blocked` asks that no new ones be made."""
+
+Data = Mapping[str, Any]
+"""Columns of an event by name; what is unknown is left out. Times in it are RFC 3339 text or aware datetimes."""
+
+
+@dataclass
+class Counters:
+    """What one outlet has done since it was made. Read it from any thread; numbers may be a beat apart."""
+
+    written: int = 0
+    """Events that are durable."""
+    bytes: int = 0
+    """Of their lines, before compression."""
+    files: int = 0
+    """Published; 0 for Kafka."""
+    recovered: int = 0
+    """Files and ends of processes before this one that were put right."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Events lost, by reason: queue_full, disk_full, read_only, io_error, …; unencodable; closed; close_timeout."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Failed attempts to write, sync or publish, by the same words."""
+    last_error: str = ""
+    """What the system said last, with the file or the cluster."""
+    failing: bool = False
+    """The last attempt failed: an outage."""
+    last_durable: float = 0.0
+    """Seconds since 1970 when a batch last became durable; 0: never."""
+    queued: int = 0
+    """Events taken and not durable yet."""
+    queued_bytes: int = 0
+
+
+class EventSink(Protocol):
+    """Where events are put."""
+
+    @property
+    def blocked(self) -> bool:
+        """Under `block`: the queue is full or the outlet refuses lines. Whoever reads from clients stops until it is
+        False again, of which `on_unblocked` tells. Under `drop` always False."""
+        ...
+
+    def put(self, type_name: str, time: float, data: Data) -> None:
+        """Take an event; `time` in seconds since 1970. Never waits, never raises: what cannot be taken is counted."""
+        ...
+
+    def close(self, timeout: float) -> bool:
+        """Write what is there and publish it, for up to `timeout` seconds. True: nothing was left behind. Blocks."""
+        ...
+
+    @property
+    def counters(self) -> Mapping[str, Counters]:
+        """By outlet: `files`, `kafka`."""
+        ...
+
+
+Unblocked = Callable[[], None]
+"""Called from a thread of the outlet, not the loop's, when `blocked` has become False; must not raise or wait."""
+
+
+def never_mind() -> None:
+    """An `Unblocked` for those who ask for `blocked` themselves."""

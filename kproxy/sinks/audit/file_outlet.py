@@ -1,0 +1,111 @@
+"""The outlet that writes files: a queue, a thread that writes, one that publishes, and recovery at the start."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from .event_sink import Counters, Data, Unblocked
+from .file_settings import FileSettings
+from .file_writer import FileWriter
+from .publisher import Publisher
+from .queue import Gap, Queue
+from .recorder import Tell, told_gap
+from .recover import Dead, find_dead
+
+
+class FileOutlet:
+    """An `Outlet`. `start` makes the folder and the session's mark if it can; what it cannot do is tried again."""
+
+    name = "files"
+
+    def __init__(self, settings: FileSettings, log: FilteringBoundLogger) -> None:
+        self.settings, self.log = settings, log
+        self.counters = Counters()
+        self._queue: Queue[bytes] = Queue(self.counters, settings.when_full, settings.queue, settings.queue_bytes)
+        self._publisher = Publisher(self.counters, log, settings.retry)
+        self._writer = FileWriter(settings, self._queue, self._publisher, log, self._tell_gap)
+        self._thread = threading.Thread(target=self._writer.run, name="audit writer", daemon=True)
+        self._tell: Tell = _nobody
+        self._dead: list[Dead] = []
+
+    @property
+    def blocked(self) -> bool:
+        return self._queue.blocked
+
+    def start(self, tell: Tell, on_unblocked: Unblocked) -> None:
+        self._tell, self._queue.on_unblocked = tell, on_unblocked
+        self._writer.begin()
+        self._thread.start()
+        self._publisher.do(self._recover)
+        self._publisher.start()
+
+    def add(
+        self, line: bytes, number: int, day: str, _type_name: str, _data: Data,
+        *, must: bool = False, then: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._queue.add(number, day, line, len(line), must=must, then=then)
+
+    def missing(self, number: int, reason: str) -> None:
+        self._queue.missing(number, reason)
+
+    def close(self, timeout: float) -> bool:
+        limit = time.monotonic() + timeout
+        self._queue.close()
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._queue.give_up("close_timeout")
+            return False
+        published = self._publisher.close(max(0.0, limit - time.monotonic()))
+        for dead in self._dead:
+            dead.close()
+        session = self._writer.session
+        if session is None or not (published and self._writer.clean):
+            return False
+        try:
+            session.end()
+        except OSError as error:
+            self.counters.last_error = str(error)
+            return False
+        return True
+
+    def _tell_gap(self, gap: Gap) -> None:
+        self._tell(told_gap(gap, self.name), _nothing)
+
+    # ---- recovery, in the publisher's thread
+
+    def _recover(self) -> None:
+        for dead in find_dead(self.settings.dir, self.settings.identity.stem):
+            self._dead.append(dead)
+            self._tell_all(dead)
+
+    def _tell_all(self, dead: Dead) -> None:
+        """Tell of all its files; when the last event is durable, publish them."""
+        events = dead.events()
+        durable = iter(range(len(events), 0, -1))
+
+        def then() -> None:
+            if next(durable) == 1:
+                self._publisher.do(lambda: self._publish(dead))
+
+        for data in events:
+            self.log.warning("audit: a process did not end in order, its events are kept", **data)
+            self._tell(data, then)
+
+    def _publish(self, dead: Dead) -> None:
+        while dead.files:
+            dead.files[0].publish()
+            self.counters.files += bool(dead.files.pop(0).lines)
+            self.counters.recovered += 1
+        dead.end()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nobody(_data: Data, _then: Callable[[], None]) -> None:
+    pass

@@ -1,0 +1,31 @@
+"""What a user can set about the audit's files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .event_sink import WhenFull
+from .names import Identity
+from .queue import QUEUE_BYTES
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """Times in seconds, sizes in bytes; see docs/audit.md."""
+
+    dir: Path
+    identity: Identity
+    flush: float = 1.0
+    """A line is durable at most so long after it was put."""
+    roll_size: int = 64_000_000
+    """A file is closed at this size, before compression."""
+    roll_age: float = 300.0
+    """And at this age."""
+    when_full: WhenFull = "drop"
+    queue: int = 100_000
+    """Events that are not durable yet."""
+    queue_bytes: int = QUEUE_BYTES
+    """And bytes of their lines."""
+    retry: float = 2.0
+    """While the system refuses, it is tried again so often."""

@@ -1,0 +1,62 @@
+"""Events to lines: one CloudEvents 1.0 JSON object each, with a newline.
+
+Strategy: only the data is encoded, by msgspec. What stands around it is the same for all events of a type but for the
+number and the time, and is put together from bytes; the time's text is made anew once a second. JSON escapes control
+characters, so a line holds no other newline and no NUL, on which recovery relies.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from .event_sink import Data
+
+MICROSECONDS = 1_000_000
+LINE_START = b'{"specversion":"1.0","id":"'
+"""How each line begins; the number stands right behind it."""
+
+_encode = msgspec.json.Encoder().encode
+_LINE = LINE_START + b'%d","source":%b.%06dZ","datacontenttype":"application/json","data":%b}\n'
+
+
+class Lines:
+    """Numbers the events of one source from 1 on and writes them down. Not for several threads at once."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.last_id = 0
+        """Number of the last event, also of one that could not be encoded."""
+        self.day = ""
+        """UTC date of the last line, YYYY-MM-DD."""
+        self._second = -1
+        self._stamp = b""
+        self._heads: dict[str, bytes] = {}
+
+    def line(self, type_name: str, time: float, data: Data) -> bytes:
+        """The event's line. The number is used up even if data or time cannot be written, which raises TypeError,
+        ValueError, OverflowError or RecursionError: readers see a gap."""
+        self.last_id = number = self.last_id + 1
+        second, micro = divmod(round(time * MICROSECONDS), MICROSECONDS)
+        if second != self._second:
+            self._new_second(second)
+        head = self._heads.get(type_name) or self._head(type_name)
+        return _LINE % (number, head, micro, _encode(data))
+
+    def _new_second(self, second: int) -> None:
+        text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        self._heads.clear()
+        self._second, self._stamp, self.day = second, text.encode(), text[:10]
+
+    def _head(self, type_name: str) -> bytes:
+        head = _encode(self.source) + b',"type":' + _encode(type_name) + b',"time":"' + self._stamp
+        self._heads[type_name] = head
+        return head
+
+
+def id_of(line: bytes) -> int:
+    """The number of a line that `Lines` wrote. Raises ValueError for any other."""
+    if not line.startswith(LINE_START):
+        raise ValueError(f"begins with {line[:40]!r}, expected {LINE_START!r}")
+    return int(line[len(LINE_START) : line.index(b'"', len(LINE_START))])

@@ -1,0 +1,88 @@
+"""One event file under its dot name: whole lines at its end, whatever the disk did in between.
+
+Strategy: `size` is the end of the last write that succeeded and `synced` that of the last sync. What a failed write has
+left behind them is cut off before the next one. After a failed sync nobody knows what is on the disk: the kernel may
+have marked the pages as clean, so that a second sync would succeed without them (the PostgreSQL people's finding of
+2018). So the file goes back to `synced`, and its owner, who keeps the lines until then, writes them again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from .names import OPEN, hidden
+
+MODE = 0o640
+"""Who may read the audit is the group's business, not everybody's."""
+
+
+class OpenFile:
+    """Opened on construction, and locked for as long as it is open, so that no recovery touches it. Raises OSError."""
+
+    def __init__(self, folder: Path, stem: str, day: str) -> None:
+        self.stem, self.day = stem, day
+        self.path = hidden(folder, stem, OPEN)
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, MODE)
+        self.size = self.synced = 0
+        self._torn = False
+        self._known = False
+        try:
+            lock(self.fd)
+        except OSError:
+            self.remove()
+            raise
+
+    def append(self, data: bytes) -> None:
+        """Write all of it, or raise OSError and count none of it."""
+        self.repair()
+        rest = memoryview(data)
+        self._torn = True
+        while rest:
+            rest = rest[os.write(self.fd, rest) :]
+        self._torn = False
+        self.size += len(data)
+
+    def sync(self) -> None:
+        """What was appended is on the disk. On OSError, `size` is back at `synced`: append again what came since."""
+        self.repair()
+        try:
+            os.fsync(self.fd)
+            if not self._known:
+                sync_folder(self.path.parent)
+        except OSError:
+            self.size, self._torn = self.synced, True
+            raise
+        self.synced, self._known = self.size, True
+
+    def repair(self) -> None:
+        """Cut off what a failed write or sync has left, if there is any."""
+        if self._torn:
+            os.ftruncate(self.fd, self.size)
+            self._torn = False
+
+    def remove(self) -> None:
+        """Delete it and let go of the lock."""
+        self.path.unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the lock; the file stays."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def lock(fd: int) -> None:
+    """Lock an open file as this process's own; BlockingIOError if another one has it. Held until the file is closed."""
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def sync_folder(folder: Path) -> None:
+    """Names that were made or changed in a folder are on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,39 @@
+"""The outlets that the config asks for, with a recorder in front of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.audit_config import AuditConfig
+
+from .event_sink import Unblocked, never_mind
+from .file_outlet import FileOutlet
+from .file_settings import FileSettings
+from .names import Identity
+from .recorder import Outlet, Recorder
+
+
+def make_recorder(
+    audit: AuditConfig, source: str, log: FilteringBoundLogger, on_unblocked: Unblocked = never_mind
+) -> Recorder:
+    """Not started. `source` is instance/boot uuid/worker. Raises MissingExtra if a topic is asked for and
+    confluent-kafka is not installed."""
+    outlets: list[Outlet] = []
+    if audit.dir is not None:
+        outlets.append(FileOutlet(file_settings(audit, Path(audit.dir), source), log))
+    return Recorder(source, outlets, on_unblocked)
+
+
+def file_settings(audit: AuditConfig, folder: Path, source: str) -> FileSettings:
+    """The config's words as settings."""
+    return FileSettings(
+        folder,
+        Identity.of(source),
+        flush=audit.flush,
+        roll_size=audit.roll_size,
+        roll_age=audit.roll_age,
+        when_full=audit.when_full,
+        queue=audit.queue,
+    )

@@ -1,0 +1,75 @@
+"""The thread that compresses and publishes, so that writing and syncing never wait for it.
+
+Jobs are done one after the other. One that the system refuses is tried again every few seconds, and the jobs behind it
+wait: what hinders one, a full disk, hinders all. At the end it is left for the next start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from structlog.typing import FilteringBoundLogger
+
+from .event_sink import Counters
+from .reasons import reason_of
+
+Job = Callable[[], None]
+"""Raises OSError when it should be tried again."""
+
+
+class Publisher:
+    """`retry`: seconds between attempts."""
+
+    def __init__(self, counters: Counters, log: FilteringBoundLogger, retry: float) -> None:
+        self.counters, self.log, self.retry = counters, log, retry
+        self.backlog = 0
+        """Jobs given and not done."""
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="audit publisher", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def do(self, job: Job) -> None:
+        """Do it some time later."""
+        with self._lock:
+            self.backlog += 1
+        self._jobs.put(job)
+
+    def close(self, timeout: float) -> bool:
+        """Do what is left, each job once; True if all was done within `timeout` seconds."""
+        self._closing.set()
+        self._jobs.put(None)
+        self._thread.join(timeout)
+        return not self._thread.is_alive() and self.backlog == 0
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._try(job)
+
+    def _try(self, job: Job) -> None:
+        failed = False
+        while True:
+            try:
+                job()
+            except OSError as error:
+                self.counters.errors[reason_of(error)] += 1
+                self.counters.last_error = str(error)
+                if not failed:
+                    self.log.warning("audit: a file cannot be published, it is tried again", error=str(error))
+                failed = True
+                if self._closing.wait(self.retry):
+                    return
+                continue
+            except Exception as error:
+                self.counters.errors["mistake"] += 1
+                self.counters.last_error = repr(error)
+                self.log.error("audit: a file cannot be published, which is a mistake in kproxy", exc_info=error)
+                return
+            with self._lock:
+                self.backlog -= 1
+            return

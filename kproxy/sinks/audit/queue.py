@@ -1,0 +1,193 @@
+"""Lines on their way from the loop's thread to an outlet's, in batches and bounded; and the gaps between them.
+
+Strategy: `add` appends to the batch that is being filled, which costs a list's append and some counting under a lock.
+A batch ends when it is as large as one write should be, when the day changes, and where an event is missing, so that
+the numbers of a batch follow each other. The thread takes all batches at once, and says with `settle` when they are
+durable: only then they no longer count, so `queued` is what a kill would take away.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from .event_sink import Counters, Unblocked, WhenFull, never_mind
+
+BATCH_BYTES = 1 << 18
+"""256 KiB: a larger write is hardly cheaper per byte, and by so much a file may overshoot its size."""
+
+QUEUE_BYTES = 1 << 26
+"""64 MiB: a hundred thousand events of the usual 600 bytes."""
+
+OVERSHOOT = 2
+"""Under `block`, so many times the bounds are taken: exchanges under way still make events after clients wait."""
+
+Item = TypeVar("Item")
+
+
+@dataclass
+class Batch(Generic[Item]):
+    """Lines with the numbers first_id, first_id + 1, …; `then` is called by the outlet's thread once they are durable."""
+
+    day: str
+    first_id: int
+    items: list[Item] = field(default_factory=list)
+    size: int = 0
+    then: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def last_id(self) -> int:
+        return self.first_id + len(self.items) - 1
+
+
+@dataclass
+class Gap:
+    """Events that were dropped since the last gap was told."""
+
+    dropped: int = 0
+    first_id: int = 0
+    last_id: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def add(self, first_id: int, last_id: int, reason: str) -> None:
+        """All numbers from first_id to last_id are missing."""
+        self.first_id = min(self.first_id, first_id) if self.dropped else first_id
+        self.last_id = max(self.last_id, last_id)
+        self.dropped += last_id - first_id + 1
+        self.reasons[reason] += last_id - first_id + 1
+
+
+class Queue(Generic[Item]):
+    """`events` and `size` (bytes) are the bounds; `refuse` is why lines cannot be written now, "" while they can."""
+
+    def __init__(
+        self, counters: Counters, when_full: WhenFull, events: int, size: int, on_unblocked: Unblocked = never_mind
+    ) -> None:
+        self.counters, self.on_unblocked = counters, on_unblocked
+        self.blocking = when_full == "block"
+        self.events, self.size = events, size
+        self.blocked = False
+        self.refusal = ""
+        self.closed = False
+        self.wake = threading.Event()
+        """Set when a batch is full or the queue closes; the outlet's thread waits for it, for a beat at most."""
+        self._lock = threading.Lock()
+        self._full: deque[Batch[Item]] = deque()
+        self._filling: Batch[Item] | None = None
+        self._gap = Gap()
+
+    # ---- the side of `put`
+
+    def add(
+        self,
+        number: int,
+        day: str,
+        item: Item,
+        size: int,
+        *,
+        must: bool = False,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Take a line of `size` bytes, or count it as dropped. `must`: take it beyond the bounds (reports of gaps)."""
+        counters = self.counters
+        with self._lock:
+            if not must and (reason := self._no_room(size)):
+                self._drop(number, number, reason)
+                return
+            batch = self._filling
+            if batch is None or batch.day != day or batch.first_id + len(batch.items) != number:
+                batch = self._next(day, number)
+            batch.items.append(item)
+            batch.size += size
+            counters.queued += 1
+            counters.queued_bytes += size
+            if then is not None:
+                batch.then.append(then)
+            if batch.size >= BATCH_BYTES:
+                self._full.append(batch)
+                self._filling = None
+                self.wake.set()
+
+    def missing(self, number: int, reason: str) -> None:
+        """The event of this number has no line."""
+        with self._lock:
+            self._drop(number, number, reason)
+
+    def _no_room(self, size: int) -> str:
+        counters, factor = self.counters, OVERSHOOT if self.blocking else 1
+        if self.closed:
+            return "closed"
+        queued, queued_bytes = counters.queued + 1, counters.queued_bytes + size
+        if self.blocking and (queued >= self.events or queued_bytes >= self.size):
+            self.blocked = True
+        if queued > self.events * factor or queued_bytes > self.size * factor:
+            return self.refusal or "queue_full"
+        return ""
+
+    def _next(self, day: str, number: int) -> Batch[Item]:
+        if self._filling is not None:
+            self._full.append(self._filling)
+        batch: Batch[Item] = Batch(day, number)
+        self._filling = batch
+        return batch
+
+    def _drop(self, first_id: int, last_id: int, reason: str) -> None:
+        self._gap.add(first_id, last_id, reason)
+        self.counters.dropped[reason] += last_id - first_id + 1
+
+    # ---- the side of the outlet's thread
+
+    def take(self) -> list[Batch[Item]]:
+        """All that waits, oldest first; what was taken still counts as queued until it is settled."""
+        with self._lock:
+            taken = [*self._full, *([self._filling] if self._filling else [])]
+            self._full.clear()
+            self._filling = None
+        return taken
+
+    def settle(self, events: int, size: int) -> None:
+        """So many taken lines are durable, or given up."""
+        with self._lock:
+            self.counters.queued -= events
+            self.counters.queued_bytes -= size
+        self._look()
+
+    def lost(self, first_id: int, last_id: int, reason: str) -> None:
+        """Lines that were taken are given up; `settle` is called besides."""
+        with self._lock:
+            self._drop(first_id, last_id, reason)
+
+    def refuse(self, reason: str) -> None:
+        """The outlet takes no lines for now; "": it does again."""
+        with self._lock:
+            self.refusal = reason
+            self.blocked = self.blocked or (self.blocking and bool(reason))
+        self._look()
+
+    def take_gap(self) -> Gap | None:
+        """What was dropped since the last call, None if nothing was."""
+        with self._lock:
+            gap, self._gap = self._gap, Gap()
+        return gap if gap.dropped else None
+
+    def close(self) -> None:
+        """Take nothing more."""
+        with self._lock:
+            self.closed = True
+        self.wake.set()
+
+    def give_up(self, reason: str) -> None:
+        """The thread did not finish in time: what is not durable now counts as dropped."""
+        with self._lock:
+            self.counters.dropped[reason] += self.counters.queued
+
+    def _look(self) -> None:
+        """Unblock when lines can be written and the queue is half empty, so that it does not flutter."""
+        if not self.blocked or self.refusal:
+            return
+        if self.counters.queued * 2 <= self.events and self.counters.queued_bytes * 2 <= self.size:
+            self.blocked = False
+            self.on_unblocked()

@@ -1,0 +1,126 @@
+"""The `EventSink`: numbers events, makes lines of them, and gives each line to all outlets.
+
+One number and one line for all outlets, so that whoever reads both the files and the topic can drop what is double. An
+outlet that dropped events tells so through `tell`, which makes an event for all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from kproxy.events.schema import RECOVERED_EVENT
+
+from .event_sink import Counters, Data, Unblocked, never_mind
+from .lines import Lines
+from .queue import Gap
+
+Tell = Callable[[Data, Callable[[], None]], None]
+"""Of an outlet: make a `recovered` event of these data, and call the function once it is durable at this outlet."""
+
+
+class Outlet(Protocol):
+    """A place that lines go to."""
+
+    name: str
+    counters: Counters
+
+    @property
+    def blocked(self) -> bool:
+        """See EventSink."""
+        ...
+
+    def start(self, tell: Tell, on_unblocked: Unblocked) -> None:
+        """Begin; never fails for what may get better by itself, such as a full disk."""
+        ...
+
+    def add(
+        self, line: bytes, number: int, day: str, type_name: str, data: Data,
+        *, must: bool = False, then: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Take a line into the queue, or count it as dropped; see Queue.add."""
+        ...
+
+    def missing(self, number: int, reason: str) -> None:
+        """The event of this number has no line."""
+        ...
+
+    def close(self, timeout: float) -> bool:
+        """See EventSink."""
+        ...
+
+
+class Recorder:
+    """Make it in the process that writes, not before a fork: threads and locks on files do not survive one."""
+
+    def __init__(self, source: str, outlets: Sequence[Outlet], on_unblocked: Unblocked = never_mind) -> None:
+        self.outlets = tuple(outlets)
+        self.on_unblocked = on_unblocked
+        self._lines = Lines(source)
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the outlets' threads."""
+        for outlet in self.outlets:
+            outlet.start(self._tell_of(outlet), self._unblocked)
+
+    @property
+    def source(self) -> str:
+        """instance/boot/worker."""
+        return self._lines.source
+
+    @property
+    def blocked(self) -> bool:
+        return any(outlet.blocked for outlet in self.outlets)
+
+    @property
+    def counters(self) -> Mapping[str, Counters]:
+        return {outlet.name: outlet.counters for outlet in self.outlets}
+
+    def put(self, type_name: str, time: float, data: Data) -> None:
+        lines = self._lines
+        with self._lock:
+            try:
+                line = lines.line(type_name, time, data)
+            except Exception:  # noqa: BLE001 -- whatever is wrong with one event, traffic goes on and the gap is told
+                for outlet in self.outlets:
+                    outlet.missing(lines.last_id, "unencodable")
+                return
+            for outlet in self.outlets:
+                outlet.add(line, lines.last_id, lines.day, type_name, data)
+
+    def close(self, timeout: float) -> bool:
+        limit = clock.monotonic() + timeout
+        closed = [outlet.close(max(0.0, limit - clock.monotonic())) for outlet in self.outlets]  # each of them
+        return all(closed)
+
+    def _tell_of(self, origin: Outlet) -> Tell:
+        def tell(data: Data, then: Callable[[], None]) -> None:
+            lines = self._lines
+            with self._lock:
+                line = lines.line(RECOVERED_EVENT.name, clock.time(), data)
+                for outlet in self.outlets:
+                    outlet.add(
+                        line, lines.last_id, lines.day, RECOVERED_EVENT.name, data,
+                        must=True, then=then if outlet is origin else None,
+                    )  # fmt: skip
+
+        return tell
+
+    def _unblocked(self) -> None:
+        if not self.blocked:
+            self.on_unblocked()
+
+
+def told_gap(gap: Gap, outlet: str) -> Data:
+    """The `recovered` event of events that were dropped."""
+    reasons = ", ".join(f"{reason} {count}" for reason, count in gap.reasons.most_common())
+    return {
+        "reason": "dropped",
+        "dropped": gap.dropped,
+        "first_id": gap.first_id,
+        "last_id": gap.last_id,
+        "message": f"{outlet}: {reasons}",
+    }

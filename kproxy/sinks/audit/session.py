@@ -1,0 +1,60 @@
+"""The mark of a process that writes: a small file, locked as long as it lives and deleted when it ends in order.
+
+So an unclean end is found even when no event file was open at that moment, and a file of a living process is told from
+one of a dead process without guessing from process ids. The lock goes with the process, however it ends. The mark gets
+its name when it is locked and written, so nobody ever sees one that is not locked though its process lives.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from .names import SESSION, UNBORN, Identity, hidden
+from .open_file import MODE, lock, sync_folder
+
+
+class Session:
+    """Made on construction. Raises OSError."""
+
+    def __init__(self, folder: Path, identity: Identity) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = hidden(folder, identity.stem, SESSION)
+        unborn = hidden(folder, identity.stem, UNBORN)
+        self._fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+        try:
+            lock(self._fd)
+            os.write(self._fd, identity.source.encode() + b"\n")
+            os.fsync(self._fd)
+            unborn.rename(self.path)
+            sync_folder(folder)
+        except OSError:
+            self.close()
+            raise
+
+    def end(self) -> None:
+        """Nothing was left behind: delete the mark. Raises OSError."""
+        self.path.unlink(missing_ok=True)
+        self.close()
+        sync_folder(self.path.parent)
+
+    def close(self) -> None:
+        """Let go of the lock; the mark stays, and the next start finds it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def lock_of_dead(path: Path) -> int | None:
+    """Lock a file of a process that has ended, and give it open; None if it lives, or the file is gone."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with suppress(BlockingIOError):
+        lock(fd)
+        if os.fstat(fd).st_nlink:  # else another one has recovered and deleted it in the meantime
+            return fd
+    os.close(fd)
+    return None
