@@ -14,13 +14,14 @@ class Running:
     handed to the kernel. `on_count` is called after any of them grew."""
 
     __slots__ = ("applied", "effect", "enabled", "fired", "held", "holds", "matched", "observes", "on_count", "origin",
-                 "raised", "rule", "said", "seed", "trigger")  # fmt: skip
+                 "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
 
     def __init__(self, rule: LiveRule, origin: str, seed: int, began: float) -> None:
         self.rule, self.origin = rule, origin
         own = rule.when.seed if rule.when is not None else None
         self.seed = seed if own is None else own
         self.matched = self.fired = self.applied = 0
+        self.resets = 0  # how often they were set back
         self.enabled = True
         self.observes = rule.mode == "observe"
         self.holds = rule.when is not None and rule.when.hold is True
@@ -81,4 +82,5 @@ class Running:
 
     def reset(self) -> None:
         """All counters from 0 on."""
+        self.resets += 1
         self.matched = self.fired = self.applied = 0

@@ -88,7 +88,7 @@ class AuditSink:
         """The connection's, made when it is first asked for."""
         account = self.accounts.get(who.number)
         if account is None:
-            account = self.accounts[who.number] = Account(who, Summary(self.counts, self.wall))
+            account = self.accounts[who.number] = Account(who, Summary(self.counts, self.wall, who=who))
         return account
 
     def summary_for(self, who: Who) -> Summary:

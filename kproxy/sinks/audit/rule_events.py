@@ -10,7 +10,8 @@ from kproxy.rules.running import Running
 
 from .gate import Gate
 
-Counts = tuple[int, int, int]
+Counts = tuple[int, int, int, int]
+"""How often set back, matched, fired, applied."""
 Live = Callable[[], Iterable[Running]]
 MOST_MISTAKES = 100
 """Of a set that was refused, told in its event; the log and the API have them all."""
@@ -55,12 +56,12 @@ class RuleEvents:
         """What the rules in force did since they were told of last; also at the end, and before they are replaced."""
         counts = {}
         for running in self.live():
-            counts[running] = now = (running.matched, running.fired, running.applied)
-            then = self.told.get(running, (0, 0, 0))
-            if now < then:  # counted from 0 again
-                then = (0, 0, 0)
+            counts[running] = now = (running.resets, running.matched, running.fired, running.applied)
+            then = self.told.get(running, (0, 0, 0, 0))
+            if now[0] != then[0]:  # counted from 0 again
+                then = (now[0], 0, 0, 0)
             if now != then:
-                self.fired(running, [a - b for a, b in zip(now, then, strict=True)])
+                self.fired(running, [a - b for a, b in zip(now[1:], then[1:], strict=True)])
         self.told = counts
 
     def fired(self, running: Running, grown: list[int]) -> None:

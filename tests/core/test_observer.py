@@ -1,0 +1,87 @@
+"""What a session tells its observer: how long frames were held, for what, and which rules fired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from kproxy.testing.dialogue import Dialogue, request, response
+
+METADATA, HEARTBEAT = 3, 12
+
+
+class Noted:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.waits: list[tuple[int, float, bool, bool]] = []
+        self.fired: list[tuple[int, list[str]]] = []
+        self.answered: list[int] = []
+
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
+        self.waits.append((correlation_id, seconds, response, by_rule))
+
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
+        if answered:
+            self.answered.append(correlation_id)
+        else:
+            self.fired.append((correlation_id, list(names)))
+
+
+def watched(rules: str = "", **more: bool) -> tuple[Dialogue, Noted]:
+    talk, noted = Dialogue(rules, **more), Noted()
+    talk.session.observer = noted
+    return talk, noted
+
+
+DELAYS = """
+rules:
+  - {name: slow there, kind: delay, match: {api: Heartbeat}, delay: 200ms}
+  - {name: slow back, kind: delay, match: {api: Heartbeat}, delay: 300ms, at: response}
+"""
+
+
+def test_waits_by_rules_are_told_apart_by_direction() -> None:
+    """200 ms on the way there and 300 ms on the way back, each under the exchange's correlation id."""
+    talk, noted = watched(DELAYS)
+
+    talk.client(request(HEARTBEAT, 4, 7)).later(0.2).broker(response(HEARTBEAT, 4, 7)).later(0.3)
+
+    assert noted.waits == [(7, pytest.approx(0.2), False, True), (7, pytest.approx(0.3), True, True)]
+    assert noted.fired == [(7, ["slow there"]), (7, ["slow back"])]
+
+
+def test_a_frame_that_waits_for_a_nodes_port_is_held_by_nobodys_rule() -> None:
+    """An answer that names brokers waits until their ports are there."""
+    talk, noted = watched(advertise=True)
+    talk.nodes = None
+    brokers = [{"node_id": 1, "host": "b1", "port": 9092}]
+    talk.client(request(METADATA, 12, 3)).broker(response(METADATA, 12, 3, brokers=brokers)).later(0.5)
+
+    talk.session.nodes_ready({1: ("proxy", 9093)}, talk.now)
+    talk.obey()
+
+    assert noted.waits == [(3, pytest.approx(0.5), True, False)]
+    assert len(talk.responses((METADATA, 12))) == 1
+
+
+def test_an_answer_of_kproxys_own_is_told_with_the_rule_that_gave_it() -> None:
+    """The observer learns which rule fired, and that the broker did not see the request."""
+    talk, noted = watched(
+        "rules: [{name: broken, kind: error, match: {api: Heartbeat}, error: COORDINATOR_NOT_AVAILABLE}]"
+    )
+
+    talk.client(request(HEARTBEAT, 4, 9))
+
+    assert (noted.fired, noted.answered) == ([(9, ["broken"])], [9])
+
+
+def test_rules_that_only_observe_are_told_too() -> None:
+    """They fire, though they do nothing."""
+    rule = "{name: looks, kind: error, mode: observe, match: {api: Heartbeat}, error: COORDINATOR_NOT_AVAILABLE}"
+    talk, noted = watched(f"rules: [{rule}]")
+
+    talk.client(request(HEARTBEAT, 4, 9))
+
+    assert (noted.fired, noted.answered) == ([(9, ["looks"])], [])

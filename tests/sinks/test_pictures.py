@@ -1,0 +1,82 @@
+"""What is learnt of a cluster from Metadata answers."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from kproxy.sinks.pictures import Node, Picture, Topic
+
+ORDERS, CLICKS = UUID(int=1), UUID(int=2)
+
+
+def topic(name: str, uuid: UUID, *leaders: int, error: int = 0) -> dict[str, Any]:
+    partitions = [{"partition_index": index, "leader_id": leader} for index, leader in enumerate(leaders)]
+    return {"name": name, "topic_id": uuid, "error_code": error, "is_internal": False, "partitions": partitions}
+
+
+def same(name: str) -> None:
+    return None
+
+
+def test_answers_add_up() -> None:
+    """Each answer about some topics makes the picture fuller; one that shows nothing new changes nothing."""
+    picture = Picture("main")
+
+    picture.learn({"topics": [topic("orders", ORDERS, 1, 2)]}, same)
+    picture.learn({"topics": [topic("clicks", CLICKS, 3)]}, same)
+    before = picture.version
+    picture.learn({"topics": [topic("clicks", CLICKS, 3)]}, same)
+
+    assert picture.topics == {
+        "orders": Topic(str(ORDERS), False, (1, 2)),
+        "clicks": Topic(str(CLICKS), False, (3,)),
+    }
+    assert picture.by_id == {str(ORDERS): "orders", str(CLICKS): "clicks"}
+    assert picture.version == before
+
+
+def test_names_are_the_brokers() -> None:
+    """What a client calls orders is remembered as prod.orders, where that is its name at the broker."""
+    picture = Picture("main")
+
+    picture.learn({"topics": [topic("orders", ORDERS, 1)]}, lambda name: f"prod.{name}")
+
+    assert list(picture.topics) == ["prod.orders"]
+    assert picture.by_id[str(ORDERS)] == "prod.orders"
+
+
+def test_an_answer_of_all_topics_replaces_the_picture() -> None:
+    """A topic that is gone leaves; nodes are those of the brokers' own answer."""
+    picture = Picture("main")
+    picture.learn({"topics": [topic("orders", ORDERS, 1)]}, same)
+    brokers = [{"node_id": 1, "host": "b1", "port": 9092, "rack": "a"}]
+
+    picture.learn(
+        {"topics": [topic("clicks", CLICKS, 1)], "brokers": brokers, "controller_id": 1, "cluster_id": "x"},
+        same,
+        own=True,
+    )
+
+    assert list(picture.topics) == ["clicks"]
+    assert picture.nodes == {1: Node("b1", 9092, "a")}
+    assert (picture.controller, picture.cluster_id) == (1, "x")
+
+
+def test_topics_with_errors_are_not_learnt() -> None:
+    """The broker answers for topics that do not exist, too."""
+    picture = Picture("main")
+
+    picture.learn({"topics": [topic("nothing", ORDERS, error=3)]}, same)
+
+    assert picture.topics == {}
+    assert picture.version == 0
+
+
+def test_addresses_that_clients_are_shown_are_not_learnt() -> None:
+    """They are kproxy's own."""
+    picture = Picture("main")
+
+    picture.learn({"topics": [], "brokers": [{"node_id": 1, "host": "proxy", "port": 1}]}, same)
+
+    assert picture.nodes == {}
