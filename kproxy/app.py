@@ -36,6 +36,8 @@ from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from kproxy.recording import Audit
 
 
@@ -192,10 +194,15 @@ class Proxy:
 
         admin = self.config.admin
         assert admin is not None
-        collected = registry(
+        collectors: list[Collector] = [
             TrafficCollector(self.counters, self.counts, self.counted, self, self.held),
             RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels),
-        )
+        ]
+        if self.audit is not None:
+            from kproxy.sinks.audit_metrics import AuditCollector
+
+            collectors.append(AuditCollector(self.audit.recorder))
+        collected = registry(*collectors)
         token = None if admin.token is None else admin.token.get_secret_value()
         backend = Backend(self.keeper, self.server, self.waiting_for, lambda: exposition(collected), self.log)
         app = make_app(backend, token, admin.bind.host)
