@@ -2,6 +2,8 @@
 .PHONY: demo test check test-all bench java jars
 
 PYTHON ?= python3
+WORKERS ?= 2
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile
 BIN := .venv/bin
 READY := .venv/.ready-for-work
 DEMO_READY := .venv/.ready-for-demo
@@ -10,10 +12,10 @@ demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
 
 test: java check jars  ## style, types, imports, and every test in its short form
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-all: java check jars  ## the same with every sweep whole; takes long
-	KPROXY_TEST_ALL=1 $(BIN)/pytest
+	KPROXY_TEST_ALL=1 $(PYTEST)
 
 check: $(READY)  ## style, types and the direction of imports
 	$(BIN)/ruff check .

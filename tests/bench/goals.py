@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from audit_phase import CASES as AUDIT_CASES
+from audit_phase import PLAIN, SUMMARY
 from frames_phase import CONNECT, FIFTY, MANY, METADATA_CASE, ONE
 from kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_PRODUCE, PRODUCE
 from rows import Rows
@@ -68,6 +70,17 @@ def limit_goal(name: str, case: str, target: str, key: str, most: float, unit: s
     return Goal(name, f"≤ {most:g} {unit}", (case, target), judge)
 
 
+def audit_goal(case: str) -> Goal:
+    """With an audit as one starts it, against without."""
+
+    def judge(rows: Rows) -> Verdict:
+        rate, cpu = (rows.ratio(case, SUMMARY, PLAIN, key) for key in ("rate", "us"))
+        return f"{rate:.2f} × (CPU {cpu:.2f} ×)", rate >= 0.9
+
+    name = case.removeprefix("audit: ")
+    return Goal(f"audit by summary, {name}: exchanges/s", "≥ 0.9 × without", (case, SUMMARY, PLAIN), judge)
+
+
 GOALS = (
     speed_goal("produce 1 kB records, acks=1", PRODUCE, 0.95),
     cpu_goal("produce, per GB", PRODUCE, 1.5, "cpu_gb", "s"),
@@ -89,4 +102,5 @@ GOALS = (
     rewrite_goal("produce with confluent-kafka (Produce 10, by name)", LIBRDKAFKA_PRODUCE),
     rewrite_goal("consume with confluent-kafka", LIBRDKAFKA_CONSUME),
     limit_goal(f"{METADATA_CASE}, rewritten: CPU for an answer", METADATA_CASE, "rename", "us", 1, "ms", 1e-3),
+    *(audit_goal(case.name) for case in AUDIT_CASES),
 )

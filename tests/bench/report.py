@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from audit_phase import CASES as AUDIT_CASES
+from audit_phase import NAMES as AUDIT_NAMES
+from audit_phase import PLAIN
 from frames_phase import CASES
 from goals import GOALS
 from kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_PRODUCE, NAMES, PRODUCE, PRODUCE_ALL
@@ -12,6 +15,8 @@ from rules_phase import CASE as RULES
 from rules_phase import NONE
 from start_phase import CONNECTIONS, MEMORY, START
 from targets import TARGETS
+
+AUDITED = AUDIT_NAMES[1:]
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -80,6 +85,21 @@ def exchanges(rows: Rows, extra: Sequence[str]) -> list[str]:
     return table([*head, "direct /s", "haproxy /s", "kproxy /s"], lines)
 
 
+def audits(rows: Rows) -> list[str]:
+    """Exchanges per second and CPU of each, with an audit against without."""
+    head = ["case", "without /s"]
+    head += [word for name in AUDITED for word in (f"{name}: rate", f"{name}: CPU", f"{name}: µs more")]
+    lines = []
+    for case in AUDIT_CASES:
+        if rows.has(case.name, PLAIN, *AUDITED):
+            cells = [case.name.removeprefix("audit: "), figure(rows, case.name, PLAIN, "rate", 0)]
+            for name in AUDITED:
+                more = rows.median(case.name, name, "us") - rows.median(case.name, PLAIN, "us")
+                cells += [*(ratio(rows, case.name, name, PLAIN, key) for key in ("rate", "us")), f"{more:.1f}"]
+            lines.append(cells)
+    return table(head, lines)
+
+
 def starts(rows: Rows) -> list[str]:
     names = list(rows.cases.get(START, {}))
     figures = (
@@ -102,13 +122,14 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
         ("confluent-kafka", librdkafka(rows)),
         ("Frames against a broker stand-in, proxy CPU", exchanges(rows, extra)),
         ("Rules, CPU in the session", rules(rows)),
+        ("Audit, against kproxy without one", audits(rows)),
         ("Start and memory", starts(rows)),
     )
     return [line for title, lines in sections if lines for line in (f"## {title}", "", *lines)]
 
 
 def targets(extra: Sequence[str]) -> list[str]:
-    names = ("haproxy", "kproxy", "off", "rename", "admin", *extra)
+    names = ("haproxy", "kproxy", "off", "rename", "admin", *AUDITED, *extra)
     return [f"- `{name}`: {TARGETS[name].text}" for name in names]
 
 

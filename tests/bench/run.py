@@ -1,6 +1,6 @@
 """Direct, HAProxy and kproxy side by side on one broker, in one run; prints ratios.
 
-    run.py [PHASE …] [--quick | --smoke] [--write]      phases: kafka rules start frames; all of them when none is named
+    run.py [PHASE …] [--quick | --smoke] [--write]      phases: kafka rules start audit frames; all when none is named
 
 All takes a quarter of an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run. --write
 puts the report in RESULTS.md: do that on a machine that has nothing else to do. Needs Debian's haproxy and gcc, and for
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import audit_phase
 import frames_phase
 import kafka_phase
 import report
@@ -32,7 +33,7 @@ from kproxy.errors import WeDidWrong
 from kproxy.testing.jars import KAFKA_VERSION
 
 RESULTS = HERE / "RESULTS.md"
-PHASES = ("kafka", "rules", "start", "frames")  # the last leaves thousands of closed connections for a minute
+PHASES = ("kafka", "rules", "start", "audit", "frames")  # the last leaves thousands of closed connections for a minute
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ clients and broker share the cores.
 - Frames: a C program sends one frame over and over, and a stand-in answers, {seconds:g} s a run, rounds: {rounds}.
 - Rules: the session alone, in this process, without sockets: CPU of one exchange (Produce 9, 200 bytes, one partition),
   the median of {rounds} rounds in which all sets take turns. What is more than without rules is the cost of the rules.
+- Audit: as the frames, but each figure is compared with that of kproxy without an audit in the same round.
 - Start: until the stand-in behind the proxy has answered an ApiVersions request, from before the proxy's process is
   started; rounds: {rounds}.
 - Memory: resident, of a process that has been asked once, and with connections that asked once and are silent since.
@@ -76,6 +78,8 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
             if phase == "frames":
                 cases = [case for case in frames_phase.CASES if only in case.name]
                 frames_phase.measure(folder, rows, cases, rounds=size.rounds, seconds=size.seconds, extra=extra)
+            elif phase == "audit":
+                audit_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds)
             elif phase == "rules":
                 rules_phase.measure(rows, rounds=size.rounds, times=size.records // 100)
             elif phase == "start":
@@ -125,13 +129,13 @@ def main() -> None:
         parser.error(f"unknown phase {min(wrong)!r}, allowed: {', '.join(PHASES)}")
     if options.size is SMOKE and options.write:
         parser.error("--smoke measures nothing that is worth keeping")
-    default = ["rules", "start", "frames"] if options.size is SMOKE else list(PHASES)
+    default = ["rules", "start", "audit", "frames"] if options.size is SMOKE else list(PHASES)
     given = {key: value for key in ("rounds", "seconds", "records") if (value := getattr(options, key)) is not None}
     size = Size(**{**vars(options.size), **given})
     extra = ["alone"] if options.alone else []
     if {"kafka", "start", "frames"} & set(options.phases or default):
         tool("haproxy", "haproxy")
-    if {"start", "frames"} & set(options.phases or default):
+    if {"start", "frames", "audit"} & set(options.phases or default):
         tool("gcc", "gcc")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a thousand connections and some

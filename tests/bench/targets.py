@@ -75,6 +75,23 @@ def kproxy_admin(folder: Path, listen: int, upstream: int) -> list[object]:
     return [*kproxy(folder, listen, upstream), "--admin", f"{HOST}:{listen + 9}"]
 
 
+def kproxy_audit(detail: str | None) -> Callable[[Path, int, int], list[object]]:
+    """With an audit in files; `detail` for all APIs, or as one starts it."""
+
+    def command(folder: Path, listen: int, upstream: int) -> list[object]:
+        audit = {"dir": str(folder / f"audit-{listen}")} | ({} if detail is None else {"detail": detail})
+        document = {
+            "clusters": {"main": {"bootstrap": [f"{HOST}:{upstream}"]}},
+            "listeners": [{"name": "main", "bind": f"{HOST}:{listen}", "cluster": "main"}],
+            "audit": audit,
+        }
+        path = folder / f"audit-{listen}.yaml"
+        path.write_text(json.dumps(document))
+        return [KPROXY, "run", "--config", path]
+
+    return command
+
+
 def net_alone(folder: Path, listen: int, upstream: int) -> list[object]:
     return [sys.executable, HERE / "net_alone.py", listen, upstream]
 
@@ -87,6 +104,9 @@ TARGETS = {
         Target("off", "kproxy with `advertise: false` and no rules: nothing is rewritten", True, kproxy_off),
         Target("rename", "kproxy with a rename rule, broker addresses and topic names rewritten", False, kproxy_rename),
         Target("admin", "kproxy with its admin server", False, kproxy_admin),
+        Target("audit-connections", "kproxy with an audit of connections only", False, kproxy_audit("connections")),
+        Target("audit", "kproxy with an audit as one starts it: Produce, Fetch by summary", False, kproxy_audit(None)),
+        Target("audit-requests", "kproxy with an audit of every request", False, kproxy_audit("requests")),
         Target("alone", "kproxy's `net` with a session that does not look at the bytes", True, net_alone),
     )
 }
