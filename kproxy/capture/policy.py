@@ -19,6 +19,8 @@ from kproxy.wire.headers import header_version
 Payload = Literal["none", "head", "full"]
 HEAD = 512
 """Bytes of `head`: enough for the topics of most requests, and for the names of most groups."""
+LONGEST_HEADER = 1024
+"""Bytes that are kept of a header; client ids may be longer, and are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,17 @@ class Policy:
         """What a watcher has to keep for it."""
         return Depth.COUNT if self.payload == "none" else Depth.FULL
 
+    def most(self, frame: Frame) -> int:
+        """Bytes that are kept of it at most."""
+        longest = {"none": LONGEST_HEADER, "head": max(self.head, LONGEST_HEADER), "full": len(frame.data)}
+        return max(longest[self.payload], LONGEST_HEADER)
+
     def kept(self, seen: Seen, frame: Frame, *, response: bool) -> bytes:
         """The bytes behind the frame's length field that go into the file."""
         if not frame.data or frame.form is Form.NONE:
-            return known_header(seen, response=response)[: frame.size - 4]
+            return known_header(seen, response=response)[: min(frame.size - 4, LONGEST_HEADER)]
         if self.payload == "none" or frame.withheld or frame.form is Form.SKETCH:
-            return frame.data[: header_end(seen, frame.data, response=response)]
+            return frame.data[: min(header_end(seen, frame.data, response=response), LONGEST_HEADER)]
         return frame.data[: self.head] if self.payload == "head" else frame.data
 
 

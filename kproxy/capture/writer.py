@@ -17,7 +17,7 @@ from typing import IO, Any
 from kproxy.watch.seen import Frame, Seen, Who
 
 from . import pcapng
-from .packets import Conversation, packed, pool_address
+from .packets import LONGEST_SEGMENT, Conversation, packed, pool_address
 from .policy import Policy
 
 CLIENT, BROKER = 0, 1
@@ -26,6 +26,10 @@ INTERFACES = ("client", "broker")
 APPLICATION = "kproxy"
 MOST_KNOWN = 100_000
 """Connections whose sequence numbers are remembered; the one that began first is forgotten beyond, some 100 MB."""
+PACKET = 128
+"""Bytes of a packet without its payload: its block, and headers of IPv6 and TCP."""
+AROUND = 4096
+"""Bytes around an exchange: a handshake, names of rules, ends of connections, and the last block."""
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -80,6 +84,14 @@ class CaptureWriter:
         """The same exchange as it passed between kproxy and the broker; the client's port stands for kproxy's own."""
         self._exchange(BROKER, seen, broker, opened)
         self.written.broker_exchanges += 1
+
+    def most(self, seen: Seen) -> int:
+        """Bytes that the file grows by at most when this is written, with what stands at its end."""
+        return AROUND + sum(
+            self.policy.most(frame) + (3 + frame.size // LONGEST_SEGMENT) * PACKET
+            for frame in (seen.request, seen.response)
+            if frame is not None
+        )
 
     def closed(self, who: Who, now: float) -> None:
         """The connection is over."""

@@ -1,0 +1,148 @@
+"""The sink of one capture: which exchanges go into the file, from the client's side and from the broker's.
+
+Strategy: a filter is asked about the exchange as the client saw it. What passed at the broker finds its counterpart by
+connection and correlation id; it is written only where its bytes are others, since else the client's side has it
+already. Requests of kproxy's own have no counterpart at the client: they are written when their connection is over, if
+the filter holds for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from kproxy.capture.policy import Policy
+from kproxy.capture.writer import Endpoint
+from kproxy.watch.filter.filter import Filter
+from kproxy.watch.filter.view import View
+from kproxy.watch.seen import Depth, Frame, Seen, Who
+
+from .capture_file import CaptureFile
+
+Side = Literal["client", "broker", "both"]
+V = TypeVar("V")
+MOST_UNPAIRED = 200
+"""Exchanges of a connection that wait for their counterpart; clients have five in flight, what is older has none."""
+KAFKA_PORT = 9092
+
+
+@dataclass(slots=True)
+class Watched:
+    """A connection. `fronts`, `behinds`: exchanges without their counterpart so far, by correlation id; a front is None
+    if the filter does not hold for it."""
+
+    server: Endpoint
+    opened: float | None
+    fronts: dict[int, Seen | None] = field(default_factory=dict)
+    behinds: dict[int, Seen] = field(default_factory=dict)
+    recorded: bool = False
+
+
+class CaptureSink:
+    """`server`: the address at kproxy that a client is connected to. `view`: what a filter sees of an exchange."""
+
+    def __init__(
+        self, file: CaptureFile, policy: Policy, wanted: Filter, side: Side,
+        server: Callable[[Who], Endpoint], view: Callable[[Seen], View],
+    ) -> None:  # fmt: skip
+        self.file, self.policy, self.wanted, self.side = file, policy, wanted, side
+        self.server, self.view = server, view
+        self.watched: dict[int, Watched] = {}
+
+    @property
+    def broker_side(self) -> bool:
+        return self.side != "client"
+
+    def depth(self, key: int, version: int) -> Depth:
+        """Exchanges come from SKETCH on; what the filter cannot mean is not wanted."""
+        if not self.wanted.possible(key, version):
+            return Depth.COUNT
+        return max(Depth.SKETCH, self.policy.depth, self.wanted.depth(key, version))
+
+    def opened(self, who: Who, now: float) -> None:
+        self.watched[who.number] = Watched(self.server(who), now)
+
+    def take(self, seen: Seen) -> None:
+        if self.file.stopped:
+            return
+        watched = self._watched(seen.who)
+        meant = self._meant(seen)
+        if meant and self.side != "broker":
+            watched.recorded = True
+            self.file.exchange(seen, watched.server, watched.opened, behind=False)
+        if not self.broker_side or seen.answered_by_rule:
+            return
+        behind = watched.behinds.pop(seen.correlation_id, None)
+        if behind is None:
+            remember(watched.fronts, seen.correlation_id, seen if meant else None)
+        elif meant and differ(seen, behind):
+            self._write_behind(watched, behind)
+
+    def take_behind(self, seen: Seen) -> None:
+        if self.file.stopped or not self.broker_side:
+            return
+        watched = self._watched(seen.who)
+        if seen.correlation_id not in watched.fronts:
+            oldest = remember(watched.behinds, seen.correlation_id, seen)
+            if oldest is not None:
+                self._alone(watched, oldest)
+            return
+        front = watched.fronts.pop(seen.correlation_id)
+        if front is not None and differ(front, seen):
+            self._write_behind(watched, seen)
+
+    def closed(self, who: Who, now: float) -> None:
+        watched = self.watched.pop(who.number, None)
+        if watched is not None:
+            for seen in watched.behinds.values():
+                self._alone(watched, seen)
+            if watched.recorded:
+                self.file.closed(who, now)
+
+    def _watched(self, who: Who) -> Watched:
+        """Connections that were open before are told of, too; should one not be, its beginning is its first request."""
+        found = self.watched.get(who.number)
+        if found is None:
+            found = self.watched[who.number] = Watched(self.server(who), None)
+        return found
+
+    def _meant(self, seen: Seen) -> bool:
+        return not self.wanted or self.wanted.holds(self.view(seen))
+
+    def _alone(self, watched: Watched, behind: Seen) -> None:
+        """Nothing at the client's side belongs to it."""
+        if self._meant(behind):
+            self._write_behind(watched, behind)
+
+    def _write_behind(self, watched: Watched, seen: Seen) -> None:
+        watched.recorded = True
+        self.file.exchange(seen, host_port(seen.who.broker), watched.opened, behind=True)
+
+
+def remember(table: dict[int, V], correlation_id: int, seen: V) -> V | None:
+    """Put it in; what has to go for it, or has the same id, comes back."""
+    before = table.pop(correlation_id, None)
+    table[correlation_id] = seen
+    if before is None and len(table) > MOST_UNPAIRED:
+        before = table.pop(next(iter(table)))
+    return before
+
+
+def differ(front: Seen, behind: Seen) -> bool:
+    """Whether the broker got, or sent, other bytes than the client."""
+    return other(front.request, behind.request) or other(front.response, behind.response)
+
+
+def other(one: Frame | None, two: Frame | None) -> bool:
+    if one is None or two is None:
+        return one is not two
+    return one.size != two.size or one.data != two.data
+
+
+def host_port(address: str | None) -> Endpoint:
+    """`host:port` or `[v6]:port` in its parts; one without a port has Kafka's."""
+    host, _, port = (address or "unknown").rpartition(":")
+    if not port.isdecimal():
+        return (address or "unknown").strip("[]"), KAFKA_PORT
+    return host.strip("[]"), int(port)

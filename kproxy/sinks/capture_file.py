@@ -1,0 +1,162 @@
+"""The thread that writes a capture: exchanges come in over a bounded queue, packets go out to the file.
+
+Strategy: whoever puts never waits. What does not fit into the queue is dropped and counted, and the count stands in the
+file's last block. The thread ends by itself at a limit or when the file cannot be written; `stopped` says why.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import IO, Any, Literal
+
+from kproxy.capture.policy import Policy
+from kproxy.capture.writer import CaptureWriter, Endpoint, Wall, Written
+from kproxy.watch.seen import Frame, Seen, Who
+
+MOST_WAITING = 20_000
+"""Exchanges that wait to be written; a second's worth of small ones."""
+MOST_WAITING_BYTES = 64 << 20
+"""Bytes of their frames, which no garbage collector can free while they wait."""
+FLUSH = 1.0
+"""Seconds after which what was written can be seen by whoever reads along."""
+PERMISSIONS = 0o600  # it holds what clients write
+
+Stopped = Literal["", "asked", "max_size", "max_seconds", "max_exchanges", "proxy_ended", "failed"]
+Entry = tuple[Callable[..., None], tuple[Any, ...], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one capture: bytes of its file, seconds, exchanges."""
+
+    size: int = 1 << 30
+    seconds: float = 3600.0
+    exchanges: int | None = None
+
+
+class CaptureFile:
+    """Begins to write at once. `over` is called in the thread when it has ended. Raises OSError, such as for a file
+    that is there already."""
+
+    def __init__(
+        self, path: Path, policy: Policy, limits: Limits, wall: Wall, over: Callable[[], None], about: dict[str, Any]
+    ) -> None:
+        self.path, self.policy, self.limits, self.wall, self.over = path, policy, limits, wall, over
+        self.about = about
+        self.stopped: Stopped = ""
+        self.error = ""
+        self.dropped = 0
+        self.began = monotonic()
+        self.ended: float | None = None
+        self.queue: SimpleQueue[Entry | None] = SimpleQueue()
+        self.put_bytes = self.done_bytes = 0  # each is changed by one thread only
+        self.asked: Stopped = "asked"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PERMISSIONS)
+        self.file: IO[bytes] = os.fdopen(descriptor, "wb", buffering=1 << 18)
+        self.writer: CaptureWriter | None = None
+        self.thread = threading.Thread(target=self._run, name=f"capture {path.name}", daemon=True)
+        self.thread.start()
+
+    @property
+    def written(self) -> Written:
+        """What is in the file so far."""
+        return Written() if self.writer is None else self.writer.written
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been, or was, at work."""
+        return (monotonic() if self.ended is None else self.ended) - self.began
+
+    # ---- the loop's side
+
+    def exchange(self, seen: Seen, server: Endpoint, opened: float | None, *, behind: bool) -> None:
+        """Write it, or drop it. `behind`: as the broker saw it."""
+        if self.stopped:
+            return
+        size = length(seen.request) + length(seen.response)
+        waiting = self.put_bytes - self.done_bytes
+        if self.queue.qsize() >= MOST_WAITING or (waiting and waiting + size > MOST_WAITING_BYTES):
+            self.dropped += 1
+            return
+        self.put_bytes += size
+        self.queue.put((self._behind if behind else self._front, (seen, server, opened), size))
+
+    def closed(self, who: Who, now: float) -> None:
+        """A connection is over."""
+        if not self.stopped:
+            self.queue.put((self._closed, (who, now), 0))
+
+    def stop(self, why: Stopped = "asked") -> None:
+        """Write what waits, then end; `join` waits for that."""
+        self.asked = why
+        self.queue.put(None)
+
+    def join(self, timeout: float) -> bool:
+        """Whether it has ended in so many seconds."""
+        self.thread.join(timeout)
+        return not self.thread.is_alive()
+
+    # ---- the thread's side
+
+    def _run(self) -> None:
+        try:
+            with self.file:
+                self.writer = CaptureWriter(self.file, self.policy, wall=self.wall, about=self.about)
+                why = self._write(self.writer)
+                self.stopped = why
+                self.writer.finish(monotonic(), why, self.dropped)
+        except OSError as error:
+            self.stopped, self.error = "failed", (error.strerror or str(error)).lower()
+        except Exception as error:  # noqa: BLE001 (a mistake of kproxy's own ends the capture, and nothing else)
+            self.stopped, self.error = "failed", f"{type(error).__name__}: {error}"
+        self.ended = monotonic()
+        self.over()
+
+    def _write(self, writer: CaptureWriter) -> Stopped:
+        """Until somebody says stop, or a limit is reached."""
+        limits, written = self.limits, writer.written
+        until = self.began + limits.seconds
+        flush_at = monotonic() + FLUSH
+        while True:
+            now = monotonic()
+            if now >= until:
+                return "max_seconds"
+            if now >= flush_at:
+                self.file.flush()
+                flush_at = now + FLUSH
+            try:
+                entry = self.queue.get(timeout=max(0.0, min(until, flush_at) - now))
+            except Empty:
+                continue
+            if entry is None:
+                return self.asked
+            call, given, size = entry
+            if call != self._closed and written.size + writer.most(given[0]) > limits.size:
+                return "max_size"
+            call(*given)
+            self.done_bytes += size
+            if limits.exchanges is not None and written.exchanges >= limits.exchanges:
+                return "max_exchanges"
+
+    def _front(self, seen: Seen, server: Endpoint, opened: float | None) -> None:
+        assert self.writer is not None, "the thread has made it"
+        self.writer.write(seen, server, opened=opened)
+
+    def _behind(self, seen: Seen, server: Endpoint, opened: float | None) -> None:
+        assert self.writer is not None, "the thread has made it"
+        self.writer.write_broker(seen, server, opened=opened)
+
+    def _closed(self, who: Who, now: float) -> None:
+        assert self.writer is not None, "the thread has made it"
+        self.writer.closed(who, now)
+
+
+def length(frame: Frame | None) -> int:
+    """Bytes that a frame holds in memory."""
+    return 0 if frame is None else len(frame.data)

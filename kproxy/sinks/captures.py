@@ -1,0 +1,152 @@
+"""The captures of a running proxy: started, stopped and listed by name, below one folder.
+
+Calls come from the loop's thread. A capture that ends by itself says so in its own thread; `soon` brings that to the
+loop, where its sink is taken off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time
+
+from kproxy.capture.policy import Policy
+from kproxy.capture.writer import Endpoint, Wall
+from kproxy.errors import TheyDidWrong
+from kproxy.watch.filter.filter import Filter
+from kproxy.watch.filter.view import View
+from kproxy.watch.seen import Seen, Who
+
+from .capture import CaptureSink, Side
+from .capture_file import CaptureFile, Limits, Stopped
+from .fanout import Fanout
+
+SUFFIX = ".pcapng"
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+"""A file name without a folder, so that nothing outside of the folder can be meant."""
+MOST_RUNNING = 16
+"""At a time; each has a thread and a queue of its own."""
+MOST_REMEMBERED = 100
+"""Captures that are over and still listed."""
+HEADS, USUAL = Policy(), Limits()
+LAST_WORDS = 5.0
+"""Seconds for what still waits to be written, when one is stopped."""
+
+
+class CaptureRefused(TheyDidWrong):
+    """A capture that cannot be started; `code`: invalid_capture, capture_exists, no_captures, too_many_captures."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class NoSuchCapture(TheyDidWrong):
+    """None of that name is known."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A capture that was started here."""
+
+    name: str
+    sink: CaptureSink
+    file: CaptureFile
+    limits: Limits
+    since: float = field(default_factory=time)
+    """Seconds since 1970."""
+
+
+class Captures:
+    """`folder` None: there are none. `soon` calls a function in the loop, from any thread. `server`: the address at
+    kproxy that a client is connected to. `view`: what a filter sees of an exchange."""
+
+    def __init__(
+        self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], Endpoint], wall: Wall,
+        soon: Callable[[Callable[[], None]], object], view: Callable[[Seen], View], instance: str = "",
+    ) -> None:  # fmt: skip
+        self.folder = None if folder is None else Path(folder)
+        self.fanout, self.server, self.wall, self.soon, self.view = fanout, server, wall, soon, view
+        self.instance = instance
+        self.by_name: dict[str, Running] = {}
+
+    def start(
+        self, name: str, *, wanted: str = "", policy: Policy = HEADS, limits: Limits = USUAL, side: Side = "both"
+    ) -> Running:
+        """Begin to write. Raises CaptureRefused, and FilterError for `wanted`."""
+        if self.folder is None:
+            raise CaptureRefused(
+                "no_captures", "no captures are made here, `captures: FOLDER` in the config allows them"
+            )
+        if not NAME.fullmatch(name):
+            raise CaptureRefused(
+                "invalid_capture", f'"{name}" is no name for a capture, letters, digits, "_", "-" and "." are allowed'
+            )
+        name = name if name.endswith(SUFFIX) else name + SUFFIX
+        running = sum(not one.file.stopped for one in self.by_name.values())
+        if running >= MOST_RUNNING:
+            raise CaptureRefused("too_many_captures", f"{running} captures are running, at most {MOST_RUNNING} may")
+        meant = Filter(wanted)
+        made = self._make(name, meant, policy, limits, side)
+        self.by_name.pop(name, None)
+        self.by_name[name] = made
+        self._forget()
+        self.fanout.add(made.sink)
+        return made
+
+    def _make(self, name: str, wanted: Filter, policy: Policy, limits: Limits, side: Side) -> Running:
+        assert self.folder is not None, "start has looked"
+        path = self.folder / name
+        about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": side}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = CaptureFile(path, policy, limits, self.wall, lambda: self._over(name), about)
+        except FileExistsError:
+            raise CaptureRefused("capture_exists", f"{path} is there already, and is not overwritten") from None
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise CaptureRefused("invalid_capture", f"{path} cannot be written: {why}") from None
+        return Running(name, CaptureSink(file, policy, wanted, side, self.server, self.view), file, limits)
+
+    def stop(self, name: str, why: Stopped = "asked") -> Running:
+        """Take no more; what waits is still written. Raises NoSuchCapture."""
+        found = self[name]
+        self.fanout.remove(found.sink)
+        if not found.file.stopped:
+            found.file.stop(why)
+        return found
+
+    def __getitem__(self, name: str) -> Running:
+        """By its name, with or without `.pcapng`. Raises NoSuchCapture."""
+        found = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
+        if found is None:
+            raise NoSuchCapture(f'there is no capture "{name}"')
+        return found
+
+    def close(self) -> None:
+        """The proxy ends: write what waits. Blocks for some seconds at most."""
+        for one in self.by_name.values():
+            if not one.file.stopped:
+                self.fanout.remove(one.sink)
+                one.file.stop("proxy_ended")
+        for one in self.by_name.values():
+            one.file.join(LAST_WORDS)
+
+    def _over(self, name: str) -> None:
+        """In the capture's thread."""
+        try:
+            self.soon(lambda: self._detach(name))
+        except RuntimeError:  # the loop has ended before
+            return
+
+    def _detach(self, name: str) -> None:
+        found = self.by_name.get(name)
+        if found is not None and found.file.stopped:
+            self.fanout.remove(found.sink)
+
+    def _forget(self) -> None:
+        over = [name for name, one in self.by_name.items() if one.file.stopped]
+        for name in over[: max(0, len(over) - MOST_REMEMBERED)]:
+            del self.by_name[name]
