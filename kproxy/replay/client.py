@@ -1,0 +1,174 @@
+"""The player's sockets: does what it commands, and tells it what came of that.
+
+Strategy: a task for each link, which connects, authenticates and reads, and one beside it that writes; one task that
+wakes the player. All of them run in one thread, so the player is called from any of them. When it says that the replay
+is over, all are cancelled.
+"""
+
+from __future__ import annotations
+
+import math
+import ssl
+from collections.abc import Callable, Generator
+
+import trio
+
+from kproxy.errors import KproxyError, TheyDidWrong
+from kproxy.wire.frames import Splitter, framed
+
+from .commands import Close, Finish, Open, Send, WakeAt
+from .player import Player
+from .scout import show
+from .target import Address
+
+CONNECT = 10.0
+"""Seconds that a connection, with TLS and authentication, may take."""
+READ = 1 << 16
+Authenticate = Callable[[], Generator[bytes, bytes, None]]
+
+
+class NoTarget(TheyDidWrong):
+    """The target cannot be reached, or does not answer."""
+
+
+class Wire:
+    """What is to be written on one link."""
+
+    def __init__(self) -> None:
+        self.waiting = bytearray()
+        self.more = trio.Event()
+        self.scope = trio.CancelScope()
+
+
+class Client:
+    """Plays until the player is over. `tls`: how to speak it, None for plain text."""
+
+    def __init__(
+        self, player: Player, *, tls: ssl.SSLContext | None = None, authenticate: Authenticate | None = None
+    ) -> None:
+        self.player, self.tls, self.authenticate = player, tls, authenticate
+        self.wires: dict[int, Wire] = {}
+        self.wake = math.inf
+        self.sleeping = trio.CancelScope()
+        self.nursery: trio.Nursery
+        self.reason = ""
+
+    async def run(self) -> None:
+        """Raises NoTarget."""
+        async with trio.open_nursery() as self.nursery:
+            self.nursery.start_soon(self.clock)
+            self.player.begin(trio.current_time())
+            self.player.advance(trio.current_time())
+            self.obey()
+        if self.reason:
+            raise NoTarget(self.reason)
+
+    def obey(self) -> None:
+        """Do what the player wants."""
+        self.wake = math.inf
+        while self.player.commands:
+            command = self.player.commands.pop(0)
+            match command:
+                case Open(number, address):
+                    wire = self.wires[number] = Wire()
+                    self.nursery.start_soon(self.link, number, address, wire)
+                case Send(number, data):
+                    if number in self.wires:
+                        self.wires[number].waiting += data
+                        self.wires[number].more.set()
+                case Close(number):
+                    if number in self.wires:
+                        self.wires.pop(number).scope.cancel()
+                case WakeAt(when):
+                    self.wake = when
+                case Finish(reason):
+                    self.reason = reason
+                    self.nursery.cancel_scope.cancel()
+        self.sleeping.deadline = self.wake
+
+    async def clock(self) -> None:
+        """Calls `tick` when the player wants it."""
+        while True:
+            with trio.CancelScope(deadline=self.wake) as self.sleeping:
+                await trio.sleep_forever()
+            self.player.tick(trio.current_time())
+            self.obey()
+
+    async def link(self, number: int, address: Address, wire: Wire) -> None:
+        """One connection from beginning to end."""
+        with wire.scope:
+            try:
+                with trio.fail_after(CONNECT):
+                    stream = await self.connect(address)
+                    splitter = Splitter()
+                    await self.prove(stream, splitter)
+            except (OSError, trio.TooSlowError, trio.BrokenResourceError, KproxyError, ssl.SSLError) as error:
+                self.wires.pop(number, None)
+                self.player.failed(number, str(error) or f"no answer in {CONNECT:g} s", trio.current_time())
+                self.obey()
+                return
+            async with stream:
+                self.player.opened(number, trio.current_time())
+                self.obey()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(write, stream, wire)
+                    await self.read(number, stream, splitter)
+                    nursery.cancel_scope.cancel()
+            self.wires.pop(number, None)
+            self.player.closed(number, trio.current_time())
+            self.obey()
+
+    async def connect(self, address: Address) -> trio.abc.Stream:
+        host, port = address
+        try:
+            tcp = await trio.open_tcp_stream(host, port)
+        except OSError as error:
+            raise OSError(f"{show(address)}: {error.__cause__ or error}") from error
+        if self.tls is None:
+            return tcp
+        secured = trio.SSLStream(tcp, self.tls, server_hostname=host, https_compatible=True)
+        await secured.do_handshake()
+        return secured
+
+    async def prove(self, stream: trio.abc.Stream, splitter: Splitter) -> None:
+        """Say who we are, if there is something to say."""
+        if self.authenticate is None:
+            return
+        steps = self.authenticate()
+        frame = next(steps)
+        try:
+            while True:
+                await stream.send_all(framed(frame))
+                while (answer := splitter.maybe_frame()) is None:
+                    data = await stream.receive_some(READ)
+                    if not data:
+                        raise OSError("the connection was closed during authentication")
+                    splitter.receive(data)
+                frame = steps.send(answer)
+        except StopIteration:
+            return
+
+    async def read(self, number: int, stream: trio.abc.Stream, splitter: Splitter) -> None:
+        """Hand on frames until the connection ends, in whatever way."""
+        try:
+            while data := await stream.receive_some(READ):
+                splitter.receive(data)
+                for frame in splitter.frames():
+                    self.player.received(number, frame, trio.current_time())
+                    self.obey()
+        except (OSError, trio.BrokenResourceError, KproxyError):
+            return
+
+
+async def write(stream: trio.abc.Stream, wire: Wire) -> None:
+    """Send what comes, until the connection breaks; the reader then notices."""
+    try:
+        while True:
+            await wire.more.wait()
+            wire.more = trio.Event()
+            data = bytes(wire.waiting)
+            wire.waiting.clear()
+            if data:
+                await stream.send_all(data)
+    except (OSError, trio.BrokenResourceError):
+        return

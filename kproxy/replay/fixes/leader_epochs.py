@@ -1,0 +1,33 @@
+"""Leader epochs: requests do not say any.
+
+A client says which leader epoch it believes in, and a broker refuses it if that is not its own (KIP-320). The epochs of
+two clusters have nothing to do with each other; -1 asks the broker not to compare. What OffsetForLeaderEpoch asks for,
+and what commits carry along, is data and stays.
+"""
+
+from __future__ import annotations
+
+from kproxy.wire import Message
+
+from ..structs import layout_of, structs
+from . import Asked
+
+NAMES = ("current_leader_epoch", "last_fetched_epoch")
+UNKNOWN = -1
+
+
+class LeaderEpochs:
+    """See the module."""
+
+    requests = frozenset((1, 2, 23))
+    """Fetch, ListOffsets, OffsetForLeaderEpoch."""
+    answers: frozenset[int] = frozenset()
+
+    def request(self, asked: Asked) -> None:
+        for _, value in structs(layout_of(asked.message), asked.message.body):
+            for name in NAMES:
+                if name in value:
+                    value[name] = UNKNOWN
+
+    def answer(self, asked: Asked, recorded: Message | None, now: Message) -> None:
+        """Nothing."""

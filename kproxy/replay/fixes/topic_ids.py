@@ -1,0 +1,73 @@
+"""Topic ids: by name, as this cluster calls them.
+
+Every cluster draws its own ids (KIP-516), also for topics of the same name. The recording's own answers that show name
+and id together (Metadata, CreateTopics and others) tell which name an id stands for, and the target is asked for its id
+of that name. An id whose name or new id is not known stays, and the target answers that there is no such topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+from kproxy.wire import Message
+from kproxy.wire.layout import ZERO_UUID
+
+from ..recording import Recording
+from ..structs import carriers, layout_of, of_kind, structs
+from . import Asked
+
+KIND, NAME = "topic_id", "topic_name"
+
+
+def pairs(message: Message) -> Iterator[tuple[UUID, str]]:
+    """Ids and names that stand together in this message."""
+    for struct, value in structs(layout_of(message), message.body):
+        ids = [value[slot.name] for slot in of_kind(struct, KIND) if not slot.array]
+        names = [value[slot.name] for slot in of_kind(struct, NAME) if not slot.array]
+        if len(ids) == len(names) == 1 and ids[0] != ZERO_UUID and names[0]:
+            yield ids[0], names[0]
+
+
+def names_of(recording: Recording) -> dict[UUID, str]:
+    """Id → name, from all answers of the recording."""
+    showing = carriers(KIND, "response") & carriers(NAME, "response")
+    found: dict[UUID, str] = {}
+    for one in recording.exchanges:
+        if one.key in showing and one.response is not None:
+            found.update(pairs(one.response))
+    return found
+
+
+def ids_in(message: Message) -> Iterator[UUID]:
+    """The ids that a request names."""
+    if message.api.key in TopicIds.requests:
+        for struct, value in structs(layout_of(message), message.body):
+            for slot in of_kind(struct, KIND):
+                found = value[slot.name]
+                yield from (one for one in (found or () if slot.array else (found,)) if one != ZERO_UUID)
+
+
+class TopicIds:
+    """`names`: recorded id → name. `now`: name → id of the target, which somebody else keeps up to date."""
+
+    requests = carriers(KIND, "request")
+    answers: frozenset[int] = frozenset()
+
+    def __init__(self, names: Mapping[UUID, str], now: Mapping[str, UUID]) -> None:
+        self.names, self.now = names, now
+
+    def request(self, asked: Asked) -> None:
+        for struct, value in structs(layout_of(asked.message), asked.message.body):
+            for slot in of_kind(struct, KIND):
+                found = value[slot.name]
+                value[slot.name] = [self.of(one) for one in found or ()] if slot.array else self.of(found)
+
+    def answer(self, asked: Asked, recorded: Message | None, now: Message) -> None:
+        """Nothing: the target's ids are learned by whoever keeps them."""
+
+    def of(self, topic_id: Any) -> Any:
+        """The target's id for a recorded one."""
+        name = self.names.get(topic_id)
+        return topic_id if name is None else self.now.get(name, topic_id)

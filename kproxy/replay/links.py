@@ -1,0 +1,111 @@
+"""The connections of a replay to its target, and what is in flight on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kproxy.wire.frames import framed
+
+from .commands import Close, Command, Open, Send
+from .fixes.correlation import following, number_of, renumbered
+from .target import Address
+
+Then = Callable[[bytes | None, float], None]
+"""Called with the response's frame, without its length, or None when the connection ended before, and the time."""
+
+SCOUT = 0
+"""The line of the replay's own requests."""
+
+
+@dataclass(slots=True)
+class Link:
+    """One connection. `line` is the recorded connection that it stands in for."""
+
+    number: int
+    line: int
+    address: Address
+    opened: bool = False
+    last: int = 0
+    pending: dict[int, Then] = field(default_factory=dict)
+    """Correlation id → what to do with the answer; oldest first."""
+    queue: list[tuple[bytes, Then]] = field(default_factory=list)
+    """What is to be sent once it is open."""
+
+
+class Links:
+    """All of them. `unreachable`: addresses that could not be connected to, and why; they are not tried again."""
+
+    def __init__(self, commands: list[Command]) -> None:
+        self.commands = commands
+        self.by_number: dict[int, Link] = {}
+        self.by_place: dict[tuple[int, Address], Link] = {}
+        self.unreachable: dict[Address, str] = {}
+        self.opened = 0
+        """How many have been asked for."""
+
+    def to(self, line: int, address: Address) -> Link:
+        """The link of this line to this address, asked for if there is none."""
+        link = self.by_place.get((line, address))
+        if link is None:
+            self.opened += 1
+            link = self.by_number[self.opened] = self.by_place[line, address] = Link(self.opened, line, address)
+            self.commands.append(Open(link.number, address))
+        return link
+
+    def send(self, link: Link, frame: bytes, then: Then | None) -> None:
+        """Send this request, with a correlation id of the link's. `then` None: no answer is due."""
+        if not link.opened:
+            assert then is not None
+            link.queue.append((frame, then))
+            return
+        link.last = following(link.last)
+        if then is not None:
+            link.pending[link.last] = then
+        self.commands.append(Send(link.number, framed(renumbered(frame, link.last))))
+
+    def established(self, number: int) -> None:
+        """A link is open."""
+        link = self.by_number.get(number)
+        if link is not None:
+            link.opened = True
+            queue, link.queue = link.queue, []
+            for frame, then in queue:
+                self.send(link, frame, then)
+
+    def received(self, number: int, frame: bytes, now: float) -> str:
+        """A response; what is wrong with it, or an empty text. One that nobody waits for is passed over: some brokers
+        answer Produce with acks=0."""
+        link = self.by_number.get(number)
+        if link is None:
+            return ""
+        try:
+            then = link.pending.pop(number_of(frame), None)
+        except ValueError as error:
+            return str(error)
+        if then is not None:
+            then(frame, now)
+        return ""
+
+    def lost(self, number: int, now: float, reason: str = "") -> None:
+        """A link has ended, or could not be opened for this reason; all that waits on it is told."""
+        link = self.by_number.pop(number, None)
+        if link is None:
+            return
+        del self.by_place[link.line, link.address]
+        if reason:
+            self.unreachable[link.address] = reason
+        waiting = [*link.pending.values(), *(then for _, then in link.queue)]
+        for then in waiting:
+            then(None, now)
+
+    def close(self, link: Link) -> None:
+        """It is not needed any more."""
+        self.by_number.pop(link.number, None)
+        self.by_place.pop((link.line, link.address), None)
+        self.commands.append(Close(link.number))
+
+    def close_line(self, line: int) -> None:
+        """No link of this line is needed any more."""
+        for link in [link for link in self.by_number.values() if link.line == line]:
+            self.close(link)

@@ -1,0 +1,41 @@
+"""Authentication of the replay's own: recorded credentials are withheld, so it needs some.
+
+    steps = plain("user", "password")
+    frame = next(steps)                 # send it with its length, then hand in the answer, until it stops
+    frame = steps.send(answer)
+
+SASL/PLAIN in Kafka's frames (KIP-152): SaslHandshake 1, then SaslAuthenticate 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from kproxy.errors import TheyDidWrong
+from kproxy.wire import Message, decode_response, encode
+
+from .asking import own
+from .recording import SASL_AUTHENTICATE, SASL_HANDSHAKE
+
+VERSION = 1
+
+
+class Refused(TheyDidWrong):
+    """The target does not take these credentials."""
+
+
+def plain(user: str, password: str) -> Generator[bytes, bytes, None]:
+    """Frames without their lengths. Raises Refused, and DecodeError for answers that cannot be read."""
+    answer = yield encode(own(SASL_HANDSHAKE, VERSION, {"mechanism": "PLAIN"}))
+    shook = read(answer, SASL_HANDSHAKE)
+    if shook.body["error_code"]:
+        raise Refused(f"the target offers {', '.join(shook.body['mechanisms']) or 'no mechanism'}, not PLAIN")
+    token = b"\0" + user.encode() + b"\0" + password.encode()
+    answer = yield encode(own(SASL_AUTHENTICATE, VERSION, {"auth_bytes": token}))
+    said = read(answer, SASL_AUTHENTICATE)
+    if said.body["error_code"]:
+        raise Refused(f"the target refuses user {user}: {said.body['error_message'] or said.body['error_code']}")
+
+
+def read(frame: bytes, key: int) -> Message:
+    return decode_response(frame, key, VERSION)

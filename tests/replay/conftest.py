@@ -1,0 +1,205 @@
+"""What tests of replays share: a tap that records what real clients say to a broker, and players run to their end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+import trio
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kproxy.capture.policy import Policy
+from kproxy.capture.writer import CaptureWriter
+from kproxy.replay.client import Client
+from kproxy.replay.normal import Normal
+from kproxy.replay.player import Pace, Player
+from kproxy.replay.recording import Recording, record
+from kproxy.replay.report import Report
+from kproxy.replay.target import Target
+from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.ports import free_port
+from kproxy.watch.seen import Depth, Seen
+from kproxy.watch.watcher import Watcher
+
+
+@dataclass(eq=False)
+class Someone:
+    """A connection, as far as a replay wants to know."""
+
+    number: int
+    client_address: str = "127.0.0.1"
+    client_port: int = 0
+    cluster: str | None = None
+    listener: str | None = None
+    node: int | None = None
+    broker: str | None = None
+    principal: str | None = None
+    software_name: str | None = None
+    software_version: str | None = None
+
+    def broker_topic(self, topic: str) -> str | None:
+        return None
+
+    def broker_group(self, group: str) -> str | None:
+        return None
+
+    def topic_of(self, topic_id: str) -> str | None:
+        return None
+
+
+class Tap:
+    """A relay in front of `target` with a watcher on every connection. `seen`: all exchanges that are over."""
+
+    def __init__(self, port: int, target: tuple[str, int]) -> None:
+        self.target, self.lock = target, threading.Lock()
+        self.seen: list[Seen] = []
+        self.sockets: list[socket.socket] = []
+        self.threads: list[threading.Thread] = []
+        self.server = socket.create_server(("127.0.0.1", port))
+        self.numbers = 0
+        self.start(self.accept)
+
+    def start(self, work: Callable[..., None], *arguments: Any) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, address = self.server.accept()
+                far = socket.create_connection(self.target)
+                self.sockets += [near, far]
+                self.numbers += 1
+                who = Someone(self.numbers, client_port=address[1])
+                watcher = Watcher(who, lambda key, version: Depth.FULL, self.seen.append)
+                self.start(self.pump, near, far, watcher.from_client, watcher)
+                self.start(self.pump, far, near, watcher.to_client, None)
+
+    def pump(
+        self, source: socket.socket, sink: socket.socket, told: Callable[[bytes, int, float], None],
+        ends: Watcher | None,
+    ) -> None:  # fmt: skip
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                with self.lock:
+                    told(data, len(data), time.time())
+                sink.sendall(data)
+        for one in (source, sink):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        if ends is not None:
+            with self.lock:
+                ends.end(time.time())
+
+    def close(self) -> list[Seen]:
+        """End all connections; what was seen."""
+        with suppress(OSError):
+            self.server.shutdown(socket.SHUT_RDWR)
+        self.server.close()
+        for one in self.sockets:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
+            thread.join(20)
+        for one in self.sockets:
+            one.close()
+        return self.seen
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Recorder:
+    """A Kafka with a listener that a tap stands in front of, and what passes there as a capture."""
+
+    def __init__(self, kafka: Kafka, port: int) -> None:
+        self.kafka, self.port = kafka, port
+
+    @property
+    def bootstrap(self) -> str:
+        """For clients that are to be recorded."""
+        return f"127.0.0.1:{self.port}"
+
+    def tap(self) -> Tap:
+        """Recording from now on."""
+        return Tap(self.port, ("127.0.0.1", self.kafka.brokers[1].ports["TAPPED"]))
+
+
+class Stage:
+    """What tests do again and again, without a choice of its own."""
+
+    someone = Someone
+    record = staticmethod(record)
+
+    def capture(self, seen: list[Seen], path: Path) -> Path:
+        """The exchanges as `kproxy capture` would write them."""
+        with path.open("wb") as file:
+            writer = CaptureWriter(file, Policy("full"))
+            for one in seen:
+                writer.write(one, ("127.0.0.1", 9092))
+            writer.finish(time.time(), "asked")
+        return path
+
+    def create(self, bootstrap: str, topic: str, partitions: int = 1) -> None:
+        """Make a topic, and wait until it is there."""
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for done in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+            done.result(30)
+
+    def play(
+        self, recording: Recording, bootstrap: str, pace: Pace | None = None, normal: Normal | None = None
+    ) -> Played:
+        """Replay it to this `host:port`, at full speed unless told otherwise."""
+        host, _, port = bootstrap.partition(",")[0].rpartition(":")
+        reports: list[Report] = []
+        player = Player(recording, Target((host, int(port))), pace or Pace(None), lambda one: reports[0].told(one))
+        reports.append(Report(normal or Normal(), player.names, player.target.names.get))
+        trio.run(Client(player).run)
+        return Played(player, reports[0])
+
+
+@dataclass
+class Played:
+    """A replay that is over."""
+
+    player: Player
+    report: Report
+
+    def row(self, api: str) -> Any:
+        """What the report says of this API."""
+        return self.report.rows[api]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """What tests do again and again."""
+    return Stage()
+
+
+@pytest.fixture(scope="session")
+def recorder() -> Iterator[Recorder]:
+    """The cluster that is recorded."""
+    port = free_port()
+    with Kafka(1, listeners=[Listener("TAPPED", advertise_port=port)]) as kafka:
+        yield Recorder(kafka, port)
+
+
+@pytest.fixture(scope="session")
+def fresh() -> Iterator[Kafka]:
+    """The cluster that recordings are played to, where nothing has happened yet."""
+    with Kafka(1) as kafka:
+        yield kafka
