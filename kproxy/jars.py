@@ -1,0 +1,99 @@
+"""Published jars, fetched by Maven once per machine and kept.
+
+Strategy: a project file of a few lines names artifacts; Maven resolves what they need and copies all of it into one
+folder. That folder is filled under a temporary name and renamed when it is whole, behind a file lock, so several
+processes may ask at the same time and none ever sees half of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from crc32c import crc32c
+
+from kproxy.errors import WeDidWrong
+
+#: Kafka 4 brokers need it (KIP-1013), and so does Spark 4.
+JAVA_AT_LEAST = 17
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kproxy</groupId><artifactId>{name}-jars</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+
+
+class MissingTool(WeDidWrong):
+    """Something is not installed; the message names the Debian package that brings it."""
+
+
+def jars(name: str, version: str, dependencies: str, one_of_them: str) -> Path:
+    """The folder with the jars of `dependencies` (Maven's XML) and all that they need.
+
+    Kept in `$KPROXY_CACHE`, or `~/.cache/kproxy`, as `name-version-…`. `one_of_them` is a pattern that a whole folder
+    has a file for. Raises MissingTool without Maven or Java, and WeDidWrong with Maven's last lines when they cannot be
+    fetched.
+    """
+    cache = cache_folder()
+    pom = _POM.format(name=name, dependencies=dependencies)
+    called = f"{name}-{version}-{crc32c(pom.encode()):08x}"  # another list of artifacts is another folder
+    folder = cache / called
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f".{called}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _fetch(f"{name} {version}", pom, one_of_them, folder)
+    return folder
+
+
+def cache_folder() -> Path:
+    """Where things that take long to fetch are kept between runs."""
+    set_by_user = os.environ.get("KPROXY_CACHE")
+    if set_by_user:
+        return Path(set_by_user).resolve()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kproxy"
+
+
+def java() -> str:
+    """The path of a Java that is new enough; MissingTool otherwise."""
+    found = shutil.which("java")
+    if found is None:
+        raise MissingTool(f"no java found, Java {JAVA_AT_LEAST} or newer is needed (Debian: openjdk-17-jdk-headless)")
+    banner = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', banner)
+    if version is None or int(version[1]) < JAVA_AT_LEAST:
+        shown = version[1] if version else "of unknown version"
+        raise MissingTool(f"java is {shown}, {JAVA_AT_LEAST} or newer is needed (Debian: openjdk-17-jdk-headless)")
+    return found
+
+
+def _fetch(what: str, text: str, one_of_them: str, folder: Path) -> None:
+    java()
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise MissingTool(f"no mvn found, Maven is needed to fetch the jars of {what} (Debian: maven)")
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+        pom = Path(temporary, "pom.xml")
+        pom.write_text(text)
+        found = Path(temporary, "jars")
+        done = subprocess.run(
+            [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={found}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode or not any(found.glob(one_of_them)):
+            last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+            raise WeDidWrong(f"the jars of {what} could not be fetched, mvn exit code {done.returncode}:\n{last}")
+        found.rename(folder)

@@ -1,0 +1,77 @@
+"""The Spark session of all jobs.
+
+Under spark-submit the master, the memory and whatever else was given there stands: only what the jobs rely on is set
+here (UTC, columnar details). Started from Python it is `local[*]`, of this process' own interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from kproxy.pipeline.connector import connector_jars
+
+RELIED_ON = {
+    "spark.sql.session.timeZone": "UTC",  # dt is a UTC date
+    "spark.sql.parquet.compression.codec": "zstd",  # half of snappy's size on these lines, and no slower
+    "spark.sql.maxConcurrentOutputFileWriters": "32",  # days in one task: written side by side, without sorting
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""What answers depend on, or cost much to do without."""
+
+LOCAL = {
+    "spark.sql.shuffle.partitions": "8",  # 200 by default, tasks of some rows each
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.files.maxPartitionBytes": "64m",
+}
+"""What suits one machine; of no concern to clusters."""
+
+MEMORY = "2g"
+"""Heap of a local session. The jobs stream; what takes memory are Parquet's row groups, open in each task."""
+
+
+def session(
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    memory: str | None = None,
+    kafka: bool = False,
+) -> SparkSession:
+    """The session: the running one, that of spark-submit, or a new one on `master` (local[*]).
+
+    `settings` are Spark's own and go over all others. `kafka`: with the Kafka connector, fetched if need be.
+    """
+    builder = SparkSession.builder.appName("kproxy audit")
+    for name, value in {**RELIED_ON, **_of_local_master(master, memory, kafka), **(settings or {})}.items():
+        builder = builder.config(name, value)
+    started: SparkSession = builder.getOrCreate()
+    return started
+
+
+def submitted() -> bool:
+    """Whether spark-submit started this process, and so has decided about the master."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _of_local_master(master: str | None, memory: str | None, kafka: bool) -> dict[str, str]:
+    if submitted():
+        return {}
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers of another Python would not have kproxy
+    chosen = {"spark.master": master or "local[*]"}
+    if chosen["spark.master"].startswith("local"):
+        chosen |= LOCAL
+        chosen |= {
+            "spark.driver.memory": memory or MEMORY,
+            "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        }
+    if kafka:
+        chosen["spark.jars"] = ",".join(map(str, connector_jars()))
+    return chosen
