@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.net.rule_keeper import RuleKeeper
 from kproxy.net.server import Server
+from kproxy.sinks.captures import Captures
 
 Reasons = Callable[[], list[str]]
 """Why kproxy is not ready; empty when it is."""
@@ -26,6 +27,7 @@ class Backend:
     metrics: Callable[[], bytes]
     log: FilteringBoundLogger
     began: float = field(default_factory=monotonic)
+    captures: Captures | None = None
 
 
 def clock(when: float) -> str:

@@ -1,0 +1,184 @@
+"""Operations on captures: files of what passes, made while kproxy runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Literal
+
+import trio
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from kproxy.capture.policy import HEAD, Policy
+from kproxy.errors import FilterError
+from kproxy.rules.units import parse_size
+from kproxy.sinks.capture_file import Limits
+from kproxy.sinks.captures import LAST_WORDS, CaptureRefused, Captures, NoSuchCapture, Running
+
+from .asked import Query, Timeout
+from .backend import Backend
+from .operation import Call, Operation
+from .problem import Problem
+from .shown import Shown
+
+LEAST_SIZE = 16_384
+"""Bytes; below that not even one exchange may fit."""
+AS_TEXT = WithJsonSchema({"type": ["string", "integer"], "examples": ["100MB", 1000000]})
+
+
+def _size(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isdecimal() else parse_size(value)
+
+
+def _some(value: float) -> float:
+    if not value:
+        raise ValueError("a capture takes longer than that")
+    return value
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(ge=LEAST_SIZE), AS_TEXT]
+
+
+class CaptureQuery(Query):
+    """What to record, and how much of it."""
+
+    file: str = Field(description="name in the folder `captures` of the config, without a folder of its own")
+    filter: str = Field(default="", description="in the filter language, such as `~k produce ~t orders`; empty: all")
+    payload: Literal["none", "head", "full"] = Field(
+        default="head", description="of each frame: none, its header only; head, its beginning; full, all of it"
+    )
+    head: int = Field(default=HEAD, ge=16, le=65_536, description="bytes of each frame that `head` keeps")
+    side: Literal["client", "broker", "both"] = Field(
+        default="both",
+        description="client: what clients send and get; broker: what passes at brokers where that is something else",
+    )
+    max_size: Size = Field(default=1 << 30, description="bytes of the file at which it ends, such as 100MB")
+    max_seconds: Annotated[Timeout, AfterValidator(_some)] = Field(
+        default=3600.0, description="time after which it ends, such as 10m"
+    )
+    max_exchanges: int | None = Field(default=None, ge=1, description="exchanges after which it ends")
+
+
+class CaptureShown(Shown):
+    """A capture and what is in its file."""
+
+    name: str
+    file: str = Field(description="where the proxy has it")
+    state: Literal["running", "ending", "stopped", "failed"] = Field(description="ending: what waits is being written")
+    stopped: str = Field(
+        description="asked, max_size, max_seconds, max_exchanges, proxy_ended, failed; empty while it runs"
+    )
+    error: str | None = Field(description="why the file could not be written")
+    filter: str = Field(description="in its long form; empty: all")
+    payload: Literal["none", "head", "full"]
+    side: Literal["client", "broker", "both"]
+    since: str = Field(description="ISO 8601")
+    seconds: float = Field(description="how long it has been, or was, at work")
+    exchanges: int = Field(description="written as clients saw them")
+    broker_exchanges: int = Field(description="written as brokers saw them, which was something else")
+    connections: int
+    size: int = Field(description="bytes of the file")
+    dropped: int = Field(description="exchanges that are missing, because there was no time to write them")
+    unknown: int = Field(description="exchanges that the filter could not judge, and that are missing")
+
+
+class CapturesShown(Shown):
+    """All captures since the start, oldest first; of those that are over, the last hundred."""
+
+    folder: str | None = Field(description="null: the config names none, and none can be made")
+    captures: list[CaptureShown]
+
+
+async def list_captures(backend: Backend, call: Call) -> CapturesShown:
+    captures = backend.captures
+    if captures is None:
+        return CapturesShown(folder=None, captures=[])
+    folder = None if captures.folder is None else str(captures.folder)
+    return CapturesShown(folder=folder, captures=[show_capture(one) for one in captures.by_name.values()])
+
+
+async def get_capture(backend: Backend, call: Call) -> CaptureShown:
+    return show_capture(find(backend, call))
+
+
+async def start_capture(backend: Backend, call: Call) -> CaptureShown:
+    query = call.query
+    try:
+        made = made_by(backend).start(
+            query.file,
+            wanted=query.filter,
+            policy=Policy(query.payload, query.head),
+            limits=Limits(query.max_size, query.max_seconds, query.max_exchanges),
+            side=query.side,
+        )
+    except CaptureRefused as error:
+        raise Problem(422 if error.code == "invalid_query" else 409, error.code, str(error)) from None
+    except FilterError as error:
+        raise Problem(422, "invalid_query", f"filter: {error}") from None
+    backend.log.info("capture started", file=str(made.file.path), payload=query.payload, filter=str(made.sink.wanted))
+    return show_capture(made)
+
+
+async def stop_capture(backend: Backend, call: Call) -> CaptureShown:
+    """Answers when the file is whole, or still being written after some seconds."""
+    name = find(backend, call).name
+    found = made_by(backend).stop(name)
+    await trio.to_thread.run_sync(partial(found.file.join, LAST_WORDS))
+    written = found.file.written
+    backend.log.info("capture stopped", file=str(found.file.path), exchanges=written.exchanges,
+                     dropped=found.file.dropped)  # fmt: skip
+    return show_capture(found)
+
+
+def made_by(backend: Backend) -> Captures:
+    """Raises Problem where there are none."""
+    if backend.captures is None:
+        raise Problem(409, "no_captures", "no captures are made here, `captures: FOLDER` in the config allows them")
+    return backend.captures
+
+
+def find(backend: Backend, call: Call) -> Running:
+    """Raises Problem."""
+    name = call.path["name"]
+    try:
+        if backend.captures is not None:
+            return backend.captures[name]
+    except NoSuchCapture:
+        pass
+    raise Problem(404, "no_such_capture", f'there is no capture "{name}"')
+
+
+def show_capture(one: Running) -> CaptureShown:
+    file, written = one.file, one.file.written
+    return CaptureShown(
+        name=one.name,
+        file=str(file.path),
+        state="failed" if file.stopped == "failed" else "stopped" if file.ended is not None
+        else "ending" if file.stopped or file.leaving else "running",
+        stopped=file.stopped,
+        error=file.error or None,
+        filter=str(one.sink.wanted) if one.sink.wanted else "",
+        payload=one.sink.policy.payload,
+        side=one.sink.side,
+        since=datetime.fromtimestamp(one.since, UTC).isoformat(timespec="milliseconds"),
+        seconds=round(file.seconds, 3),
+        exchanges=written.exchanges,
+        broker_exchanges=written.broker_exchanges,
+        connections=written.connections,
+        size=written.size,
+        dropped=file.dropped,
+        unknown=one.sink.wanted.unknown,
+    )  # fmt: skip
+
+
+NAMED = ("no_such_capture",)
+
+OPERATIONS = (
+    Operation("GET", "/api/captures", "list_captures", "All captures.", list_captures, CapturesShown),
+    Operation("POST", "/api/captures", "start_capture", "Start to record what passes, in a file of pcapng.",
+              start_capture, CaptureShown, CaptureQuery, status=201,
+              refusals=("no_captures", "capture_exists", "too_many_captures", "capture_failed")),
+    Operation("GET", "/api/captures/{name}", "get_capture", "One capture.", get_capture, CaptureShown, refusals=NAMED),
+    Operation("DELETE", "/api/captures/{name}", "stop_capture", "Stop a capture; its file stays.",
+              stop_capture, CaptureShown, refusals=(*NAMED, "no_captures")),
+)  # fmt: skip

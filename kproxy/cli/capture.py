@@ -1,0 +1,155 @@
+"""`kproxy capture`: files of what passes through a running proxy, and what is in such files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kproxy.cli.admin_client import Admin, segment, with_admin
+from kproxy.cli.table import as_json, print_json, print_rows
+from kproxy.errors import KproxyError
+
+COLUMNS = ("name", "state", "stopped", "exchanges", "broker_exchanges", "connections", "size", "seconds", "dropped",
+           "filter")  # fmt: skip
+LOOK = 0.5
+"""Seconds between two looks at how far a capture is."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Shorthand(click.Group):
+    """`kproxy capture FILE …` is `kproxy capture follow FILE …`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["follow", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group("capture", cls=Shorthand)
+def command() -> None:
+    """Record what passes through a running proxy in a pcapng file, which Wireshark, tshark and kproxy read.
+
+    \b
+    kproxy capture FILE [FILTER…]   records until Ctrl-C, or until it has enough
+    kproxy capture start, stop, list, info
+
+    The proxy writes the file, in the folder that `captures` in its config names.
+    """
+
+
+def with_choice(function: F) -> F:
+    """Adds what says how much is recorded; the function gets it as the API's query."""
+    for option in reversed((
+        click.argument("file"),
+        click.argument("words", metavar="[FILTER]…", nargs=-1, type=click.UNPROCESSED),
+        click.option("--payload", type=click.Choice(["none", "head", "full"]), default="head", show_default=True,
+                     help="Of each frame: its header only, its beginning, or all of it."),
+        click.option("--head", type=click.IntRange(16, 65_536), metavar="BYTES",
+                     help="How much of each frame `head` keeps; 512 if not given."),
+        click.option("--side", type=click.Choice(["client", "broker", "both"]), default="both", show_default=True,
+                     help="What clients see, what brokers see where that differs, or both."),
+        click.option("--max-size", metavar="SIZE", help="End at this size, such as 100MB; 1GiB if not given."),
+        click.option("--max-seconds", metavar="DURATION", help="End after that, such as 10m; 1h if not given."),
+        click.option("--max-exchanges", type=click.IntRange(min=1), help="End after so many exchanges."),
+    )):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def query_of(file: str, words: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """What the API is asked; what is not given is left to it."""
+    return {"file": file, "filter": " ".join(words) or None, **given}
+
+
+@command.command("start", context_settings={"ignore_unknown_options": True})
+@with_choice
+@as_json
+@with_admin
+def start(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Start a capture, and leave it to run until it is stopped or has enough."""
+    found = admin("POST", "/api/captures", query=query_of(file, words, given))
+    show([found], as_json=as_json, one=True)
+
+
+@command.command("follow", context_settings={"ignore_unknown_options": True})
+@with_choice
+@as_json
+@with_admin
+def follow(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Start a capture, show how far it is, and stop it at Ctrl-C. The same as `kproxy capture FILE`."""
+    found = admin("POST", "/api/captures", query=query_of(file, words, given))
+    path = f"/api/captures/{segment(found['name'])}"
+    click.echo(f"recording into {found['file']}, Ctrl-C ends it", err=True)
+    try:
+        while found["state"] == "running":
+            progress(found)
+            time.sleep(LOOK)
+            found = admin("GET", path)
+    except KeyboardInterrupt:
+        found = admin("DELETE", path)
+    progress(None)
+    show([found], as_json=as_json, one=True)
+    if found["state"] == "failed":
+        raise KproxyError(f"{found['file']} could not be written: {found['error']}")
+
+
+def progress(found: dict[str, Any] | None) -> None:
+    """One line that is written over and over, on a terminal."""
+    if not sys.stderr.isatty():
+        return
+    line = "" if found is None else (
+        f"{found['seconds']:.0f} s, {found['exchanges']} exchanges of {found['connections']} connections, "
+        f"{found['size']} bytes, {found['dropped']} dropped"
+    )  # fmt: skip
+    click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+
+
+@command.command("stop")
+@click.argument("names", metavar="FILE…", nargs=-1, required=True)
+@as_json
+@with_admin
+def stop(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
+    """Stop captures; their files stay, whole."""
+    show([admin("DELETE", f"/api/captures/{segment(name)}") for name in names], as_json=as_json)
+
+
+@command.command("list")
+@as_json
+@with_admin
+def list_captures(admin: Admin, as_json: bool) -> None:
+    """Those that run, and those that are over: name, state, why it stopped, exchanges, broker's exchanges, connections,
+    bytes, seconds, dropped, filter."""
+    found = admin("GET", "/api/captures")
+    if as_json:
+        print_json(found)
+    else:
+        show(found["captures"], as_json=False)
+
+
+def show(captures: list[dict[str, Any]], *, as_json: bool, one: bool = False) -> None:
+    """As rows, or as the API gave them."""
+    if as_json:
+        print_json(captures[0] if one else captures)
+    else:
+        print_rows(COLUMNS, [[capture[name] for name in COLUMNS] for capture in captures])
+
+
+@command.command("info")
+@click.argument("file")
+@click.option("--port", "ports", type=int, multiple=True, help="A port of brokers, beside 9092.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def info(file: str, ports: tuple[int, ...], as_json: bool) -> None:
+    """Say what is in a capture of kproxy, tcpdump or dumpcap (- for standard input)."""
+    from kproxy.capture.info import describe
+
+    found = describe(file, ports)
+    if as_json:
+        print_json(found)
+    else:
+        print_rows(("what", "value"), list(found.items()))
