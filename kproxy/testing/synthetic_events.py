@@ -30,6 +30,7 @@ SOFTWARE = (
     ("librdkafka", "2.10.0"),
     ("kafka-python", "1.4"),
 )
+RECORD = 210  # bytes
 FAILS_EVERY = 97
 """One Produce line of so many has an error."""
 
@@ -75,7 +76,7 @@ def write_events(folder: Path, lines: int, *, seed: int = 1, source: int = 0, si
     truth = Truth()
     name = f"made-up/{UUID(int=seed << 32 | source)}/{source}"
     pending: list[bytes] = []
-    first = 1
+    first, pending_day = 1, ""
     for day, line in events(name, lines, Random(f"{seed}:{source}"), size or Size(), truth):
         if pending and (len(pending) >= LINES_A_FILE or day != pending_day):
             _publish(folder, pending_day, source, first, pending)
@@ -157,12 +158,12 @@ def _api_line(
 
 
 def _part_line(
-    client: Client, stamp: bytes, api: bytes, version: int, part: int, count: int, records: int, size: int, extra: bytes
+    client: Client, stamp: bytes, api: tuple[bytes, int], part: int, count: int, records: int, extra: bytes
 ) -> bytes:
     return client.head + (
         b',"minute":"%b00.000000Z","first":"%b00.000000Z","last":"%b59.000000Z","api":"%b","version":%d,"topic":"%b",'
         b'"partition":%d,"codec":"lz4","count":%d,"records":%d,"bytes":%d,"batches":%d%b}'
-    ) % (stamp, stamp, stamp, api, version, client.topic.encode(), part, count, records, size, count, extra)
+    ) % (stamp, stamp, stamp, *api, client.topic.encode(), part, count, records, records * RECORD, count, extra)
 
 
 def _produce(client: Client, stamp: bytes, random: Random, truth: Truth) -> Made:
@@ -171,16 +172,15 @@ def _produce(client: Client, stamp: bytes, random: Random, truth: Truth) -> Made
     yield SUMMARY, time, _api_line(client, stamp, b"Produce", 12, count * 4, b',"acks":-1', random)
     for part in client.partitions:
         records = count * random.randrange(1, 50)
-        size = records * 210
         failed = (truth.lines + part) % FAILS_EVERY == 0
         if failed:
             extra = b',"acks":-1,"idempotent":true,"error":"NOT_LEADER_OR_FOLLOWER"'
         else:
             client.offsets[part] += records
             truth.records[client.topic] += records
-            truth.bytes[client.topic] += size
+            truth.bytes[client.topic] += records * RECORD
             extra = b',"acks":-1,"idempotent":true,"last_offset":%d' % client.offsets[part]
-        yield SUMMARY, time, _part_line(client, stamp, b"Produce", 12, part, count, records, size, extra)
+        yield SUMMARY, time, _part_line(client, stamp, (b"Produce", 12), part, count, records, extra)
 
 
 def _consume(client: Client, stamp: bytes, random: Random, truth: Truth) -> Made:
@@ -194,7 +194,7 @@ def _consume(client: Client, stamp: bytes, random: Random, truth: Truth) -> Made
         extra = b',"empty":1,"last_offset":%d,"high_watermark":%d' % (
             client.offsets[part] - 1, client.offsets[part] + random.randrange(100),
         )  # fmt: skip
-        yield SUMMARY, time, _part_line(client, stamp, b"Fetch", 17, part, count, records, records * 210, extra)
+        yield SUMMARY, time, _part_line(client, stamp, (b"Fetch", 17), part, count, records, extra)
     for beat in range(HEARTBEATS):
         at = stamp + b"%02d.%06dZ" % (beat * 3, random.randrange(10**6))
         yield REQUEST, at, _request_line(client, at, b"Heartbeat", 12, 4, b"", random)
@@ -214,6 +214,6 @@ def _request_line(client: Client, at: bytes, api: bytes, key: int, version: int,
         b'"response_in":"%b","response_out":"%b","latency_ms":%d.%03d,"broker_ms":%d.%03d,"rule_ms":0.0,"wait_ms":0.0,'
         b'"throttle_ms":0,"group":"%b","member":"%b-%d","generation":7%b}'
     ) % (
-        random.randrange(10**6), api, key, version, 120 + len(extra), 40, at, at, at, at, latency // 1000, latency % 1000,
-        latency // 1000, latency % 1000, client.group.encode(), client.client_id.encode(), client.number, extra,
+        random.randrange(10**6), api, key, version, 120 + len(extra), 40, at, at, at, at,
+        *divmod(latency, 1000), *divmod(latency, 1000), client.group.encode(), client.client_id.encode(), client.number, extra,
     )  # fmt: skip
