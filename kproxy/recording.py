@@ -107,6 +107,7 @@ class Audit:
     async def close(self) -> None:
         """All connections have ended: write what is left."""
         self.rules.tell()
+        self.topology.tick(time())
         done = await trio.to_thread.run_sync(self.recorder.close, LAST_WORDS)
         if not done:
             lost = {name: dict(counters.dropped) for name, counters in self.recorder.counters.items()}

@@ -215,5 +215,6 @@ def _request_line(client: Client, at: bytes, api: bytes, key: int, version: int,
         b'"throttle_ms":0,"group":"%b","member":"%b-%d","generation":7%b}'
     ) % (
         random.randrange(10**6), api, key, version, 120 + len(extra), 40, at, at, at, at,
-        *divmod(latency, 1000), *divmod(latency, 1000), client.group.encode(), client.client_id.encode(), client.number, extra,
+        *divmod(latency, 1000), *divmod(latency, 1000), client.group.encode(), client.client_id.encode(), client.number,
+        extra,
     )  # fmt: skip

@@ -125,10 +125,10 @@ def test_rules_and_topology_are_recorded(proxy_with: Callable[..., Any], tmp_pat
     with MockCluster(1) as mock:
         mock.create_topic("orders", 2)
         proxy = proxy_with(mock.bootstrap, audit=audited(folder))
-        rule = {"name": "broken", "kind": "error", "match": {"api": "FindCoordinator"}, "error": "NETWORK_EXCEPTION"}
+        rule = {"name": "broken", "kind": "error", "match": {"api": "Heartbeat"}, "error": "NETWORK_EXCEPTION"}
         proxy.post("/api/rules", {"rules": [rule]})
         with RawClient(proxy.bootstrap) as client:
-            client.call(10, 2, {"key": "g", "key_type": 0})
+            client.call(12, 4, {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None})
         until(lambda: proxy.metric("kproxy_audit_written_total") > 0)
         assert proxy.stop() == 0
 
@@ -136,6 +136,8 @@ def test_rules_and_topology_are_recorded(proxy_with: Callable[..., Any], tmp_pat
     assert [one["what"] for one in rules] == ["loaded", "swapped", "fired"]
     assert rules[-1]["rule"] == "broken"
     assert rules[-1]["applied"] == 1
+    (asked,) = [one["data"] for one in events(folder, ".request.") if one["data"]["api"] == "Heartbeat"]
+    assert (asked["rules"], asked["answered_by"], asked["error"]) == (["broken"], "kproxy", "NETWORK_EXCEPTION")
     topology = [one["data"] for one in events(folder, ".topology.")]
     assert {topic["topic"]: topic["partitions"] for topic in topology[-1]["topics"]} == {"orders": 2}
     assert topology[-1]["nodes"][0]["port"] == int(mock.bootstrap.rsplit(":", 1)[1])
