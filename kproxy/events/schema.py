@@ -159,7 +159,7 @@ REQUEST_EVENT = EventType(
                    Column("topic", "string", "absent: the name of the id is not known"),
                    Column("broker_topic", "string", "the topic's name at the broker, where it is another"),
                    Column("topic_id", "string", "where the protocol gives it"),
-                   Column("group", "string", "of requests about several groups: which of them"),
+                   Column("group", "string", "of requests about several groups or transactional ids: which of them"),
                    Column("error", "string", "error name of the topic; absent: none"),
                    Column("partitions", "struct", "partitions; those beyond the limit count in omitted_partitions",
                           array=True, columns=PARTITION),

@@ -1,0 +1,153 @@
+"""What was asked for of a resource, in words: the `detail` column, by API.
+
+Keys of configs are told, their values never; of quotas and tokens the same. `asked` and `answered` are elements of the
+request and of the response; each may be None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .kinds import (
+    CONFIG_OPERATIONS,
+    MECHANISMS,
+    OPERATIONS,
+    PATTERNS,
+    PERMISSIONS,
+    UPGRADES,
+    word,
+)
+
+Element = Mapping[str, Any]
+Detail = Callable[[Element, Element], str]
+
+MOST_KEYS = 20
+"""Keys of configs or quotas that one detail names."""
+
+
+def listed(words: list[str]) -> str:
+    """Words with commas, and how many more there are."""
+    more = len(words) - MOST_KEYS
+    return ", ".join(words[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
+
+
+def new_topic(asked: Element, answered: Element) -> str:
+    """CreateTopics. A count of -1 asks for the broker's default; the response knows it."""
+    partitions = answered.get("num_partitions", -1)
+    replicas = answered.get("replication_factor", -1)
+    parts = len(asked.get("assignments") or ())
+    counts = [
+        ("partitions", partitions if partitions > 0 else asked.get("num_partitions", -1)),
+        ("replication factor", replicas if replicas > 0 else asked.get("replication_factor", -1)),
+        ("assigned partitions", parts or -1),
+    ]
+    found = [f"{name} {count}" for name, count in counts if count > 0]
+    keys = [config["name"] or "" for config in asked.get("configs") or ()]
+    return listed([*found, *(f"set {key}" for key in keys)])
+
+
+def more_partitions(asked: Element, answered: Element) -> str:
+    """CreatePartitions."""
+    return f"partitions {asked['count']}" if asked else ""
+
+
+def acl(element: Element, filters: str = "") -> str:
+    """An ACL, or a filter over some: whose field names end in `_filter`."""
+    pattern = next((element[name] for name in PATTERN_FIELDS if name in element), None)
+    principal, host = element[f"principal{filters}"], element[f"host{filters}"]
+    words = [
+        f"{word(PERMISSIONS, element['permission_type'])} {word(OPERATIONS, element['operation'])}",
+        f"for {principal if principal is not None else 'any principal'}",
+        f"from {host if host is not None else 'any host'}",
+        "" if pattern is None else word(PATTERNS, pattern),
+    ]
+    return ", ".join(part for part in words if part)
+
+
+PATTERN_FIELDS = ("resource_pattern_type", "pattern_type_filter", "pattern_type")
+
+
+def created_acl(asked: Element, answered: Element) -> str:
+    """CreateAcls."""
+    return acl(asked) if asked else ""
+
+
+def deleted_acls(asked: Element, answered: Element) -> str:
+    """DeleteAcls: the filter, and how many it found."""
+    found = answered.get("matching_acls")
+    words = acl(asked, "_filter") if asked else ""
+    return words if found is None else f"{words}; matched {len(found)}"
+
+
+def shown_acls(asked: Element, answered: Element) -> str:
+    """DescribeAcls: the filter."""
+    return acl(asked, "_filter") if asked else ""
+
+
+def shown_configs(asked: Element, answered: Element) -> str:
+    """DescribeConfigs."""
+    keys = asked.get("configuration_keys")
+    return "all keys" if keys is None else listed([key or "" for key in keys])
+
+
+def all_configs(asked: Element, answered: Element) -> str:
+    """AlterConfigs, which replaces what was set before."""
+    return listed([f"set {config['name']}" for config in asked.get("configs") or ()])
+
+
+def some_configs(asked: Element, answered: Element) -> str:
+    """IncrementalAlterConfigs."""
+    configs = asked.get("configs") or ()
+    return listed([f"{word(CONFIG_OPERATIONS, one['config_operation'])} {one['name']}" for one in configs])
+
+
+def quotas(asked: Element, answered: Element) -> str:
+    """AlterClientQuotas."""
+    return listed([f"{'remove' if one['remove'] else 'set'} {one['key']}" for one in asked.get("ops") or ()])
+
+
+def scram(asked: Element, answered: Element) -> str:
+    """AlterUserScramCredentials: an upsertion has iterations."""
+    if not asked:
+        return ""
+    return f"{'set' if 'iterations' in asked else 'delete'} {word(MECHANISMS, asked['mechanism'])}"
+
+
+def feature(asked: Element, answered: Element) -> str:
+    """UpdateFeatures."""
+    if not asked:
+        return ""
+    how = UPGRADES.get(asked.get("upgrade_type", 0), "")
+    return f"max version level {asked['max_version_level']}" + (f", {how}" if how else "")
+
+
+def coordinator(asked: Element, answered: Element) -> str:
+    """FindCoordinator: the node, in the client's numbers."""
+    return f"node {answered['node_id']}" if answered.get("node_id", -1) >= 0 else ""
+
+
+def group(asked: Element, answered: Element) -> str:
+    """DescribeGroups and its successors."""
+    state, members = answered.get("group_state"), answered.get("members")
+    words = [state or "", "" if members is None else f"members {len(members)}"]
+    return ", ".join(part for part in words if part)
+
+
+def transaction(asked: Element, answered: Element) -> str:
+    """DescribeTransactions."""
+    return answered.get("transaction_state") or ""
+
+
+def leaving(asked: Element, answered: Element) -> str:
+    """LeaveGroup."""
+    instance = asked.get("group_instance_id")
+    return f"instance {instance}" if instance else ""
+
+
+DETAILS: Mapping[int, Detail] = {
+    10: coordinator, 13: leaving, 15: group, 19: new_topic, 29: shown_acls, 30: created_acl, 31: deleted_acls,
+    32: shown_configs, 33: all_configs, 37: more_partitions, 44: some_configs, 49: quotas, 51: scram, 57: feature,
+    65: transaction, 69: group, 77: group, 89: group,
+}  # fmt: skip
+"""API key → its details."""

@@ -1,0 +1,82 @@
+"""All error codes of a response, wherever they stand, and the broker's words about them.
+
+Strategy: the places of codes and texts are found once in the layout, by the kinds of its fields; then a response is
+gone through in wire order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from kproxy.wire import layout
+from kproxy.wire.error_codes import error_name
+from kproxy.wire.layout import Slot, Struct
+
+MOST_ERRORS = 20
+"""Different errors that one event names. A broker has few in one response; a number may be any of 65,535."""
+
+WORDS = ("error_message", "acknowledge_error_message")
+"""Fields with what a broker says about a request or a partition; not those that are about single records."""
+
+SILENT = frozenset((19, 33, 44))
+"""APIs that set configs: brokers quote the value that they do not like, and that may be a password."""
+
+
+class Place(NamedTuple):
+    """A field on the way to codes: itself one, a text, or a struct with places in it."""
+
+    name: str
+    array: bool
+    text: bool
+    inside: tuple[Place, ...]
+
+
+class Errors:
+    """Those of one response: `codes` in wire order, each once, and the first text of a broker that is not empty."""
+
+    __slots__ = ("codes", "text")
+
+    def __init__(self) -> None:
+        self.codes: dict[int, None] = {}
+        self.text: str | None = None
+
+    def look(self, places: tuple[Place, ...], body: Mapping[str, Any]) -> None:
+        """Go through a struct."""
+        for name, array, text, inside in places:
+            value = body.get(name)
+            if not value:
+                continue
+            if array:
+                for element in value:
+                    self.look(inside, element)
+            elif inside:
+                self.look(inside, value)
+            elif text:
+                self.text = self.text or value
+            else:
+                self.codes[value] = None
+
+    def names(self) -> list[str]:
+        """The errors' names."""
+        return [error_name(code) for code in list(self.codes)[:MOST_ERRORS]]
+
+
+@cache
+def places(key: int, version: int) -> tuple[Place, ...]:
+    """Where a response of this API and version has codes and texts."""
+    return inside(layout.body(key, version, "response"), key not in SILENT)
+
+
+def inside(struct: Struct, texts: bool) -> tuple[Place, ...]:
+    found = []
+    for slot in (*struct.slots, *struct.tagged):
+        inner = inside(slot.struct, texts) if slot.struct is not None else ()
+        if inner or slot.kind == "error_code" or (texts and is_text(slot)):
+            found.append(Place(slot.name, slot.array, is_text(slot), inner))
+    return tuple(found)
+
+
+def is_text(slot: Slot) -> bool:
+    return slot.kind == "error_text" and slot.name in WORDS

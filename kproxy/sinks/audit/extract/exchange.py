@@ -1,0 +1,132 @@
+"""All columns that come from the bodies of an exchange, put together for one API and version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from kproxy.rules.entity import coordinator
+from kproxy.watch.seen import Who
+from kproxy.wire import layout
+from kproxy.wire.error_codes import error_name
+from kproxy.wire.shapes import Level, Shape, shape
+
+from ..text import plain
+from .error_names import Errors, places
+from .fields import REQUEST, RESPONSE, present, put
+from .resources import Things
+from .sides import side_of
+from .subscriptions import HEARTBEATS, add_assignment, add_subscription
+from .topics import Table
+
+Body = Mapping[str, Any]
+
+NAMES = ("group", "transactional_id", "member")
+"""Roles that are columns: of the body, or of the first group or transaction in it."""
+
+MEMBERS_IN = frozenset((15, 69, 77, 89))
+"""APIs that describe groups with their members."""
+JOIN_GROUP = 11
+
+
+class Exchange:
+    """What the fields of an API in one version mean. Raises KeyError for one that the table lacks."""
+
+    def __init__(self, key: int, version: int) -> None:
+        self.form: Shape = shape(key, version)
+        self.key = key
+        self.asked = side_of(self.form.request, answered=False)
+        self.answered = side_of(self.form.lists, answered=True)
+        self.things = Things(self.form)
+        self.places = places(key, version)
+        self.request_columns = present(REQUEST, layout.body(key, version, "request"))
+        self.response_columns = present(RESPONSE, layout.body(key, version, "response"))
+        self.first = self.first_level()
+        self.first_columns = present(REQUEST, self.first.struct) if self.first is not None else ()
+
+    def first_level(self) -> Level | None:
+        """The request's first level if it is one of groups, transactions or members."""
+        for level in self.form.request[:1]:
+            if {role for role, _ in level.keys} & {*NAMES, "coordinator_key"}:
+                return level
+        return None
+
+    def columns(self, request: Body | None, response: Body | None, who: Who, most: int) -> dict[str, Any]:
+        """The columns; those of a body that is None are missing."""
+        whole = None if response is None else response.get(self.form.code, 0) if self.form.code else 0
+        data: dict[str, Any] = {}
+        if response is not None:
+            self.put_errors(data, response, whole or 0)
+        if request is not None:
+            self.put_asked(data, request)
+        if response is not None:
+            self.put_answered(data, response, whole or 0)
+        if "group" in data:
+            broker_group = plain(who.broker_group(data["group"]))
+            if broker_group is not None:
+                data["broker_group"] = broker_group
+        self.put_topics(data, request, response, whole, who, most)
+        if request is not None:
+            data |= self.things.tell(request, response, whole, most)
+        return data
+
+    def put_errors(self, data: dict[str, Any], response: Body, whole: int) -> None:
+        errors = Errors()
+        errors.look(self.places, response)
+        if errors.codes:
+            data["error"] = error_name(whole or next(iter(errors.codes)))
+            data["errors"] = errors.names()
+        text = plain(errors.text)
+        if text is not None:
+            data["error_message"] = text
+
+    def put_asked(self, data: dict[str, Any], request: Body) -> None:
+        roles = {role: request[field] for role, field in self.form.top}
+        put(data, self.request_columns, request)
+        if self.first is not None:
+            for element in self.first.elements(request)[:1]:
+                roles = {**self.first.roles(element), **roles}
+                if isinstance(element, dict):
+                    put(data, self.first_columns, element)
+        if "coordinator_key" in roles:
+            roles |= coordinator(roles["coordinator_key"], roles.get("key_type", 0))
+        for name in NAMES:
+            text = plain(roles.get(name))
+            if text is not None:
+                data[name] = text
+
+    def put_answered(self, data: dict[str, Any], response: Body, whole: int) -> None:
+        """A failed response has nothing to say beside its errors and how long the client is to wait."""
+        columns = [one for one in self.response_columns if not whole or one[0] == "throttle_ms"]
+        put(data, tuple(columns), response)
+        members = None
+        if self.key == JOIN_GROUP:
+            members = response["members"]  # the leader of the group gets them
+        elif self.key in MEMBERS_IN and len(response["groups"] or ()) == 1:
+            members = response["groups"][0]["members"]
+        if members:
+            data["members"] = len(members)
+
+    def put_topics(
+        self, data: dict[str, Any], request: Body | None, response: Body | None, whole: int | None, who: Who, most: int
+    ) -> None:
+        table = Table(self.asked, self.answered)
+        if request is not None:
+            table.add(0, request)
+            if self.key in HEARTBEATS:
+                add_subscription(table, request, who)
+        if response is not None:
+            table.add(1, response)
+            if self.key in HEARTBEATS:
+                add_assignment(table, response, who)
+        several = self.first is not None and request is not None and len(self.first.elements(request)) > 1
+        if table.topics:
+            data |= table.tell(who, most, whole, several)
+        data |= table.totals()
+
+
+@cache
+def exchange(key: int, version: int) -> Exchange:
+    """The same object for the same API and version."""
+    return Exchange(key, version)

@@ -1,0 +1,156 @@
+"""What a request is about beside topics: groups, configs, ACLs, users, quotas, features, …
+
+Strategy. The elements of the request's innermost level find their answers as the core does when it makes some: by their
+keys, or by their place. Where topics stand inside of several groups or transactions, those are the resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kproxy.core.respond.tree import Handle, handles_of
+from kproxy.rules.entity import CLIENT_METRICS
+from kproxy.wire.error_codes import error_name
+from kproxy.wire.shapes import Level, Shape
+
+from ..text import plain
+from .details import DETAILS
+from .kinds import ACL_RESOURCES, CONFIG_RESOURCES, COORDINATORS, word
+
+Row = dict[str, Any]
+Element = Mapping[str, Any]
+NOTHING: Element = {}
+OF_TOPICS = frozenset(("topic", "topic_id"))
+NAMES = {"dir": "log_dir", "member": "member", "instance": "member"}
+"""Roles whose resource type is another word."""
+TOPICS_WITH_DETAIL = frozenset((19, 37))
+"""CreateTopics and CreatePartitions: what was asked for of a topic stands in its resource."""
+
+
+def type_and_name(roles: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Of what has these roles; the first role decides."""
+    if "resource_name" in roles:
+        name = roles["resource_name"]
+        if "acl_type" in roles:
+            return word(ACL_RESOURCES, roles["acl_type"]), name
+        return word(CONFIG_RESOURCES, roles.get("config_type", CLIENT_METRICS)), name
+    if "coordinator_key" in roles:
+        return word(COORDINATORS, roles.get("key_type", 0)), roles["coordinator_key"]
+    if "quota" in roles:
+        parts = roles["quota"] or ()
+        return "quota", ", ".join(f"{part['entity_type']} {part['entity_name'] or '(default)'}" for part in parts)
+    role, value = next(iter(roles.items()))
+    return NAMES.get(role, role), None if value is None else str(value)
+
+
+class Things:
+    """The resources of one API and version. `asked`, `answered`: the levels they stand at; None: there is none."""
+
+    def __init__(self, form: Shape) -> None:
+        self.form = form
+        self.detail = DETAILS.get(form.api.key)
+        self.asked = thing_level(form.request, form.api.key)
+        self.answered = thing_level(form.response, form.api.key)
+        # a single group around topics has columns of its own
+        self.around = self.asked is not None and self.asked is not form.request[-1]
+        self.single = self.asked is None and form.api.key in SINGLE
+
+    def tell(self, request: Element, response: Element | None, whole: int | None, most: int) -> dict[str, Any]:
+        """The columns about resources. `whole`: the error code at the top of the response, None: there was none."""
+        other = OTHERS.get(self.form.api.key)
+        if other is not None:
+            return {"resources": [{name: value for name, value in other(request).items() if value is not None}]}
+        if self.asked is None and not self.single:
+            return {}
+        rows: list[Row] = []
+        count = 0
+        for roles, asked, answered in self.pairs(request, response or NOTHING):
+            count += 1
+            if count <= most:
+                rows.append(self.row(roles, asked, answered, whole))
+        return {} if self.around and count == 1 else counted(rows, count, most)
+
+    def pairs(self, request: Element, response: Element) -> Iterator[tuple[Mapping[str, Any], Element, Element]]:
+        """(roles, element asked for, its answer) of each."""
+        top = {role: request.get(field) for role, field in self.form.top}
+        if self.single:
+            yield top, request, response
+        if self.asked is None:
+            return
+        answers = self.answers(response)
+        for number, element in enumerate(self.asked.elements(request)):
+            own = self.asked.roles(element)
+            handles = ((number,),) if self.form.positional else self.handles(own)
+            answer = next((answers[handle] for handle in handles if handle in answers), NOTHING)
+            yield {**own, **top}, element if isinstance(element, dict) else NOTHING, answer
+
+    def handles(self, roles: Mapping[str, Any]) -> tuple[Handle, ...]:
+        return handles_of(self.answered, roles) if self.answered is not None else ()
+
+    def answers(self, response: Element) -> dict[Handle, Element]:
+        if self.answered is None:
+            return {}
+        elements = self.answered.elements(response)
+        if self.form.positional:
+            return {(number,): element for number, element in enumerate(elements)}
+        level = self.answered
+        return {handle: element for element in elements for handle in handles_of(level, level.roles(element))}
+
+    def row(self, roles: Mapping[str, Any], asked: Element, answered: Element, whole: int | None) -> Row:
+        kind, name = type_and_name(roles)
+        row: Row = {"type": kind}
+        text = plain(name)
+        if text is not None:
+            row["name"] = text
+        field = self.answered.code if self.answered is not None else None
+        code = answered[field] if field is not None and field in answered else whole
+        if code:
+            row["error"] = error_name(code)
+        detail = plain(self.detail(asked, answered) if self.detail is not None else None)
+        if detail is not None:
+            row["detail"] = detail
+        return row
+
+
+def thing_level(levels: tuple[Level, ...], key: int) -> Level | None:
+    """The level of what is not a topic: the outermost. None if that is one of topics."""
+    if not levels:
+        return None
+    roles = {role for role, _ in levels[0].keys}
+    return None if roles & OF_TOPICS and key not in TOPICS_WITH_DETAIL else levels[0]
+
+
+def counted(rows: list[Row], count: int, most: int) -> dict[str, Any]:
+    data: dict[str, Any] = {"resources": rows} if rows else {}
+    if count > most:
+        data["omitted_resources"] = count - most
+    return data
+
+
+SINGLE = frozenset((10, 29))
+"""APIs that ask about one resource, in fields at the top: FindCoordinator 0 to 3, DescribeAcls."""
+
+OneThing = Callable[[Element], Row]
+
+
+def mechanism(request: Element) -> Row:
+    return {"type": "mechanism", "name": plain(request["mechanism"])}
+
+
+def end_of_transaction(request: Element) -> Row:
+    name = plain(request["transactional_id"])
+    return {"type": "transactional_id", "name": name, "detail": "commit" if request["committed"] else "abort"}
+
+
+def broker(request: Element) -> Row:
+    return {"type": "broker", "name": str(request["broker_id"])}
+
+
+def token(request: Element) -> Row:
+    owner = plain(request.get("owner_principal_name"))
+    return {"type": "delegation_token", "detail": None if owner is None else f"for {owner}"}
+
+
+OTHERS: Mapping[int, OneThing] = {17: mechanism, 26: end_of_transaction, 38: token, 64: broker}
+"""API key → the resource that a request is about which has no role in the table of shapes."""

@@ -1,0 +1,108 @@
+"""Where a request, or a response, says topics and partitions: the levels of its shape, by what they mean.
+
+Words: *around* is the level outside of the topics, if there is one (a group, a transaction, a log directory); *asked*
+and *answered* are the two sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kproxy.wire.layout import ZERO_UUID, Slot, Struct
+from kproxy.wire.shapes import ITSELF, Level
+
+from .fields import OF_PARTITION_ANSWERED, OF_PARTITION_ASKED, Columns, present
+
+TOPIC, TOPIC_ID, PARTITION = "topic", "topic_id", "partition"
+
+LISTED = ("partitions", "partition_index")
+"""Array and key of the partitions that Metadata and DescribeTopicPartitions list though nobody asks for them singly."""
+
+
+class Found(NamedTuple):
+    """One element of the topics' level: what it is about, and what there is of its partitions.
+
+    `around`: what tells it from the same topic elsewhere in the message. `parts`: elements, or numbers.
+    """
+
+    around: Hashable
+    around_code: int
+    name: str | None
+    topic_id: UUID | None
+    code: int
+    parts: list[Any]
+
+
+class Side:
+    """The topics of one direction. `index`: the field that holds a partition's number, None: the element is it."""
+
+    def __init__(self, around: Level | None, topics: Level, parts: Level | None, columns: tuple[tuple[str, str], ...]):
+        self.around, self.topics, self.parts = around, topics, parts
+        keys = dict(topics.keys)
+        self.name, self.topic_id = keys.get(TOPIC), keys.get(TOPIC_ID)
+        flat = PARTITION in keys
+        part = topics if flat else parts
+        self.arrays = () if flat or parts is None else parts.arrays
+        self.flat = flat
+        self.has_parts = part is not None
+        field = dict(part.keys)[PARTITION] if part is not None else ITSELF
+        self.index = None if field == ITSELF else field
+        struct = part.struct if part is not None else None
+        self.code = part.code if part is not None else None
+        self.topic_code = None if flat else topics.code
+        self.records = next((slot.name for slot in slots(struct) if slot.type == "records"), None)
+        self.acknowledged = next((slot.name for slot in slots(struct) if slot.name == "acknowledge_error_code"), None)
+        self.told_leader = any(slot.name == "current_leader" for slot in slots(struct))
+        self.columns: Columns = present(columns, struct)
+        self.around_role, self.around_field = around.keys[0] if around is not None and around.keys else ("", "")
+        self.around_code = around.code if around is not None else None
+
+    def find(self, body: Mapping[str, Any], tell_around: bool) -> Iterator[Found]:
+        """All topics of a body. `tell_around`: topics are the same only if what is around them is."""
+        if self.around is None:
+            yield from self.inside(body, None, 0)
+            return
+        for element in self.around.elements(body):
+            code = element[self.around_code] if self.around_code else 0
+            yield from self.inside(element, element[self.around_field] if tell_around else None, code)
+
+    def inside(self, parent: Mapping[str, Any], around: Hashable, around_code: int) -> Iterator[Found]:
+        for element in self.topics.elements(parent):
+            if self.topics.struct is None:
+                yield Found(around, around_code, element, None, 0, [])
+                continue
+            name = element[self.name] if self.name else None
+            topic_id = element[self.topic_id] if self.topic_id else None
+            code = element[self.topic_code] if self.topic_code else 0
+            parts: list[Any] = [element] if self.flat else []
+            for array in self.arrays:
+                parts += element.get(array) or ()
+            yield Found(around, around_code, name, None if topic_id == ZERO_UUID else topic_id, code, parts)
+
+
+def slots(struct: Struct | None) -> tuple[Slot, ...]:
+    return () if struct is None else (*struct.slots, *struct.tagged)
+
+
+def side_of(levels: tuple[Level, ...], *, answered: bool) -> Side | None:
+    """The topics in these levels; None if there are none."""
+    columns = OF_PARTITION_ANSWERED if answered else OF_PARTITION_ASKED
+    for depth, level in enumerate(levels):
+        roles = {role for role, _ in level.keys}
+        if roles & {TOPIC, TOPIC_ID}:
+            deeper = levels[depth + 1 : depth + 2]
+            parts = deeper[0] if deeper else listed(level) if answered else None
+            return Side(levels[depth - 1] if depth else None, level, parts, columns)
+    return None
+
+
+def listed(level: Level) -> Level | None:
+    """The partitions that a topic lists in a response that is about topics only."""
+    array, key = LISTED
+    for slot in slots(level.struct):
+        if slot.name == array and slot.struct is not None:
+            code = next((inner.name for inner in slot.struct.slots if inner.kind == "error_code"), None)
+            return Level((array,), ((PARTITION, key),), slot.path, slot.struct, code, None)
+    return None

@@ -1,0 +1,186 @@
+"""The topics and partitions of an exchange: those asked about, with their answers, then those only answered.
+
+Strategy: one pass over the request and one over the response fill a table of topics, in which elements find each other
+by name or id and by number; then as much of it is told as an event may hold, and the rest is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+from uuid import UUID
+
+from kproxy.watch.seen import Who
+from kproxy.wire.error_codes import error_name
+from kproxy.wire.records.digest import RecordsDigest
+
+from ..text import plain
+from .sides import Found, Side
+
+OF_PRODUCER = ("producer_id", "producer_epoch", "base_sequence")
+OF_BATCHES = ("base_offset", "last_offset", *OF_PRODUCER)
+"""Columns of a digest; None and numbers below zero are absence."""
+
+
+class Topic:
+    """One topic of the table. `parts`: number → [element asked, element answered]; an element may be the number."""
+
+    __slots__ = ("answered", "around", "code", "name", "parts", "topic_id")
+
+    def __init__(self, around: Hashable, name: str | None, topic_id: UUID | None) -> None:
+        self.around, self.name, self.topic_id = around, name, topic_id
+        self.code = 0
+        self.answered = False
+        self.parts: dict[int, list[Any]] = {}
+
+
+class Table:
+    """The topics of one exchange."""
+
+    def __init__(self, asked: Side | None, answered: Side | None) -> None:
+        self.sides = (asked, answered)
+        self.tell_around = bool(asked and answered and asked.around and asked.around_role == answered.around_role)
+        self.topics: list[Topic] = []
+        self.known: dict[Hashable, Topic] = {}
+
+    def add(self, direction: int, body: Mapping[str, Any]) -> None:
+        """Put the topics of a body in. `direction`: 0 asked, 1 answered."""
+        side = self.sides[direction]
+        if side is not None:
+            for found in side.find(body, self.tell_around):
+                self.put(direction, found, side.index)
+
+    def put(self, direction: int, found: Found, index: str | None) -> None:
+        """Put one element in. `index`: the field with a partition's number, None: the element is it."""
+        topic = self.topic(found)
+        if direction:
+            topic.answered = True
+            topic.code = found.code or found.around_code or topic.code
+        parts = topic.parts
+        for part in found.parts:
+            number = part if index is None else part[index]
+            pair = parts.get(number)
+            if pair is None:
+                pair = parts[number] = [None, None]
+            pair[direction] = part
+
+    def topic(self, found: Found) -> Topic:
+        """The topic that an element is about, found by its name or its id."""
+        by_name, by_id = (found.around, found.name), (found.around, found.topic_id)
+        topic = self.known.get(by_name) if found.name is not None else None
+        if topic is None and found.topic_id is not None:
+            topic = self.known.get(by_id)
+        if topic is None:
+            topic = Topic(found.around, found.name, found.topic_id)
+            self.topics.append(topic)
+        topic.name, topic.topic_id = topic.name or found.name, topic.topic_id or found.topic_id
+        if found.name is not None:
+            self.known[by_name] = topic
+        if found.topic_id is not None:
+            self.known[by_id] = topic
+        return topic
+
+    def tell(self, who: Who, most: int, whole: int | None, several: bool) -> dict[str, Any]:
+        """The columns about topics. `whole`: the error code at the top of the response, None: there was none.
+
+        `several`: topics say to which group, or transaction, they belong.
+        """
+        told: list[dict[str, Any]] = []
+        room = most
+        omitted = 0
+        for topic in self.topics[:most]:
+            row = named(topic, who)
+            if several and isinstance(topic.around, str):
+                row["group"] = plain(topic.around) or ""
+            rows = [self.part(number, topic.parts[number], topic.code or whole or 0) for number in first(topic, room)]
+            code = topic.code if topic.answered else whole
+            if code and (not topic.parts or topic.answered):
+                row["error"] = error_name(code)
+            if rows:
+                row["partitions"] = rows
+            room -= len(rows)
+            omitted += len(topic.parts) - len(rows)
+            told.append(row)
+        omitted += sum(len(topic.parts) for topic in self.topics[most:])
+        data: dict[str, Any] = {"topics": told} if told else {}
+        if len(self.topics) > most:
+            data["omitted_topics"] = len(self.topics) - most
+        if omitted:
+            data["omitted_partitions"] = omitted
+        return data
+
+    def part(self, number: int, pair: list[Any], around: int) -> dict[str, Any]:
+        """The columns of one partition. `pair`: asked, answered. `around`: the error code of what it is in."""
+        row: dict[str, Any] = {"partition": number}
+        code = around
+        for side, element in zip(self.sides, pair, strict=True):
+            if side is None or not isinstance(element, dict):
+                continue
+            for column, field, _ in side.columns:
+                value = element[field]
+                if value is not None and value >= 0:
+                    row[column] = value
+            if side.records is not None:
+                batches(row, element[side.records], read=side is self.sides[1])
+            if side.told_leader and element["current_leader"]["leader_id"] >= 0:
+                leader = element["current_leader"]
+                row["leader"], row["leader_epoch"] = leader["leader_id"], leader["leader_epoch"]
+            if side.code is not None and side is self.sides[1]:
+                code = element[side.code]
+            if side.acknowledged is not None:
+                code = code or element[side.acknowledged]
+        if code:
+            row["error"] = error_name(code)
+        if "base_offset" in row and "last_offset" not in row and row.get("records"):
+            row["last_offset"] = row["base_offset"] + row["records"] - 1
+        return row
+
+    def totals(self) -> dict[str, int]:
+        """Records and bytes of all partitions, where the API has records."""
+        for direction, side in enumerate(self.sides):
+            if side is not None and side.records is not None:
+                field = side.records
+                elements = (pair[direction] for topic in self.topics for pair in topic.parts.values())
+                digests = [digest for one in elements if one is not None and (digest := one[field]) is not None]
+                return {
+                    "total_records": sum(digest.records or 0 for digest in digests),
+                    "total_bytes": sum(digest.size for digest in digests),
+                }
+        return {}
+
+
+def first(topic: Topic, most: int) -> list[int]:
+    """The numbers of its first partitions."""
+    return [number for number, _ in zip(topic.parts, range(most), strict=False)]
+
+
+def named(topic: Topic, who: Who) -> dict[str, Any]:
+    """The names of a topic."""
+    row: dict[str, Any] = {}
+    topic_id = None if topic.topic_id is None else str(topic.topic_id)
+    name = topic.name
+    if name is None and topic_id is not None:
+        name = who.topic_of(topic_id)
+    if name is not None:
+        row["topic"] = plain(name) or ""
+        broker_topic = plain(who.broker_topic(name))
+        if broker_topic is not None:
+            row["broker_topic"] = broker_topic
+    if topic_id is not None:
+        row["topic_id"] = topic_id
+    return row
+
+
+def batches(row: dict[str, Any], digest: RecordsDigest | None, *, read: bool) -> None:
+    """Set what the batches of a partition tell. `read`: their offsets are the log's; producers count from zero."""
+    if digest is None:
+        return
+    if digest.records is not None:
+        row["records"] = digest.records
+    row["bytes"], row["batches"] = digest.size, digest.batches
+    if digest.codec:
+        row["codec"] = digest.codec
+    for column in OF_BATCHES if read else OF_PRODUCER:
+        value = getattr(digest, column)
+        if value is not None and value >= 0:
+            row[column] = value

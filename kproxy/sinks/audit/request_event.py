@@ -1,0 +1,83 @@
+"""Events of single exchanges: everything that request and response say, but for what users wrote and secrets.
+
+Keys and values of records, values of configs, tokens and passwords have no column, so they cannot get into an event;
+the names of configs and the numbers of batches have. An event is of bounded size, however long the request is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kproxy.watch.seen import Form, Frame, Seen
+
+from .connection_event import connection_columns
+from .extract.exchange import exchange
+from .text import milliseconds, plain, stamp
+
+Wall = Callable[[float], float]
+"""A time of the watcher's clock → seconds since 1970."""
+
+MOST = 100
+"""Topics, partitions and resources that one event tells one by one."""
+
+
+def request_event(seen: Seen, wall: Wall, most: int = MOST) -> dict[str, Any]:
+    """The data of a `REQUEST_EVENT`, absent ones left out. `most`: topics, partitions and resources, each, in it."""
+    data = connection_columns(seen.who)
+    data |= {
+        "client_id": plain(seen.client_id),
+        "correlation_id": seen.correlation_id,
+        "api": seen.api,
+        "api_key": seen.key,
+        "version": seen.version,
+        "depth": seen.depth or None,
+        "outcome": seen.outcome,
+        "answered_by": None if seen.response is None else "kproxy" if seen.answered_by_rule else "broker",
+        "acks": seen.acks,
+    }
+    put_times(data, seen, wall)
+    if seen.rules:
+        data["rules"] = [plain(name) or "" for name in seen.rules]
+    request, response = seen.request_body, seen.response_body
+    if request is not None or response is not None:
+        data |= exchange(seen.key, seen.version).columns(request, response, seen.who, most)
+    data["unread"] = plain(unread(seen))
+    return {name: value for name, value in data.items() if value is not None}
+
+
+def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:
+    """Sizes, and when what passed. A frame that was held went on, or came, that much later, or earlier."""
+    request, response = seen.request, seen.response
+    if request is not None:
+        data["request_bytes"] = request.size
+        data["request_in"] = stamp(wall(request.first))
+        if not seen.answered_by_rule:
+            data["request_out"] = stamp(wall(request.last + seen.rule_wait[0] + seen.other_wait[0]))
+    if response is not None:
+        data["response_bytes"] = response.size
+        data["response_out"] = stamp(wall(response.last))
+        if not seen.answered_by_rule:
+            data["response_in"] = stamp(wall(came(seen, response)))
+    if request is not None and response is not None:
+        data["latency_ms"] = milliseconds(response.last - request.first)
+        if not seen.answered_by_rule:
+            gone = request.last + seen.rule_wait[0] + seen.other_wait[0]
+            data["broker_ms"] = milliseconds(came(seen, response) - gone)
+    data["rule_ms"] = milliseconds(sum(seen.rule_wait))
+    data["wait_ms"] = milliseconds(sum(seen.other_wait))
+
+
+def came(seen: Seen, response: Frame) -> float:
+    """When the first byte of the response came from the broker."""
+    return response.first - seen.rule_wait[1] - seen.other_wait[1]
+
+
+def unread(seen: Seen) -> str | None:
+    """Why some fields are missing."""
+    if seen.unread:
+        return seen.unread
+    for what, frame in (("request", seen.request), ("response", seen.response)):
+        if frame is not None and frame.form is Form.HEAD and not frame.sketch:
+            return f"{what}: {frame.withheld or f'only {len(frame.data)} of {frame.size} bytes were kept'}"
+    return None

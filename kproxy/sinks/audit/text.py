@@ -1,0 +1,38 @@
+"""Texts and times as they stand in events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+
+LONGEST = 500
+"""Characters of a text. Topics have at most 249; a group id or a broker's message may be anything, and a line is to be
+of bounded size."""
+
+MICROSECONDS = 1_000_000
+
+
+def plain(text: str | None) -> str | None:
+    """A text that JSON can hold: bytes that were not UTF-8 are question marks, and what is too long ends in `…`. Null
+    and empty are both None."""
+    if not text:
+        return None
+    if len(text) > LONGEST:
+        text = text[: LONGEST - 1] + "…"
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def stamp(seconds: float) -> str:
+    """Seconds since 1970 as RFC 3339 in UTC with microseconds."""
+    second, micro = divmod(round(seconds * MICROSECONDS), MICROSECONDS)
+    return f"{whole_second(second)}.{micro:06d}Z"
+
+
+@lru_cache(maxsize=16)
+def whole_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def milliseconds(seconds: float) -> float:
+    """Rounded to microseconds; never below zero, as two clocks may disagree."""
+    return max(0.0, round(seconds * 1000, 3))

@@ -1,0 +1,75 @@
+"""Exchanges as watchers hand them out, made of bodies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kproxy.watch.seen import Form, Frame, Outcome, Seen
+from kproxy.wire import layout, schema
+from kproxy.wire.codec import encode
+from kproxy.wire.headers import write_header
+
+
+@dataclass
+class FakeWho:
+    """A connection. `topics`: id → the client's name; `renamed`: the client's name → the broker's."""
+
+    number: int = 3
+    cluster: str | None = "main"
+    listener: str | None = "inside"
+    client_address: str = "10.1.2.3"
+    client_port: int = 40000
+    node: int | None = 1
+    broker: str | None = "b1:9092"
+    principal: str | None = "User:alice"
+    software_name: str | None = "librdkafka"
+    software_version: str | None = "2.16.0"
+    topics: dict[str, str] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def broker_topic(self, topic: str) -> str | None:
+        return self.renamed.get(topic)
+
+    def broker_group(self, group: str) -> str | None:
+        return self.renamed.get(group)
+
+    def topic_of(self, topic_id: str) -> str | None:
+        return self.topics.get(topic_id)
+
+
+def wall(now: float) -> float:
+    """The clock of these tests began on 2026-11-21T10:00:00Z."""
+    return 1795255200.0 + now
+
+
+def frame(key: int, version: int, direction: str, body: dict[str, Any]) -> bytes:
+    header: dict[str, Any] = {"correlation_id": 7}
+    if direction == "request":
+        header |= {"request_api_key": key, "request_api_version": version}
+    return write_header(schema.load(key), version, direction, header) + encode(
+        layout.body(key, version, direction), body
+    )
+
+
+def seen(
+    api: str,
+    version: int,
+    request: dict[str, Any] | None,
+    response: dict[str, Any] | None = None,
+    *,
+    who: FakeWho | None = None,
+    outcome: Outcome | None = None,
+    **more: Any,
+) -> Seen:
+    """An exchange whose request came at 1.0 and was here at 1.001, answered from 1.011 to 1.0125."""
+    key = schema.names()[api]
+    found = Seen(who or FakeWho(), 1, key, version, 7, "tester", None, **more)
+    if request is not None:
+        data = frame(key, version, "request", request)
+        found.request = Frame(len(data) + 4, 1.0, 1.001, data, Form.WHOLE)
+    if response is not None:
+        data = frame(key, version, "response", response)
+        found.response = Frame(len(data) + 4, 1.011, 1.0125, data, Form.WHOLE)
+    found.outcome = outcome or ("answered" if response is not None else "unanswered")
+    return found
