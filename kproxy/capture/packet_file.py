@@ -135,6 +135,9 @@ class PacketFile:
                 return
             if kind_bytes == SECTION.to_bytes(4, "little"):  # the same in both orders
                 magic = self._read(file, 4)
+                if magic is None:
+                    self.torn = True
+                    return
                 order = "<" if magic == pcapng.BYTE_ORDER.to_bytes(4, "little") else ">"
                 pair, head = Struct(f"{order}II"), Struct(f"{order}IIIII")
                 already = 12
@@ -159,7 +162,9 @@ class PacketFile:
 
     def _packet(self, body: bytes, head: Struct, order: str) -> Packet:
         if len(body) < 24:
-            raise CaptureError(f"{self.path}: damaged before byte {self.offset}: a packet block of {len(body)} bytes")
+            raise CaptureError(
+                f"{self.path}: damaged before byte {self.offset}: a packet block of {len(body) - 4} bytes"
+            )
         number, high, low, size, length = head.unpack_from(body)
         at = self._interface(number)
         end = 20 + size

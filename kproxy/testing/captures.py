@@ -1,0 +1,114 @@
+"""Captures for tests: exchanges to write, packets as others write them, and what Wireshark makes of a file."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+from kproxy.capture.captured import Captured, Names
+from kproxy.capture.packet_file import Packet, PacketFile
+from kproxy.capture.policy import Policy
+from kproxy.capture.writer import CaptureWriter
+from kproxy.watch.seen import Form, Frame, Seen
+from kproxy.wire import Message, apis, encode
+
+SERVER = ("127.0.0.1", 9092)
+FULL = Policy("full")
+APIS = {api.name: api for api in apis()}
+
+
+def client(number: int = 7, **known: Any) -> Captured:
+    """A connection."""
+    return Captured(number, "client", "10.1.2.3", 40000 + number, *SERVER, 0.0, Names(), **known)
+
+
+def request(api: str, version: int, correlation_id: int, body: dict[str, Any], client_id: str | None = "shop") -> bytes:
+    """A frame without its length."""
+    key = APIS[api].key
+    header = {"request_api_key": key, "request_api_version": version, "correlation_id": correlation_id,
+              "client_id": client_id}  # fmt: skip
+    return encode(Message(APIS[api], version, header, body))
+
+
+def response(api: str, version: int, correlation_id: int, body: dict[str, Any]) -> bytes:
+    """A frame without its length."""
+    return encode(Message(APIS[api], version, {"correlation_id": correlation_id}, body))
+
+
+def frame(data: bytes, first: float, last: float | None = None, form: Form = Form.WHOLE) -> Frame:
+    """As a watcher gives it."""
+    return Frame(len(data) + 4, first, first if last is None else last, data, form)
+
+
+def metadata(number: int = 1, *, who: Captured | None = None, at: float = 1000.0, topic: str = "orders") -> Seen:
+    """A client asks for a topic and is answered."""
+    asked = request("Metadata", 8, number, {"topics": [{"name": topic}]})
+    told = {"brokers": [{"node_id": 1, "host": "b1", "port": 9092, "rack": None}], "topics": []}
+    answer = response("Metadata", 8, number, told)
+    return Seen(
+        who or client(), number, 3, 8, number, "shop", frame(asked, at), frame(answer, at + 0.25), "answered"
+    )  # fmt: skip
+
+
+def produce(
+    number: int = 1, *, who: Captured | None = None, acks: int = 1, size: int = 100, at: float = 1000.0
+) -> Seen:
+    """A write of some bytes that are no records, which nobody looks at here."""
+    topics = [{"name": "orders", "partition_data": [{"index": 0, "records": b"x" * size}]}]
+    data = request("Produce", 8, number, {"acks": acks, "timeout_ms": 1000, "topic_data": topics})
+    seen = Seen(who or client(), number, 0, 8, number, "shop", frame(data, at), None, "no_answer_due", acks)
+    if acks:
+        seen.response = frame(response("Produce", 8, number, {"responses": []}), at + 0.5)
+        seen.outcome = "answered"
+    return seen
+
+
+def written(path: Path, exchanges: Iterable[Seen], policy: Policy = FULL) -> Path:
+    """A capture of kproxy's own with these; its connections end."""
+    with path.open("wb") as file:
+        writer = CaptureWriter(file, policy)
+        known = {}
+        for seen in exchanges:
+            known[seen.who.number] = seen.who
+            writer.write(seen, SERVER)
+        for who in known.values():
+            writer.closed(who, 2000.0)
+        writer.finish(2000.0, "asked")
+    return path
+
+
+def packets(path: Path) -> list[Packet]:
+    """All of a file."""
+    return list(PacketFile(path))
+
+
+def pcap(path: Path, link: int, found: Iterable[tuple[float, bytes, int]], order: str = "<") -> Path:
+    """A file as tcpdump writes it: (time, what is kept of a packet, its length)."""
+    with path.open("wb") as file:
+        file.write(pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, link))
+        for time, data, length in found:
+            whole = int(time)
+            file.write(pack(f"{order}IIII", whole, round((time - whole) * 1e6), len(data), length) + data)
+    return path
+
+
+def tool(name: str) -> str:
+    """Where a program of Wireshark's is."""
+    found = shutil.which(name)
+    assert found is not None, f"{name} is not here: apt-get install tshark"
+    return found
+
+
+def tshark(path: Path, *arguments: str, port: int = 9092) -> Iterator[list[str]]:
+    """Lines of its answer, in columns."""
+    ran = subprocess.run(
+        [tool("tshark"), "-n", "-r", str(path), "-d", f"tcp.port=={port},kafka", *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    for line in ran.stdout.splitlines():
+        yield line.split("\t")
