@@ -124,6 +124,7 @@ def test_rules_and_topology_are_recorded(proxy_with: Callable[..., Any], tmp_pat
     folder = tmp_path / "audit"
     with MockCluster(1) as mock:
         mock.create_topic("orders", 2)
+        port = int(mock.bootstrap.rsplit(":", 1)[1])
         proxy = proxy_with(mock.bootstrap, audit=audited(folder))
         rule = {"name": "broken", "kind": "error", "match": {"api": "Heartbeat"}, "error": "NETWORK_EXCEPTION"}
         proxy.post("/api/rules", {"rules": [rule]})
@@ -140,7 +141,7 @@ def test_rules_and_topology_are_recorded(proxy_with: Callable[..., Any], tmp_pat
     assert (asked["rules"], asked["answered_by"], asked["error"]) == (["broken"], "kproxy", "NETWORK_EXCEPTION")
     topology = [one["data"] for one in events(folder, ".topology.")]
     assert {topic["topic"]: topic["partitions"] for topic in topology[-1]["topics"]} == {"orders": 2}
-    assert topology[-1]["nodes"][0]["port"] == int(mock.bootstrap.rsplit(":", 1)[1])
+    assert topology[-1]["nodes"][0]["port"] == port
 
 
 def test_after_a_kill_nothing_published_is_torn_and_the_end_is_on_record(
