@@ -72,7 +72,7 @@ class Exchanges:
     def request(self, cut: Cut, said: dict[str, Any]) -> None:
         """The client's next frame. `said`: the note at its last packet."""
         data = cut.data
-        if not self.who.exchanges and not self.own:
+        if not (self.who.exchanges or self.alien or self.own):
             self._first(data)
         if self.alien or (self.raw is not None and self._token(cut)):
             return
