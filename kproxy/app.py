@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from kproxy.recording import Audit
+    from kproxy.sinks.captures import Captures
 
 
 class Proxy:
@@ -78,6 +79,7 @@ class Proxy:
         self.files = files or RuleFiles((), log)
         self.probes = {name: Probe(upstream) for name, upstream in self.server.upstreams.items()}
         self.listening = False
+        self.captures: Captures | None = None
         self.audit: Audit | None = None
         if config.audit is not None:
             from kproxy.recording import Audit
@@ -168,10 +170,16 @@ class Proxy:
             try:
                 await self.serve(task_status)
             finally:
-                if self.audit is not None:
-                    with trio.CancelScope(shield=True):
-                        await self.audit.close()
+                with trio.CancelScope(shield=True):
+                    await self.close()
             nursery.cancel_scope.cancel()
+
+    async def close(self) -> None:
+        """All connections have ended: what was recorded of them is written."""
+        if self.captures is not None:
+            await trio.to_thread.run_sync(self.captures.close)
+        if self.audit is not None:
+            await self.audit.close()
 
     async def serve(self, task_status: trio.TaskStatus[None]) -> None:
         """Accept clients until drained."""
@@ -183,6 +191,15 @@ class Proxy:
             gc.collect()
             gc.freeze()  # rules and tables stay for good: full collections need not look at them
             task_status.started()
+
+    def make_captures(self) -> Captures | None:
+        """What makes captures, where the config allows any."""
+        if self.config.captures is None:
+            return None
+        from kproxy.recording import make_captures
+
+        self.captures = make_captures(self.config, self.server)
+        return self.captures
 
     async def start_admin(self, nursery: trio.Nursery) -> None:
         """The HTTP part is imported only when it is asked for: it takes a third of the time to start."""
@@ -204,7 +221,10 @@ class Proxy:
             collectors.append(AuditCollector(self.audit.recorder))
         collected = registry(*collectors)
         token = None if admin.token is None else admin.token.get_secret_value()
-        backend = Backend(self.keeper, self.server, self.waiting_for, lambda: exposition(collected), self.log)
+        backend = Backend(
+            self.keeper, self.server, self.waiting_for, lambda: exposition(collected), self.log,
+            captures=self.make_captures(),
+        )  # fmt: skip
         app = make_app(backend, token, admin.bind.host)
         try:
             url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import trio
@@ -27,6 +27,8 @@ from kproxy.sinks.audit.topology_events import TopologyEvents
 
 if TYPE_CHECKING:
     from kproxy.audit_config import AuditConfig
+    from kproxy.net.who import ConnectionWho
+    from kproxy.sinks.captures import Captures
 
 TICK = 1.0
 LOOK_AGAIN = 0.05
@@ -57,7 +59,7 @@ class Audit:
     ) -> None:  # fmt: skip
         self.server, self.log, self.reactor = server, log, server.reactor
         self.wall = WallClock()
-        source = f"{config.instance or socket.gethostname()}/{uuid4()}/0"
+        source = f"{instance(config)}/{uuid4()}/0"
         self.recorder = make_recorder(audit, source, log)
         self.gate = Gate(self.recorder, self.on_blocked)
         self.sink = AuditSink(audit, self.gate, self.wall)
@@ -112,3 +114,26 @@ class Audit:
         if not done:
             lost = {name: dict(counters.dropped) for name, counters in self.recorder.counters.items()}
             self.log.error("events were left behind", timeout=LAST_WORDS, dropped=lost)
+
+
+def make_captures(config: Config, server: Server) -> Captures:
+    """Captures in the config's folder. To be called in the loop."""
+    from kproxy.admin.tail import make_data
+    from kproxy.sinks.captures import Captures
+    from kproxy.watch.filter.view import SeenView
+
+    token = trio.lowlevel.current_trio_token()
+    return Captures(
+        config.captures,
+        server.taps.fanout,
+        server=lambda who: cast("ConnectionWho", who).server,
+        wall=WallClock(),
+        soon=token.run_sync_soon,
+        view=lambda seen: SeenView(seen, make_data),
+        instance=instance(config),
+    )
+
+
+def instance(config: Config) -> str:
+    """What this process is called in its records."""
+    return config.instance or socket.gethostname()

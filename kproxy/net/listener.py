@@ -212,6 +212,7 @@ class Listener:
         server.began(connection)
         try:
             connection.client.attach(sock)
+            server.taps.opened(connection)
             connection.begin()
         except BaseException as error:
             connection.end("crashed", str(error))

@@ -145,7 +145,6 @@ class Server:
         if self.limits.max_connections_per_address:
             self.per_address[connection.client_address[0]] += 1
         self.counts.opened[connection.listener.name] += 1
-        self.taps.opened(connection)
         if not self.sweeping:
             self.sweeping = True
             self.reactor.call_at(monotonic() + self.interval, self.sweep)

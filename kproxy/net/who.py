@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kproxy.core.principal import Outcome
 from kproxy.sinks.audit.connection_event import Ended
 
-from .driven import show
+from .driven import HostPort, host_port, show
 
 if TYPE_CHECKING:
     from kproxy.rules.names import NameMap
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 class ConnectionWho:
     """A `watch.seen.Who` of a live connection; what is asked for is looked up when it is asked for."""
 
-    __slots__ = ("connection", "end", "picture")
+    __slots__ = ("connection", "end", "picture", "server")
 
     def __init__(self, connection: Connection, picture: Picture) -> None:
         self.connection, self.picture = connection, picture
         self.end: Ended | None = None
+        sock = connection.client.sock
+        self.server: HostPort = ("0.0.0.0", 0) if sock is None else host_port(sock.getsockname())
+        """The address at kproxy that the client is connected to."""
 
     @property
     def tls(self) -> bool:
