@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from struct import pack
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -90,10 +91,9 @@ def test_credentials_of_other_peoples_captures_are_withheld() -> None:
     heard = Heard()
     heard.ask(request("SaslAuthenticate", 2, 1, {"auth_bytes": b"secret"}))
     heard.tell(response("SaslAuthenticate", 2, 1, {"auth_bytes": b"secret"}))
-    configs = [{"name": "ssl.keystore.password", "value": "secret"}]
-    data = request(
-        "AlterConfigs", 1, 2, {"resources": [{"resource_type": 4, "resource_name": "1", "configs": configs}]}
-    )
+    secret = {"name": "ssl.keystore.password", "value": "secret"}
+    broker = {"resource_type": 4, "resource_name": "1", "configs": [secret]}
+    data = request("AlterConfigs", 1, 2, {"resources": [broker]})
     heard.ask(data)
     heard.ask(data[:-2], len(data))
     heard.exchanges.end()
@@ -157,13 +157,13 @@ def test_names_are_learnt() -> None:
     heard = Heard()
     heard.ask(request("ApiVersions", 3, 1, {"client_software_name": "lib", "client_software_version": "1.2"}))
     heard.tell(response("ApiVersions", 3, 1, {"api_keys": []}))
-    topic_id = "12345678-1234-4234-8234-123456789012"
+    topic_id = UUID("12345678-1234-4234-8234-123456789012")
     heard.ask(request("Metadata", 12, 2, {"topics": None}))
     topics = [{"name": "orders", "topic_id": topic_id, "partitions": []}, {"name": "old", "partitions": []}]
     heard.tell(response("Metadata", 12, 2, {"brokers": [], "topics": topics}))
 
     who = heard.seen[1].who
-    assert ("lib", "1.2", "orders") == (who.software_name, who.software_version, who.topic_of(topic_id))
+    assert ("lib", "1.2", "orders") == (who.software_name, who.software_version, who.topic_of(str(topic_id)))
     assert who.topic_of("00000000-0000-0000-0000-000000000000") is None
 
 

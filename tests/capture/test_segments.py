@@ -60,7 +60,7 @@ def test_cut_packets(data: bytes) -> None:
 
 
 def test_more_of_ip() -> None:
-    """Options and extension headers are passed over; fragments and other protocols are none; a length of 0 means all."""
+    """Options and extension headers are passed over; fragments and others are none; a length of 0 means all."""
     options = bytes([0x46]) + V4[1:3] + bytes([V4[3] + 4]) + V4[4:20] + b"\1" * 4 + V4[20:]
     extended = V6[:4] + (len(V6) - 40 + 16).to_bytes(2, "big") + b"\0" + V6[7:40] + b"\x3c\0" + b"\0" * 6 + b"\6\0"
     extended += b"\0" * 6 + V6[40:]
