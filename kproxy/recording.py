@@ -118,18 +118,19 @@ class Audit:
 
 def make_captures(config: Config, server: Server) -> Captures:
     """Captures in the config's folder. To be called in the loop."""
-    from kproxy.admin.tail import make_data
+    from kproxy.sinks.audit.request_event import request_event
     from kproxy.sinks.captures import Captures
     from kproxy.watch.filter.view import SeenView
 
+    wall = WallClock()
     token = trio.lowlevel.current_trio_token()
     return Captures(
         config.captures,
         server.taps.fanout,
         server=lambda who: cast("ConnectionWho", who).server,
-        wall=WallClock(),
+        wall=wall,
         soon=token.run_sync_soon,
-        view=lambda seen: SeenView(seen, make_data),
+        view=lambda seen: SeenView(seen, lambda one: request_event(one, wall)),
         instance=instance(config),
     )
 
