@@ -1,7 +1,7 @@
 """The admin application: `/livez`, `/readyz`, `/metrics`, and the API below `/api`.
 
 `/livez` and `/readyz` tell nothing and are open, since probes rarely carry tokens; all else passes the guard
-(`guard.py`). What the API can do is in the tables of `rules.py`, `connections.py` and `about.py`.
+(`guard.py`). What the API can do is in the tables of `rules.py`, `connections.py`, `about.py` and `tail.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kproxy.errors import KproxyError
 
-from . import about, connections, rules
+from . import about, connections, rules, tail
 from .backend import Backend
 from .guard import Guard, make_guard
 from .openapi import describe
@@ -30,7 +30,7 @@ from .operation import SLASH, Operation
 from .problem import Problem, answer, problem_of
 
 OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
-OPERATIONS: tuple[Operation, ...] = (*rules.OPERATIONS, *connections.OPERATIONS, *about.OPERATIONS)
+OPERATIONS: tuple[Operation, ...] = (*rules.OPERATIONS, *connections.OPERATIONS, *about.OPERATIONS, *tail.OPERATIONS)
 DESCRIPTION = "/api/openapi.json"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -83,6 +83,8 @@ def endpoint(backend: Backend, methods: dict[str, Operation]) -> Endpoint:
     async def handle(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
         shown = await operation.handle(backend, await operation.call(request))
+        if isinstance(shown, Response):
+            return shown
         return JSONResponse(shown.model_dump(mode="json"), operation.status)
 
     return handle

@@ -14,7 +14,7 @@ from .about import own_version
 from .guard import JSON, YAML
 from .operation import Operation
 from .problem import CODES
-from .shown import FailureShown, Shown
+from .shown import FailureShown
 
 SCHEMAS = "#/components/schemas/{model}"
 ALWAYS = ("unauthorized", "foreign_host", "foreign_origin", "invalid_query", "internal")
@@ -59,7 +59,7 @@ def _operation(one: Operation) -> dict[str, Any]:
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in inside
         ] + list(_query(one.query)),
-        "responses": {str(one.status): _answer(one.answer)} | _refusals(one),
+        "responses": {str(one.status): _answer(one)} | _refusals(one),
     }  # fmt: skip
     if one.body is not None:
         schema = {"$ref": SCHEMAS.format(model="Rule" if one.body == "rule" else "Document")}
@@ -67,9 +67,9 @@ def _operation(one: Operation) -> dict[str, Any]:
     return found
 
 
-def _answer(model: type[Shown]) -> dict[str, Any]:
-    schema = {"$ref": SCHEMAS.format(model=model.__name__)}
-    return {"description": model.__doc__, "content": {JSON: {"schema": schema}}}
+def _answer(one: Operation) -> dict[str, Any]:
+    schema = {"$ref": SCHEMAS.format(model=one.answer.__name__)}
+    return {"description": one.answer.__doc__, "content": {one.media: {"schema": schema}}}
 
 
 def _refusals(one: Operation) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
+from starlette.responses import Response
 
 from kproxy.rules.explain import unknown
 from kproxy.rules.json_tree import json_source
@@ -36,7 +37,7 @@ class Call:
     body: Source | None
 
 
-Handle = Callable[[Backend, Call], Awaitable[Shown]]
+Handle = Callable[[Backend, Call], Awaitable["Shown | Response"]]
 
 
 class NoQuery(BaseModel, extra="forbid"):
@@ -45,7 +46,10 @@ class NoQuery(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`body`: what is sent, a rule or a document of rules. `refusals`: codes beside those that any request may get."""
+    """`body`: what is sent, a rule or a document of rules. `refusals`: codes beside those that any request may get.
+
+    `media`: of the answer; for another than JSON `handle` gives the whole response.
+    """
 
     method: Method
     path: str
@@ -57,6 +61,7 @@ class Operation:
     body: Literal["rule", "document"] | None = None
     status: int = 200
     refusals: Sequence[str] = field(default=())
+    media: str = JSON
 
     async def call(self, request: Request) -> Call:
         """Read the request. Raises Problem."""

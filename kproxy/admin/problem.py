@@ -41,6 +41,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
     415: {"unsupported_media_type": "the Content-Type is none of those that are taken"},
     422: {"invalid_document": "mistakes in the body, each with its line and column",
           "invalid_query": "mistakes in the query or the path"},
+    429: {"too_many_listeners": "as many listen to what passes as may at a time"},
     500: {"internal": "a mistake of kproxy's own; its log says more"},
 }  # fmt: skip
 """By status: every code there is, and what it means."""

@@ -10,7 +10,7 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -72,6 +72,27 @@ class Admin:
         finally:
             connection.close()
         return self._read(answer.status, data)
+
+    def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
+        """The lines of an answer without an end, as they come; empty ones only say that all is well. Raises as above,
+        and WeDidWrong when it ends."""
+        given = {name: value for name, value in query.items() if value is not None}
+        target = self.prefix + path + (f"?{urlencode(given)}" if given else "")
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        connection = self.connect(self.host, self.port, timeout=TIMEOUT)
+        try:
+            connection.request("GET", target, None, headers)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                self._read(answer.status, answer.read())
+            while line := answer.readline():
+                if line.strip():
+                    yield line
+        except (OSError, http.client.HTTPException) as error:
+            raise WeDidWrong(self._nothing(error)) from error
+        finally:
+            connection.close()
+        raise WeDidWrong(f"the proxy at {self.url} has ended")
 
     def _nothing(self, error: Exception) -> str:
         if isinstance(error, TimeoutError | socket.timeout):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kproxy.wire import layout
@@ -80,8 +80,17 @@ def as_json(message: Message, secrets: bool = False, indent: int | None = None) 
     return json.dumps(shown, ensure_ascii=False, indent=indent)
 
 
-def tree(api: Api, version: int, direction: str, frame: bytes, secrets: bool = False) -> Iterator[str]:
-    """Lines `offset  bytes  name: value`. Raises DecodeError at the first byte that does not fit."""
+class Row(NamedTuple):
+    """One line of a tree: where its bytes are (`end` None: it only stands above others), how deep, what it says."""
+
+    start: int
+    end: int | None
+    depth: int
+    text: str
+
+
+def rows(api: Api, version: int, direction: str, frame: bytes, secrets: bool = False) -> Iterator[Row]:
+    """The tree of a frame. Raises DecodeError at the first byte that does not fit."""
     end = 0
     parents: list[str] = []
     parts = [
@@ -93,16 +102,19 @@ def tree(api: Api, version: int, direction: str, frame: bytes, secrets: bool = F
             *above, last = step.path.replace("[", ".[").split(".")
             for depth, parent in enumerate(above):
                 if above[: depth + 1] != parents[: depth + 1]:
-                    yield line(step.start, None, depth, parent)
+                    yield Row(step.start, None, depth, parent)
             parents = [*above, last]
-            yield line(step.start, step.end - step.start, len(above), f"{last}: {shown(step, secrets)}")
+            yield Row(step.start, step.end, len(above), f"{last}: {shown(step, secrets)}")
             end = step.end
     if end < len(frame):
-        yield line(end, len(frame) - end, 0, f"left over: {short(frame[end:])}")
+        yield Row(end, len(frame), 0, f"left over: {short(frame[end:])}")
 
 
-def line(start: int, size: int | None, depth: int, text: str) -> str:
-    return f"{start:>8} {'' if size is None else size:>6}  {'  ' * depth}{text}"
+def tree(api: Api, version: int, direction: str, frame: bytes, secrets: bool = False) -> Iterator[str]:
+    """Lines `offset  bytes  name: value`. Raises DecodeError as `rows`."""
+    for start, end, depth, text in rows(api, version, direction, frame, secrets):
+        size = "" if end is None else end - start
+        yield f"{start:>8} {size:>6}  {'  ' * depth}{text}"
 
 
 def shown(step: Step, secrets: bool) -> str:

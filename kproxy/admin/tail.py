@@ -1,0 +1,141 @@
+"""`GET /api/tail`: what passes, as it passes, one JSON object a line until the listener goes.
+
+    {"listening": "api == Produce"}         the filter in its long form: from now on nothing is missed
+    {"request": {…}}                        the data of a request event
+    {"dropped": 12}                         so many did not fit, since the listener reads too slowly
+    {"unknown": 3, "why": "…"}              so many could not be judged by the filter
+                                            an empty line now and then: all is well, and nothing was to be told
+
+Strategy: a sink while somebody listens, gone with the connection. Lines are made here, some at a time, so that the loop
+goes on in between; a listener who does not read stops the writing, and then the sink drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic, time
+from typing import Any
+
+import msgspec
+import trio
+from pydantic import Field
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
+
+from kproxy.errors import FilterError
+from kproxy.sinks.fanout import Fanout
+from kproxy.sinks.tail import TailSink
+from kproxy.watch.filter.filter import Filter
+from kproxy.watch.filter.view import Data
+from kproxy.watch.seen import Seen
+
+from .asked import Query
+from .backend import Backend
+from .operation import Call, Operation
+from .problem import Problem
+from .shown import Shown
+
+NDJSON = "application/x-ndjson"
+ALIVE = 10.0
+"""Seconds between empty lines: less than a client's patience, so that both ends notice when the other is gone."""
+AT_ONCE = 100
+"""Events that are made before others have their turn: some milliseconds."""
+MOST_LISTENERS = 16
+"""Each looks at every exchange: a mistake in a script must not stop traffic."""
+MOST_PARTITIONS = 100
+"""Of one exchange that are told one by one, as in the audit by default."""
+EVERY_PARTITION = 1 << 31
+
+_encode = msgspec.json.Encoder().encode
+
+
+class TailQuery(Query):
+    """What to tell of."""
+
+    filter: str = Field(default="", description="in the filter language, such as `~k produce ~t orders`; empty: all")
+
+
+class TailShown(Shown):
+    """One line of the stream; it has one of these, or is empty."""
+
+    listening: str | None = Field(default=None, description="the first line: the filter in its long form")
+    request: dict[str, Any] | None = Field(default=None, description="the data of a request event")
+    dropped: int | None = Field(default=None, description="exchanges that did not fit; the listener is too slow")
+    unknown: int | None = Field(default=None, description="exchanges that the filter could not judge")
+    why: str | None = Field(default=None, description="of the last of these")
+
+
+class Tail(StreamingResponse):
+    """The stream. The sink is there while it is written."""
+
+    def __init__(self, fanout: Fanout, notify: Callable[[trio.Event], None], wanted: Filter) -> None:
+        self.fanout, self.notify = fanout, notify
+        self.something = trio.Event()
+        self.sink = TailSink(wanted, whole, self.wake)
+        super().__init__(iter(()), media_type=NDJSON)
+
+    def wake(self) -> None:
+        """There is something to tell."""
+        self.notify(self.something)
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        self.fanout.add(self.sink)
+        try:
+            await self._write(send, [{"listening": str(self.sink.wanted)}])
+            while True:
+                await self._write(send, await self._next())
+        finally:
+            self.fanout.remove(self.sink)
+
+    async def _next(self) -> list[Mapping[str, Any]]:
+        """Lines as soon as there are any; none after a while."""
+        if not self.sink.waiting:
+            with trio.move_on_after(ALIVE):
+                await self.something.wait()
+        self.something = trio.Event()
+        found: list[Mapping[str, Any]] = [{"request": told(seen)} for seen in self.sink.drain(AT_ONCE)]
+        if missed := self.sink.missed():
+            found += [{"dropped": missed.dropped}] if missed.dropped else []
+            found += [{"unknown": missed.unknown, "why": missed.why}] if missed.unknown else []
+        return found
+
+    async def _write(self, send: Send, lines: list[Mapping[str, Any]]) -> None:
+        body = b"".join(_encode(line) + b"\n" for line in lines) or b"\n"
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def told(seen: Seen) -> Data:
+    """The data of the request event of an exchange that has just passed, as the audit has it."""
+    return _data(seen, MOST_PARTITIONS)
+
+
+def whole(seen: Seen) -> Data:
+    """The same with all that a filter may ask for."""
+    return _data(seen, EVERY_PARTITION)
+
+
+def _data(seen: Seen, most: int) -> Data:
+    from kproxy.sinks.audit.request_event import request_event  # not before somebody listens
+
+    offset = time() - monotonic()
+    return request_event(seen, lambda when: when + offset, most)
+
+
+async def tail(backend: Backend, call: Call) -> Response:
+    """Raises Problem for a bad filter, and when too many listen already."""
+    fanout = backend.server.taps.fanout
+    try:
+        wanted = Filter(call.query.filter)
+    except FilterError as error:
+        raise Problem(422, "invalid_query", str(error)) from None
+    listeners = sum(isinstance(sink, TailSink) for sink in fanout.sinks)
+    if listeners >= MOST_LISTENERS:
+        raise Problem(429, "too_many_listeners", f"{listeners} listen already, at most {MOST_LISTENERS} may")
+    return Tail(fanout, backend.server.reactor.notify, wanted)
+
+
+OPERATIONS = (
+    Operation("GET", "/api/tail", "tail", "What passes, as it passes: one JSON object a line, without an end.",
+              tail, TailShown, TailQuery, refusals=("too_many_listeners",), media=NDJSON),
+)  # fmt: skip

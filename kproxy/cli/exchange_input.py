@@ -1,0 +1,159 @@
+"""Exchanges from files, of whatever kind: captures, event files, and directories of event files.
+
+Strategy: what a file is tells its first bytes, not its name. Everything is read as it comes, so files of any size take
+little memory. What cannot be read is counted and told at the end, not passed over in silence.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import click
+import msgspec
+
+from kproxy.capture.packet_file import opened
+from kproxy.capture.reader import MOST_FRAME, Capture
+from kproxy.errors import TheyDidWrong
+from kproxy.events.schema import REQUEST_EVENT
+from kproxy.watch.filter.view import Data, EventView, SeenView
+from kproxy.watch.seen import Seen
+
+CAPTURES = (b"\x0a\x0d\x0d\x0a", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\xc3\xd4", b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d")
+"""How pcapng and pcap files begin."""
+EVERY_PARTITION = 1 << 31
+"""Of captures all is told: whoever reads them has time."""
+LONGEST_LINE = 64 << 20
+"""Bytes of an event; one has a few thousand, and what is longer is no event file."""
+
+What = Literal["capture", "events"]
+AnyView = EventView | SeenView
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class NoInput(TheyDidWrong):
+    """A file that is neither a capture nor an event file, or that is empty where nothing can be said of it."""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What could not be told on the way: lines that are no events, and other events than those of requests."""
+
+    bad_lines: int = 0
+    first_bad: str = ""
+    other: Counter[str] = field(default_factory=Counter)
+    captures: list[Capture] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """In words, for standard error; summaries and other events are not told here."""
+        if self.bad_lines:
+            yield f"{self.bad_lines} line{'s' if self.bad_lines > 1 else ''} could not be read, first {self.first_bad}"
+        for capture in self.captures:
+            yield from said_of(capture)
+
+
+def said_of(capture: Capture) -> Iterator[str]:
+    """What was missing in a capture."""
+    counts, name = capture.counts, capture.file.path
+    if capture.file.torn:
+        yield f"{name}: its last packet is not all there"
+    if capture.file.dropped:
+        yield f"{name}: its writer lost {capture.file.dropped} packets"
+    if counts.gaps:
+        yield f"{name}: {counts.lost_bytes} bytes are missing in {counts.gaps} places"
+    if counts.not_kafka:
+        yield f"{name}: {counts.not_kafka} of {counts.connections} connections are not Kafka, or encrypted"
+    if counts.unread:
+        yield f"{name}: {counts.unread} frames without a beginning"
+    if counts.strangers:
+        yield f"{name}: {counts.strangers} responses without requests"
+
+
+def kind_of(path: str) -> What:
+    """What a file is. Raises NoInput, OSError."""
+    if path == "-":
+        begin = cast("BufferedReader", sys.stdin.buffer).peek(4)
+        return "capture" if begin.startswith(CAPTURES) else "events"
+    if Path(path).is_dir():
+        return "events"
+    with opened(path) as file:
+        begin = file.read(4)
+    if begin.startswith(CAPTURES):
+        return "capture"
+    if not begin or begin[:1] == b"{":
+        return "events"
+    raise NoInput(f"{path} is neither a capture nor an event file: it begins with {begin.hex(' ')}")
+
+
+def event_files(path: str) -> list[str]:
+    """A file itself; of a directory, the event files in it and below, by name, those that are being written last."""
+    if path == "-" or not Path(path).is_dir():
+        return [path]
+    found = sorted(str(one) for one in Path(path).rglob("*.ndjson*") if one.name.endswith((".ndjson", ".ndjson.gz"))
+                   and not one.name.startswith("."))  # fmt: skip
+    return found + sorted(str(one) for one in Path(path).glob(".*.ndjson.tmp"))
+
+
+def make_data(seen: Seen) -> Data:
+    """The data of the request event of an exchange in a capture."""
+    from kproxy.sinks.audit.request_event import request_event  # event files need none of it
+
+    return request_event(seen, float, EVERY_PARTITION)
+
+
+def views(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[AnyView]:
+    """All exchanges of a file, as a filter sees them. `most`: bytes kept of a frame of a capture."""
+    if kind_of(path) == "capture":
+        for seen in exchanges(path, trouble, most):
+            yield SeenView(seen, make_data)
+    else:
+        for kind, data in events(path, trouble):
+            if kind == REQUEST_EVENT.name:
+                yield EventView(data)
+            else:
+                trouble.other[kind] += 1
+
+
+def exchanges(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[Seen]:
+    """Those of a capture."""
+    capture = Capture(path, most=most)
+    trouble.captures.append(capture)
+    yield from capture
+
+
+def events(path: str, trouble: Trouble) -> Iterator[tuple[str, Data]]:
+    """(type, data) of the events in a file, or in those of a directory."""
+    for name in event_files(path):
+        yield from _lines(name, trouble)
+
+
+def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, Data]]:
+    number = 0
+    with opened(name) as file:
+        try:
+            while line := file.readline(LONGEST_LINE):
+                number += 1
+                try:
+                    event = _decode(line)
+                    yield str(event["type"]), event["data"]
+                except (msgspec.DecodeError, KeyError, TypeError):
+                    _bad(trouble, f"{name}:{number}")
+        except (EOFError, gzip.BadGzipFile):
+            _bad(trouble, f"{name}: it ends in the middle")
+
+
+def _bad(trouble: Trouble, where: str) -> None:
+    trouble.bad_lines += 1
+    trouble.first_bad = trouble.first_bad or where
+
+
+def tell(trouble: Trouble) -> None:
+    """On standard error."""
+    for text in trouble.lines():
+        click.echo(f"kproxy: {text}", err=True)

@@ -1,0 +1,184 @@
+"""One exchange in a line: columns of its request event, for people or for pipes.
+
+Strategy: on a terminal columns have fixed widths, since lines come one by one and nobody knows the longest; in a pipe
+cells are apart by tabs, whole, without a head. Colours say what became of it: waiting, failed, answered by kproxy.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from kproxy.cli.table import text
+from kproxy.watch.filter.view import Data
+
+MOST_PARTITIONS = 6
+"""Partitions of a topic that a cell shows on a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A column: `width` on a terminal, negative to stand at the right; 0: as wide as it is."""
+
+    head: str
+    width: int
+    read: Callable[[Data], Any]
+
+
+def topics(data: Data, most: int | None = None) -> str:
+    """`orders[0,3] bills[1]`; of requests that are about no topic, what else they are about: `group:billing`."""
+    found = " ".join(_topics(data, most))
+    if found:
+        return found
+    if data.get("group"):
+        return f"group:{data['group']}"
+    return " ".join(f"{one.get('type')}:{one.get('name')}" for one in data.get("resources") or ())
+
+
+def _topics(data: Data, most: int | None) -> Iterator[str]:
+    for topic in data.get("topics") or ():
+        numbers = [str(one["partition"]) for one in topic.get("partitions") or () if "partition" in one]
+        if most is not None and len(numbers) > most:
+            numbers = [*numbers[:most], f"…{len(numbers) - most} more"]
+        name = topic.get("topic") or topic.get("topic_id") or "?"
+        yield f"{name}[{','.join(numbers)}]" if numbers else name
+    if data.get("omitted_topics") or data.get("omitted_partitions"):
+        yield "…"
+
+
+def milliseconds(value: Any) -> str | None:
+    """`0.21ms`, `250ms`, `2.50s`."""
+    if value is None:
+        return None
+    if value >= 1000:
+        return f"{value / 1000:.2f}s"
+    return f"{value:.2f}ms" if value < 10 else f"{value:.0f}ms"
+
+
+def size(value: int | None) -> str | None:
+    """`80`, `1.2k`, `3.0M`: bytes in a few characters."""
+    if value is None:
+        return None
+    for unit, factor in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= factor:
+            return f"{value / factor:.1f}{unit}"
+    return str(value)
+
+
+def _state(data: Data) -> str | None:
+    """The error, or what else is to be said of how it ended."""
+    errors = data.get("errors") or ([data["error"]] if data.get("error") else [])
+    outcome = data.get("outcome", "answered")
+    return ",".join(errors) or {"answered": None, "no_answer_due": "no answer due"}.get(outcome, outcome)
+
+
+def _codecs(data: Data) -> str | None:
+    found = {part["codec"] for topic in data.get("topics") or () for part in topic.get("partitions") or ()
+             if "codec" in part}  # fmt: skip
+    return ",".join(sorted(found)) or None
+
+
+def _software(data: Data) -> str | None:
+    return " ".join(filter(None, (data.get("software_name"), data.get("software_version")))) or None
+
+
+def _node(data: Data) -> str:
+    return "bootstrap" if data.get("node") is None else str(data["node"])
+
+
+def _acks(data: Data) -> str | None:
+    return {None: None, -1: "all"}.get(data.get("acks"), str(data.get("acks")))
+
+
+def _column(name: str) -> Callable[[Data], Any]:
+    return lambda data: data.get(name)
+
+
+TIME = Cell("time", 12, lambda data: (data.get("request_in") or "")[11:23])
+WHOLE_TIME = Cell("time", 27, _column("request_in"))
+TABLE = (
+    TIME,
+    Cell("conn", -5, _column("connection")),
+    Cell("client", 16, _column("client_id")),
+    Cell("node", 9, _node),
+    Cell("api", 22, lambda data: f"{data.get('api')} v{data.get('version')}"),
+    Cell("topics", 28, topics),
+    Cell("records", -7, _column("total_records")),
+    Cell("req", -6, lambda data: size(data.get("request_bytes"))),
+    Cell("resp", -6, lambda data: size(data.get("response_bytes"))),
+    Cell("acks", 4, _acks),
+    Cell("latency", -8, lambda data: milliseconds(data.get("latency_ms"))),
+    Cell("throttle", -8, lambda data: milliseconds(data.get("throttle_ms") or None)),
+    Cell("error", 0, _state),
+    Cell("rules", 0, lambda data: ",".join(data.get("rules") or ())),
+)
+"""What tells an exchange in a line of 160 characters."""
+WIDE = (
+    WHOLE_TIME,
+    *TABLE[1:3],
+    Cell("address", 21, lambda data: f"{data.get('client_address')}:{data.get('client_port')}"),
+    Cell("principal", 12, _column("principal")),
+    Cell("software", 20, _software),
+    TABLE[3],
+    Cell("broker", 20, _column("broker")),
+    TABLE[4],
+    Cell("topics", 40, topics),
+    Cell("group", 16, _column("group")),
+    Cell("transaction", 12, _column("transactional_id")),
+    *TABLE[6:9],
+    Cell("codec", 6, _codecs),
+    TABLE[9],
+    Cell("outcome", 13, _column("outcome")),
+    TABLE[10],
+    Cell("at broker", -9, lambda data: milliseconds(data.get("broker_ms"))),
+    Cell("by rules", -8, lambda data: milliseconds(data.get("rule_ms") or None)),
+    *TABLE[11:],
+)
+"""All that has a place."""
+PIPED = (WHOLE_TIME, *TABLE[1:])
+
+
+class Rows:
+    """Prints exchanges as rows. `wide`: with all columns."""
+
+    def __init__(self, wide: bool) -> None:
+        self.people = sys.stdout.isatty()
+        self.cells: Sequence[Cell] = WIDE if wide else TABLE if self.people else PIPED
+        self.headed = False
+
+    def show(self, data: Data) -> None:
+        if not self.people:
+            print("\t".join(text(cell.read(data) or None) for cell in self.cells))
+            return
+        if not self.headed:
+            self.headed = True
+            click.secho(self._line([cell.head for cell in self.cells]), bold=True)
+        click.secho(self._line([text(cell.read(data) or None) for cell in self.cells]), fg=colour(data))
+
+    def _line(self, values: Sequence[str]) -> str:
+        return " ".join(fitted(value, cell.width) for cell, value in zip(self.cells, values, strict=True)).rstrip()
+
+
+def fitted(value: str, width: int) -> str:
+    """The text in so many characters; what is left out shows as an ellipsis."""
+    most = abs(width)
+    if not most:
+        return value
+    if len(value) > most:
+        value = f"{value[: most - 1]}…"
+    return value.rjust(most) if width < 0 else value.ljust(most)
+
+
+def colour(data: Data) -> str | None:
+    """Of what became of it."""
+    if data.get("unread"):
+        return "magenta"
+    if data.get("answered_by") == "kproxy":
+        return "cyan"
+    if data.get("error") or data.get("errors"):
+        return "red"
+    return "yellow" if data.get("outcome") in ("unanswered", "closed") else None

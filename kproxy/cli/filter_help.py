@@ -1,0 +1,83 @@
+"""`kproxy filter-help`: the filter language, from the table that its parser uses."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
+
+import click
+
+from kproxy.watch.filter.fields import FIELDS, Field
+
+OPERATORS = (
+    ("field", "it is there, and is not 0, empty or false"),
+    ("==  !=", "equal; none is equal"),
+    ("~  !~", "a regular expression (RE2) is found in it; in none (behind ~ stands a blank)"),
+    ("<  <=  >  >=", "less, more; durations and sizes have units: 200ms 10s 5m, 100 64KiB 1MB"),
+    ("in (a, b)", "equal to any of these"),
+    ("not A   !A", "A does not hold"),
+    ("A and B   A & B   A B", "both hold; this binds more than or"),
+    ("A or B   A | B", "at least one holds"),
+    ("\"…\"  '…'", 'values with blanks, quotes or signs in them; a backslash is itself, but before " and \\'),
+)
+NOTES = """\
+Of several values (topics, partitions, errors) any may fit; with != and !~ none may. Short forms need no operator: ~t
+looks for an expression, ~p and ~acks compare. Filters on records (key, value, header, keyless, tombstone) need frames
+that were kept whole: live, and in captures with payload; events hold no records.
+"""
+WIDTH = 100
+"""Columns of text; wider is hard to read."""
+
+
+@click.command("filter-help")
+def command() -> None:
+    """Print the fields and operators of the filter language that `tail`, `show`, `stats` and captures share."""
+    print_help()
+
+
+def print_help() -> None:
+    """On standard output."""
+    click.echo("\n".join(lines(sys.stdout.isatty())))
+
+
+def lines(people: bool) -> Iterator[str]:
+    """The whole help."""
+    yield from _head("operators", people)
+    width = max(len(sign) for sign, _ in OPERATORS) + 2
+    for sign, meaning in OPERATORS:
+        yield from _entry(sign, meaning, width)
+    name_width = max(len(_names(field)) for field in FIELDS) + 2
+    for group, fields in groupby(FIELDS, key=lambda field: field.group):
+        yield ""
+        yield from _head(group, people)
+        for field in fields:
+            yield from _entry(_names(field), f"{field.meaning}; {field.example}", name_width)
+    yield ""
+    yield NOTES.rstrip()
+
+
+def _names(field: Field) -> str:
+    return f"{'~' + field.short if field.short else '':10}{field.name}"
+
+
+def _head(title: str, people: bool) -> Iterator[str]:
+    yield click.style(title, bold=True) if people else title
+
+
+def _entry(name: str, text: str, width: int) -> Iterator[str]:
+    first, *more = textwrap.wrap(text, WIDTH - width - 2)
+    yield f"  {name:{width}}{first}"
+    for line in more:
+        yield f"  {'':{width}}{line}"
+
+
+def markdown() -> str:
+    """The fields as a table of the documentation."""
+    found = ["| short | field | meaning | example |", "|---|---|---|---|"]
+    for field in FIELDS:
+        short = f"`~{field.short}`" if field.short else ""
+        example = field.example.replace("|", "\\|")
+        found.append(f"| {short} | `{field.name}` | {field.meaning} | `{example}` |")
+    return "\n".join(found) + "\n"

@@ -1,0 +1,158 @@
+"""`kproxy show`: one exchange of a capture as a tree with its bytes, or of an event file as its columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import click
+
+from kproxy.capture.reader import MOST_FRAME
+from kproxy.cli.exchange_input import AnyView, Trouble, tell, views
+from kproxy.cli.exchange_rows import milliseconds
+from kproxy.cli.filter_words import is_file, make_filter
+from kproxy.cli.frame_output import as_json
+from kproxy.cli.hex_tree import hex_tree
+from kproxy.cli.record_lines import record_lines
+from kproxy.cli.tail import unjudged
+from kproxy.errors import DecodeError
+from kproxy.watch.filter.filter import Filter
+from kproxy.watch.filter.view import SeenView
+from kproxy.watch.records import NotKept, record_fields
+from kproxy.watch.seen import Form, Frame, Seen
+from kproxy.wire import decode_request, decode_response
+
+FORMS = ("tree", "json")
+
+
+@click.command("show")
+@click.argument("file")
+@click.argument("which", metavar="[NUMBER | FILTER]", nargs=-1)
+@click.option("-n", "--number", type=click.IntRange(min=1), default=1, help="Show so many (default 1).")
+@click.option("--records", type=click.IntRange(min=0), default=20, help="Records shown of a partition (default 20).")
+@click.option("--most", type=click.IntRange(min=1), default=MOST_FRAME, help="Bytes kept of a frame (default 1 MiB).")
+@click.option("-o", "--output", type=click.Choice(FORMS), default="tree", help="How to print them.")
+def command(*, file: str, which: tuple[str, ...], number: int, records: int, most: int, output: str) -> None:
+    """Print one exchange of FILE with all its fields: the one with this number, counted from 1, or the first that
+    FILTER holds for."""
+    if not is_file(file):
+        raise click.UsageError(f"there is no file {file}")
+    first, wanted = selection(which)
+    trouble, left = Trouble(), number
+    with closing(chosen(file, first, wanted, trouble, most)) as found:
+        for place, view in found:
+            show(place, view, output, records)
+            left -= 1
+            if not left:
+                break
+    unjudged(wanted.unknown, wanted.why)
+    if left == number:
+        tell(trouble)
+        asked = f"number {first}" if first > 1 else "exchange" if not wanted else f"exchange that fits {wanted}"
+        click.echo(f"kproxy: there is no {asked} in {file}", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def selection(words: tuple[str, ...]) -> tuple[int, Filter]:
+    """(number of the first one, filter)."""
+    if len(words) == 1 and words[0].isdecimal():
+        if not int(words[0]):
+            raise click.UsageError("exchanges are counted from 1")
+        return int(words[0]), Filter()
+    return 1, make_filter(" ".join(words))
+
+
+def chosen(file: str, first: int, wanted: Filter, trouble: Trouble, most: int) -> Any:
+    """Number and view of those that are meant."""
+    for place, view in enumerate(views(file, trouble, most), 1):
+        if place >= first and wanted.holds(view):
+            yield place, view
+
+
+def show(place: int, view: AnyView, output: str, records: int) -> None:
+    if not isinstance(view, SeenView):
+        click.echo(json.dumps(view.data, indent=2, ensure_ascii=False))
+    elif output == "json":
+        click.echo(json.dumps(json_of(place, view.seen), ensure_ascii=False))
+    else:
+        for line in tree_of(place, view, records):
+            click.echo(line)
+
+
+def tree_of(place: int, view: SeenView, records: int) -> Iterator[str]:
+    """Who, when, what came of it; then both frames, then the records."""
+    seen, get = view.seen, view.get
+    node = "" if get("node") is None else f" (node {get('node')})"
+    yield (
+        f"exchange {place}: {seen.api} v{seen.version}, correlation id {seen.correlation_id}, connection "
+        f"{get('connection')}, {get('client_address')}:{get('client_port')} → {get('broker') or '?'}{node}, "
+        f"client id {json.dumps(seen.client_id, ensure_ascii=False)}"
+    )
+    yield f"{view.data.get('request_in', '?')}, {outcome_of(view)}"
+    for direction, frame in (("request", seen.request), ("response", seen.response)):
+        yield ""
+        if frame is None:
+            yield f"{direction}: none"
+            continue
+        yield f"{direction}: {frame.size} bytes with the 4 of its length"
+        yield from hex_tree(seen, direction, frame)
+    yield from records_of(seen, records)
+
+
+def outcome_of(view: SeenView) -> str:
+    """`answered after 12ms, error …, rules …`."""
+    said = [str(view.get("outcome")).replace("_", " ")]
+    if view.get("latency_ms") is not None:
+        said[0] += f" after {milliseconds(view.get('latency_ms'))}"
+    if view.get("answered_by") == "kproxy":
+        said.append("by kproxy in the broker's place")
+    if view.get("errors") or view.get("error"):
+        said.append(f"errors {', '.join(view.get('errors') or [view.get('error')])}")
+    if view.get("rules"):
+        said.append(f"rules {', '.join(view.get('rules'))}")
+    if view.get("unread"):
+        said.append(f"unread: {view.get('unread')}")
+    return ", ".join(said)
+
+
+def records_of(seen: Seen, most: int) -> Iterator[str]:
+    """Below a blank line; nothing for APIs that have none."""
+    try:
+        fields = record_fields(seen)
+    except NotKept as error:
+        yield ""
+        yield f"records: not shown, {error}"
+        return
+    for field in fields:
+        yield ""
+        yield from record_lines(field, most)
+
+
+def json_of(place: int, seen: Seen) -> dict[str, Any]:
+    """Both frames as `kproxy decode --json` has them, null with the reason where they are not here."""
+    return {
+        "number": place,
+        "outcome": seen.outcome,
+        "request": _frame_json(seen, "request", seen.request),
+        "response": _frame_json(seen, "response", seen.response),
+    }
+
+
+def _frame_json(seen: Seen, direction: str, frame: Frame | None) -> dict[str, Any] | None:
+    if frame is None:
+        return None
+    said: dict[str, Any] = {"bytes": frame.size, "kept": len(frame.data)}
+    if frame.withheld:
+        said["withheld"] = frame.withheld
+    if frame.form is Form.WHOLE:
+        try:
+            if direction == "request":
+                message = decode_request(frame.data, trailing=True)
+            else:
+                message = decode_response(frame.data, seen.key, seen.version, trailing=True)
+            said.update(json.loads(as_json(message)))
+        except DecodeError as error:
+            said["unread"] = str(error)
+    return said

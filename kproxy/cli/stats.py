@@ -1,0 +1,96 @@
+"""`kproxy stats`: what is in captures and event files, counted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from kproxy.cli.exchange_input import Trouble, events, exchanges, kind_of, make_data, tell
+from kproxy.cli.exchange_rows import milliseconds, size
+from kproxy.cli.filter_words import files_and_filter
+from kproxy.cli.table import print_json, print_rows
+from kproxy.cli.tail import passed_over, unjudged
+from kproxy.cli.tally import Tally
+from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.watch.filter.filter import Filter
+from kproxy.watch.filter.view import EventView, SeenView
+
+FORMS = ("table", "json")
+LINE = ("requests", "errors", "unanswered", "request_bytes", "response_bytes", "p50_ms", "p90_ms", "p99_ms", "max_ms")
+TOPIC = ("partitions", "requests", "written_records", "written_bytes", "read_records", "read_bytes", "errors")
+
+
+@click.command("stats")
+@click.argument("words", metavar="FILE… [FILTER]", nargs=-1, required=True)
+@click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="How to print them.")
+@click.option("--top", type=click.IntRange(min=1), default=20, help="Rows of each table (default 20); json has all.")
+def command(words: tuple[str, ...], output: str, top: int) -> None:
+    """Count what is in captures and event files: by API, topic, client and error, with latencies.
+
+    FILTER says which exchanges count; summaries tell of no single ones and count only without it.
+    """
+    files, wanted = files_and_filter(words)
+    if not files:
+        raise click.UsageError(f"there is no file {words[0]}")
+    trouble, tally = Trouble(), Tally()
+    for file in files:
+        if kind_of(file) == "capture":
+            count_capture(file, wanted, tally, trouble)
+        else:
+            count_events(file, wanted, tally, trouble)
+    found = tally.shown()
+    print_json(found) if output == "json" else print_tables(found, top)
+    tell(trouble)
+    passed_over(trouble)
+    unjudged(wanted.unknown, wanted.why)
+
+
+def count_capture(file: str, wanted: Filter, tally: Tally, trouble: Trouble) -> None:
+    for seen in exchanges(file, trouble):
+        view = SeenView(seen, make_data)
+        if wanted.holds(view):
+            tally.add(view.data, file)
+
+
+def count_events(file: str, wanted: Filter, tally: Tally, trouble: Trouble) -> None:
+    for kind, data in events(file, trouble):
+        if kind == REQUEST_EVENT.name:
+            if wanted.holds(EventView(data)):
+                tally.add(data, file)
+        elif kind == SUMMARY_EVENT.name and not wanted:
+            tally.add_summary(data, file)
+        else:
+            trouble.other[kind] += 1
+
+
+def print_tables(found: Mapping[str, Any], top: int) -> None:
+    total = found["total"]
+    click.echo(
+        f"{total['requests']} exchanges on {found['connections']} connections, "
+        f"{found['first'] or '-'} to {found['last'] or '-'}"
+    )
+    section("by API", ("api", *LINE), found["apis"], top)
+    section("by topic", ("topic", *TOPIC), found["topics"], top)
+    section("by client", ("client_id", *LINE), found["clients"], top)
+    section("errors", ("api", "error", "count"), found["errors"], top)
+
+
+def section(title: str, heads: Sequence[str], rows: Iterable[Mapping[str, Any]], top: int) -> None:
+    """One table below its title, if it has rows."""
+    rows = list(rows)
+    if not rows:
+        return
+    more = f" (the first {top} of {len(rows)})" if len(rows) > top else ""
+    click.echo()
+    click.secho(f"{title}{more}", bold=sys.stdout.isatty())
+    print_rows(heads, [[cell(head, row[head]) for head in heads] for row in rows[:top]])
+
+
+def cell(head: str, value: Any) -> Any:
+    """Short for people, whole in pipes."""
+    if not sys.stdout.isatty():
+        return value
+    return milliseconds(value) if head.endswith("_ms") else size(value) if head.endswith("bytes") else value

@@ -1,0 +1,107 @@
+"""`kproxy tail`: exchanges line by line, from a running proxy, captures or event files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import Any
+
+import click
+import msgspec
+
+from kproxy.cli.admin_client import Admin, with_admin
+from kproxy.cli.exchange_input import Trouble, tell, views
+from kproxy.cli.exchange_rows import Rows
+from kproxy.cli.filter_words import files_and_filter
+from kproxy.errors import WeDidWrong
+from kproxy.watch.filter.filter import Filter
+from kproxy.watch.filter.view import Data
+
+Show = Callable[[Data], None]
+FORMS = ("table", "wide", "json")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+@click.command("tail")
+@click.argument("words", metavar="[FILE…] [FILTER]", nargs=-1)
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table", help="How to print them."
+)
+@click.option("-n", "--number", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--help-filter", is_flag=True, help="Print the fields of the filter language.")
+@with_admin
+def command(admin: Admin, words: tuple[str, ...], output: str, number: int | None, help_filter: bool) -> None:
+    """Print exchanges as they pass through a running proxy, or those in FILEs: captures, event files, directories.
+
+    FILTER says which, such as '~k produce ~t orders' or 'error and latency > 200ms'; write it in quotes. Json lines are
+    the data of request events, as the audit has them.
+    """
+    if help_filter:
+        from kproxy.cli.filter_help import print_help
+
+        print_help()
+        return
+    files, wanted = files_and_filter(words)
+    show = shown_as(output)
+    left = number or sys.maxsize
+    try:
+        with closing(from_files(files, wanted) if files else live(admin, wanted)) as found:
+            for data in found:
+                show(data)
+                left -= 1
+                if not left:
+                    break
+    except KeyboardInterrupt:
+        pass  # that is how one ends it
+
+
+def shown_as(output: str) -> Show:
+    """Prints one, in this form."""
+    if output == "json":
+        return lambda data: click.echo(_encode(data), nl=True)
+    return Rows(output == "wide").show
+
+
+def from_files(files: list[str], wanted: Filter) -> Generator[Data]:
+    """The matching ones of these files, one file after the other."""
+    trouble = Trouble()
+    try:
+        for file in files:
+            for view in views(file, trouble):
+                if wanted.holds(view):
+                    yield view.data
+    finally:
+        tell(trouble)
+        passed_over(trouble)
+        unjudged(wanted.unknown, wanted.why)
+
+
+def passed_over(trouble: Trouble) -> None:
+    """Events that are about no single exchange."""
+    if trouble.other:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(trouble.other.items()))
+        click.echo(f"kproxy: other events passed over: {kinds}; `kproxy stats` counts summaries", err=True)
+
+
+def unjudged(number: int, why: str) -> None:
+    """Exchanges that the filter could say nothing of."""
+    if number:
+        exchanges = f"{number} exchange{'s' if number > 1 else ''}"
+        click.echo(f"kproxy: {exchanges} could not be judged by the filter, the last: {why}", err=True)
+
+
+def live(admin: Admin, wanted: Filter) -> Generator[Data]:
+    """Those that pass from now on. What is missing is said on standard error as it happens."""
+    for line in admin.stream("/api/tail", {"filter": str(wanted) or None}):
+        try:
+            said = _decode(line)
+        except msgspec.DecodeError:
+            raise WeDidWrong(f"what answers at {admin.url} is no kproxy") from None
+        if "request" in said:
+            yield said["request"]
+        elif "dropped" in said:
+            click.echo(f"kproxy: {said['dropped']} exchanges left out, they come faster than they are read", err=True)
+        elif "unknown" in said:
+            unjudged(said["unknown"], said["why"])

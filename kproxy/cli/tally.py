@@ -1,0 +1,205 @@
+"""Counts over exchanges: by API, topic, client and error, with latencies, in memory that does not grow with the file.
+
+Strategy: one pass. Latencies are counted in buckets a twentieth apart, so that percentiles of any number of them are
+right within 5 %; of summaries only the audit's own buckets are known, and the upper bound of each is taken. Names
+beyond a limit are counted together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, log
+from typing import Any, TypeVar
+
+from kproxy.events.schema import LATENCY_BOUNDS_MS
+
+STEP = log(1.05)
+MOST_NAMES = 10_000
+"""Topics, clients, kinds of errors that are told apart."""
+OTHERS = "(others)"
+NEVER_MS = 1e-3
+"""What is faster counts as this: clocks of captures see microseconds."""
+WRITES, READS = ("Produce",), ("Fetch", "ShareFetch")
+
+Data = Mapping[str, Any]
+L = TypeVar("L")
+
+
+class Latencies:
+    """Times in ms."""
+
+    def __init__(self) -> None:
+        self.buckets: Counter[int] = Counter()
+        self.longest = 0.0
+
+    def add(self, ms: float, times: int = 1) -> None:
+        self.buckets[ceil(log(max(ms, NEVER_MS)) / STEP)] += times
+        self.longest = max(self.longest, ms)
+
+    def add_buckets(self, counts: Iterable[int], longest: float) -> None:
+        """Those of a summary."""
+        for times, bound in zip(counts, (*LATENCY_BOUNDS_MS, longest), strict=False):
+            if times:
+                self.add(min(bound, longest), times)
+
+    def percentile(self, share: float) -> float | None:
+        """The time that so many of them did not take longer than; None if there are none."""
+        left = ceil(sum(self.buckets.values()) * share)
+        for bucket in sorted(self.buckets):
+            left -= self.buckets[bucket]
+            if left <= 0:
+                return round(min(self.longest, 1.05**bucket), 3)
+        return None
+
+    def shown(self) -> dict[str, float | None]:
+        """For tables and JSON."""
+        found = {f"p{share}_ms": self.percentile(share / 100) for share in (50, 90, 99)}
+        return found | {"max_ms": round(self.longest, 3) if self.buckets else None}
+
+
+@dataclass(slots=True)
+class Line:
+    """Exchanges of one API or client."""
+
+    requests: int = 0
+    errors: int = 0
+    unanswered: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+    latencies: Latencies = field(default_factory=Latencies)
+
+    def add(self, data: Data, times: int, failed: bool) -> None:
+        self.requests += times
+        self.errors += times * failed
+        self.unanswered += data.get("outcome") in ("unanswered", "closed")
+        self.request_bytes += data.get("request_bytes") or 0
+        self.response_bytes += data.get("response_bytes") or 0
+        if data.get("latency_buckets"):
+            self.latencies.add_buckets(data["latency_buckets"], data.get("latency_max_ms") or 0.0)
+        elif data.get("latency_ms") is not None:
+            self.latencies.add(data["latency_ms"])
+
+    def shown(self) -> dict[str, Any]:
+        """For tables and JSON."""
+        return {
+            "requests": self.requests, "errors": self.errors, "unanswered": self.unanswered,
+            "request_bytes": self.request_bytes, "response_bytes": self.response_bytes, **self.latencies.shown(),
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class TopicLine:
+    """What was done with one topic. `requests`: exchanges that were about it; of summaries, about a partition of it."""
+
+    requests: int = 0
+    written_records: int = 0
+    written_bytes: int = 0
+    read_records: int = 0
+    read_bytes: int = 0
+    errors: int = 0
+    partitions: set[int] = field(default_factory=set)
+
+    def add(self, api: str, part: Data, times: int = 1) -> None:
+        records, size = part.get("records") or 0, part.get("bytes") or 0
+        if api in WRITES:
+            self.written_records += records
+            self.written_bytes += size
+        elif api in READS:
+            self.read_records += records
+            self.read_bytes += size
+        self.errors += times * (part.get("error") is not None)
+        if part.get("partition") is not None:
+            self.partitions.add(part["partition"])
+
+    def shown(self) -> dict[str, Any]:
+        """For tables and JSON."""
+        return {
+            "partitions": len(self.partitions), "requests": self.requests, "written_records": self.written_records,
+            "written_bytes": self.written_bytes, "read_records": self.read_records, "read_bytes": self.read_bytes,
+            "errors": self.errors,
+        }  # fmt: skip
+
+
+class Tally:
+    """Of exchanges and summaries."""
+
+    def __init__(self) -> None:
+        self.total = Line()
+        self.apis: dict[str, Line] = {}
+        self.clients: dict[str, Line] = {}
+        self.topics: dict[str, TopicLine] = {}
+        self.errors: Counter[str] = Counter()
+        self.connections: set[tuple[str, Any]] = set()
+        self.first = self.last = ""
+
+    def add(self, data: Data, file: str) -> None:
+        """One exchange; connections are told apart by `file` and their number."""
+        self._common(data, file, 1, data.get("errors") or ([data["error"]] if data.get("error") else []))
+        self._when(data.get("request_in"), data.get("response_out") or data.get("request_in"))
+        for topic in data.get("topics") or ():
+            line = _line(self.topics, str(topic.get("topic") or topic.get("topic_id")), TopicLine)
+            line.requests += 1
+            for part in topic.get("partitions") or ():
+                line.add(str(data.get("api")), part)
+
+    def add_summary(self, data: Data, file: str) -> None:
+        """One line of a summary event."""
+        count = data.get("count") or 0
+        self._when(data.get("first"), data.get("last"))
+        if data.get("topic") is None and data.get("topic_id") is None:
+            self._common(data, file, count, [data["error"]] if data.get("error") else [])
+            return
+        line = _line(self.topics, str(data.get("topic") or data.get("topic_id")), TopicLine)
+        line.requests += count
+        line.add(str(data.get("api")), data, count)
+        if data.get("error"):
+            self._error(data, data["error"], count)
+
+    def _common(self, data: Data, file: str, times: int, errors: list[str]) -> None:
+        for line in (
+            self.total,
+            _line(self.apis, str(data.get("api")), Line),
+            _line(self.clients, str(data.get("client_id")), Line),
+        ):
+            line.add(data, times, bool(errors))
+        for error in errors:
+            self._error(data, error, times)
+        if len(self.connections) < MOST_NAMES * 10:
+            self.connections.add((file, data.get("connection")))
+
+    def _error(self, data: Data, error: str, times: int) -> None:
+        key = f"{data.get('api')} {error}"
+        self.errors[key if key in self.errors or len(self.errors) < MOST_NAMES else OTHERS] += times
+
+    def _when(self, first: str | None, last: str | None) -> None:
+        if first and (not self.first or first < self.first):
+            self.first = first
+        if last and last > self.last:
+            self.last = last
+
+    def shown(self) -> dict[str, Any]:
+        """All of it, each list by what there is most of."""
+        by_bytes = sorted(self.topics.items(), key=lambda one: -one[1].written_bytes - one[1].read_bytes)
+        return {
+            "first": self.first or None, "last": self.last or None, "connections": len(self.connections),
+            "total": self.total.shown(),
+            "apis": [{"api": name, **line.shown()} for name, line in _most(self.apis)],
+            "topics": [{"topic": name, **line.shown()} for name, line in by_bytes],
+            "clients": [{"client_id": name, **line.shown()} for name, line in _most(self.clients)],
+            "errors": [{"api": key.partition(" ")[0], "error": key.partition(" ")[2] or None, "count": count}
+                       for key, count in self.errors.most_common()],
+        }  # fmt: skip
+
+
+def _most(lines: dict[str, Line]) -> list[tuple[str, Line]]:
+    return sorted(lines.items(), key=lambda one: -one[1].requests)
+
+
+def _line(lines: dict[str, L], name: str, make: Callable[[], L]) -> L:
+    """The line of this name, new if need be; the common one when there are too many."""
+    found = lines.get(name)
+    if found is None:
+        found = lines.setdefault(name if len(lines) < MOST_NAMES else OTHERS, make())
+    return found

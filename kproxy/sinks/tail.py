@@ -1,0 +1,98 @@
+"""A sink for one listener who wants to see what passes now: whoever runs `kproxy tail`.
+
+Strategy: the filter is asked when an exchange is over; what it holds for waits, as it is, until the listener comes for
+it. Lines are made then, so that a listener who does not read costs traffic nothing. What does not fit is dropped and
+counted: traffic never waits for a listener.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kproxy.watch.filter.filter import Filter
+from kproxy.watch.filter.view import MakeData, SeenView
+from kproxy.watch.seen import Depth, Frame, Seen, Who
+
+MOST_WAITING = 10_000
+"""Exchanges; a second of a busy proxy."""
+MOST_BYTES = 32 << 20
+"""Of their frames: filters on records want whole ones."""
+SMALLEST = 1000
+"""Bytes that an exchange counts for at least: the objects that it is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """What a listener has not been told of since it last came: exchanges that did not fit, and exchanges that the
+    filter could not judge, with the reason of the last one."""
+
+    dropped: int = 0
+    unknown: int = 0
+    why: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.dropped or self.unknown)
+
+
+class TailSink:
+    """A `Sink`. `make`: what the filter sees of an exchange. `wake` is called when there is something to `drain`."""
+
+    broker_side = False
+
+    def __init__(
+        self, wanted: Filter, make: MakeData, wake: Callable[[], None], *,
+        most: int = MOST_WAITING, most_bytes: int = MOST_BYTES,
+    ) -> None:  # fmt: skip
+        self.wanted, self.make, self.wake = wanted, make, wake
+        self.most, self.most_bytes = most, most_bytes
+        self.waiting: deque[tuple[Seen, int]] = deque()
+        self.bytes = 0
+        self.dropped = 0
+        self._told = Missed()
+
+    def depth(self, key: int, version: int) -> Depth:
+        """Exchanges that can match are told with all their fields."""
+        if not self.wanted.possible(key, version):
+            return Depth.COUNT
+        return max(Depth.SKETCH, self.wanted.depth(key, version))
+
+    def take(self, seen: Seen) -> None:
+        if not self.wanted.holds(SeenView(seen, self.make)):
+            return
+        size = SMALLEST + _kept(seen.request) + _kept(seen.response)
+        if len(self.waiting) >= self.most or self.bytes + size > self.most_bytes:
+            self.dropped += 1
+        else:
+            self.waiting.append((seen, size))
+            self.bytes += size
+        self.wake()
+
+    def take_behind(self, seen: Seen) -> None:
+        """Never called: it tells what clients see."""
+
+    def opened(self, who: Who, now: float) -> None:
+        """Connections are not told."""
+
+    def closed(self, who: Who, now: float) -> None:
+        """Connections are not told."""
+
+    def drain(self, most: int) -> list[Seen]:
+        """The oldest ones that wait."""
+        found: list[Seen] = []
+        while self.waiting and len(found) < most:
+            seen, size = self.waiting.popleft()
+            self.bytes -= size
+            found.append(seen)
+        return found
+
+    def missed(self) -> Missed:
+        """Since it was last asked."""
+        now = Missed(self.dropped, self.wanted.unknown, self.wanted.why)
+        told, self._told = self._told, now
+        return Missed(now.dropped - told.dropped, now.unknown - told.unknown, now.why)
+
+
+def _kept(frame: Frame | None) -> int:
+    return 0 if frame is None else len(frame.data) + len(frame.sketch)
