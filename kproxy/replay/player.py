@@ -20,7 +20,7 @@ from typing import Literal
 
 from .commands import Command, Finish, WakeAt
 from .fixes import Asked
-from .fixes.topic_ids import ids_in, names_of
+from .fixes.topic_ids import ids_in
 from .fixing import Fixing
 from .gates import Gates
 from .links import SCOUT, Links
@@ -66,7 +66,7 @@ class Player:
     def __init__(self, recording: Recording, target: Target, pace: Pace, told: Callable[[Outcome], None]) -> None:
         self.recording, self.target, self.pace, self.told = recording, target, pace, told
         self.commands: list[Command] = []
-        self.names = names_of(recording)
+        self.names = recording.names
         self.fixing, self.places = Fixing(self.names, target.ids), Places(target, self.names)
         self.links = Links(self.commands)
         self.scout = Scout(target, self.links, pace.patience)

@@ -6,13 +6,16 @@ when somebody asks for them, and forgotten when their exchange has been replayed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from uuid import UUID
 
 from kproxy.errors import DecodeError
 from kproxy.watch.seen import Form, Frame, Seen, Who
 from kproxy.wire import Message, decode_request, decode_response, schema
+
+from .names import SHOWING, pairs
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 
@@ -78,8 +81,7 @@ class Exchange:
     @property
     def response_frame(self) -> bytes | None:
         """The response without its length; None if there is none, or if it is not there as a whole."""
-        frame = self.seen.response
-        return frame.data if frame is not None and frame.form is Form.WHOLE and not frame.withheld else None
+        return whole(self.seen.response)
 
     def decode_request(self) -> Message | None:
         """The request, made anew for each call so that it may be changed; None if it cannot be read."""
@@ -96,11 +98,7 @@ class Exchange:
     @cached_property
     def response(self) -> Message | None:
         """The response, not to be changed; None if it is not there as a whole or cannot be read."""
-        frame = self.response_frame
-        try:
-            return None if frame is None else decode_response(frame, self.key, self.version, trailing=True)
-        except DecodeError:
-            return None
+        return response_of(self.seen)
 
     def forget(self) -> None:
         """What was decoded is not needed any more."""
@@ -110,10 +108,11 @@ class Exchange:
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """Exchanges in the order of their requests, and the lines that they came on."""
+    """Exchanges in the order of their requests, and the lines that they came on. `names`: of topic ids."""
 
     exchanges: list[Exchange]
     lines: list[Line]
+    names: dict[UUID, str]
 
     @property
     def start(self) -> float:
@@ -126,18 +125,42 @@ class Recording:
         return self.exchanges[-1].sent - self.start if self.exchanges else 0.0
 
 
-def record(seen: Iterable[Seen]) -> Recording:
-    """A recording of these exchanges, in any order. Responses without a request are left out."""
+def record(seen: Iterable[Seen], wanted: Callable[[Seen], bool] | None = None) -> Recording:
+    """A recording of these exchanges, in any order, or of those of them that are wanted.
+
+    Names of topic ids come from all of them. Responses without a request are left out.
+    """
     lines: dict[int, Line] = {}
     exchanges: list[Exchange] = []
-    for one in sorted((one for one in seen if one.request is not None), key=came):
+    kept: list[Seen] = []
+    names: dict[UUID, str] = {}
+    for one in seen:
+        if one.key in SHOWING and (response := response_of(one)) is not None:
+            names.update(pairs(response))
+        if one.request is not None and (wanted is None or wanted(one)):
+            kept.append(one)
+    for one in sorted(kept, key=came):
         line = lines.get(id(one.who))
         if line is None:
             line = lines[id(one.who)] = Line(len(lines) + 1, one.who)
         exchange = Exchange(one, line, unfit(one), len(exchanges))
         line.exchanges.append(exchange)
         exchanges.append(exchange)
-    return Recording(exchanges, list(lines.values()))
+    return Recording(exchanges, list(lines.values()), names)
+
+
+def whole(frame: Frame | None) -> bytes | None:
+    """The bytes of a frame if they are all there."""
+    return frame.data if frame is not None and frame.form is Form.WHOLE and not frame.withheld else None
+
+
+def response_of(seen: Seen) -> Message | None:
+    """The response; None if it is not there as a whole or cannot be read."""
+    frame = whole(seen.response)
+    try:
+        return None if frame is None else decode_response(frame, seen.key, seen.version, trailing=True)
+    except DecodeError:
+        return None
 
 
 def came(seen: Seen) -> tuple[float, int]:

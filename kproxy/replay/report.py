@@ -11,8 +11,10 @@ from uuid import UUID
 from .compare import FETCHES, Comparison, Difference
 from .normal import Normal
 from .outcome import Outcome
+from .patience import NOT_YET
 from .reading import Reading
 from .recording import Exchange
+from .structs import codes
 
 SAMPLES = 5
 """Different fields of an API that are shown with an example each."""
@@ -91,6 +93,10 @@ class Report:
         if exchange.response_frame is None:
             row.uncompared += 1
             return
+        if was_not_ready(exchange, outcome):
+            row.uncompared += 1
+            self.notes[READY] += 1
+            return
         found = self.compared(exchange, outcome)
         if found:
             self.differs_in(row, exchange, found)
@@ -139,6 +145,17 @@ class Report:
             "notes": dict(self.notes),
             "ignored": [one.name for one in self.normal.ignored],
         }  # fmt: skip
+
+
+READY = "not compared: the recorded cluster was not ready yet, and the target is"
+
+
+def was_not_ready(exchange: Exchange, outcome: Outcome) -> bool:
+    """Whether the recording answers that it is not ready yet, and the target is. The client had asked again."""
+    if exchange.response is None or outcome.message is None:
+        return False
+    was = codes(exchange.response)
+    return bool(was) and was <= NOT_YET and not codes(outcome.message)
 
 
 def row_json(row: Row) -> dict[str, Any]:

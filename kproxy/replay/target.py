@@ -13,13 +13,11 @@ from uuid import UUID
 from kproxy.wire import Message
 from kproxy.wire.schema import Api, Versions
 
-from .fixes.topic_ids import pairs
-from .structs import carriers
+from .names import SHOWING, pairs
 
 METADATA, FIND_COORDINATOR, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 3, 10, 18, 19, 20
 GROUP, TRANSACTION = 0, 1
 """Key types of FindCoordinator (KIP-98)."""
-SHOWING_IDS = carriers("topic_id", "response") & carriers("topic_name", "response")
 
 Address = tuple[str, int]
 Coordinator = tuple[int, str]
@@ -27,8 +25,8 @@ Coordinator = tuple[int, str]
 
 
 class Target:
-    """Attributes: bootstrap; nodes (id → address); leaders ((topic, partition) → node id); ids (topic → id); names (id →
-    topic); coordinators (→ node id); asked (topics and coordinators that an answer was had for, good or bad); made
+    """Attributes: bootstrap; nodes (id → address); leaders ((topic, partition) → node id); ids (topic → id); names (id
+    → topic); coordinators (→ node id); asked (topics and coordinators that an answer was had for, good or bad); made
     (topics that the replay has created); versions (API key → (first, last), empty: not known)."""
 
     def __init__(self, bootstrap: Address) -> None:
@@ -64,7 +62,7 @@ class Target:
     def learn(self, request: Message, response: Message) -> None:
         """From an answer of the target."""
         key, body = response.api.key, response.body
-        if key in SHOWING_IDS:
+        if key in SHOWING:
             self.names.update(shown := dict(pairs(response)))
             self.ids.update((name, number) for number, name in shown.items())
         if key == METADATA:

@@ -14,30 +14,9 @@ from uuid import UUID
 from kproxy.wire import Message
 from kproxy.wire.layout import ZERO_UUID
 
-from ..recording import Recording
+from ..names import KIND
 from ..structs import carriers, layout_of, of_kind, structs
 from . import Asked
-
-KIND, NAME = "topic_id", "topic_name"
-
-
-def pairs(message: Message) -> Iterator[tuple[UUID, str]]:
-    """Ids and names that stand together in this message."""
-    for struct, value in structs(layout_of(message), message.body):
-        ids = [value[slot.name] for slot in of_kind(struct, KIND) if not slot.array]
-        names = [value[slot.name] for slot in of_kind(struct, NAME) if not slot.array]
-        if len(ids) == len(names) == 1 and ids[0] != ZERO_UUID and names[0]:
-            yield ids[0], names[0]
-
-
-def names_of(recording: Recording) -> dict[UUID, str]:
-    """Id → name, from all answers of the recording."""
-    showing = carriers(KIND, "response") & carriers(NAME, "response")
-    found: dict[UUID, str] = {}
-    for one in recording.exchanges:
-        if one.key in showing and one.response is not None:
-            found.update(pairs(one.response))
-    return found
 
 
 def ids_in(message: Message) -> Iterator[UUID]:

@@ -1,0 +1,154 @@
+"""`kproxy replay`: recorded requests to a broker, or recorded answers to a client."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kproxy.cli.filter_words import files_and_filter
+
+if TYPE_CHECKING:
+    from kproxy.cli.replay_options import Options
+    from kproxy.replay.recording import Recording
+    from kproxy.watch.filter.filter import Filter
+    from kproxy.watch.seen import Seen
+
+FORMS = ("table", "json")
+
+
+@click.command("replay")
+@click.argument("words", metavar="CAPTURE… [FILTER]", nargs=-1, required=True)
+@click.option("--to", metavar="HOST:PORT", help="Send the recorded requests to this cluster.")
+@click.option("--serve", metavar="HOST:PORT", help="Answer clients here as the recording was answered.")
+@click.option(
+    "--speed", default="1", help="1 as recorded (default), 10 ten times as fast, max as fast as answers come."
+)
+@click.option("--order", type=click.Choice(["all", "connection"]), default="all",
+              help="Wait for earlier answers on all connections (default), or on the request's own.")  # fmt: skip
+@click.option("--patience", type=click.FloatRange(min=0.1), help="Seconds that one answer is waited for (default 10).")
+@click.option("--ignore", multiple=True, metavar="GROUP", help="Let these fields differ, such as offsets.")
+@click.option("--compare", multiple=True, metavar="GROUP", help="Compare these fields too, such as nodes.")
+@click.option("--fail-on-difference", is_flag=True, help="Exit with 1 when something is not as it was.")
+@click.option("--sasl-plain", metavar="USER:FILE", help="Authenticate as USER with the password in FILE.")
+@click.option("--tls", is_flag=True, help="Speak TLS to the target.")
+@click.option("--tls-ca", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="Who signs for it.")
+@click.option("--side", type=click.Choice(["client", "broker"]), default="client",
+              help="Of kproxy's captures: what passed at the client (default), or at the broker.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="List what would be sent, and send nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before sending to another machine.")
+@click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="How to print the report.")
+@click.pass_context
+def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
+    """Send the requests of CAPTUREs to a cluster and compare its answers with the recorded ones, or serve the recorded
+    answers to clients. FILTER says which exchanges, as for `kproxy tail`.
+
+    What belongs to the recorded cluster is changed on the way: correlation ids, producer ids and epochs, fetch
+    sessions, members and generations, topic ids, leader epochs, and which broker is asked.
+    """
+    from kproxy.cli.replay_options import Options
+
+    options = Options(**given)
+    if (options.to is None) == (options.serve is None):
+        raise click.UsageError("either --to HOST:PORT or --serve HOST:PORT is needed")
+    files, wanted = files_and_filter(words)
+    if not files:
+        raise click.UsageError(f"there is no file {words[0]}")
+    if options.serve is not None:
+        serve(options, files, wanted)
+    elif send(options, files, wanted) and options.fail_on_difference:
+        ctx.exit(1)
+
+
+def load(options: Options, files: list[str], wanted: Filter) -> Recording:
+    """All that is wanted of these captures. Raises NoInput for other files, CaptureError."""
+    from kproxy.capture.reader import Capture
+    from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
+    from kproxy.replay.recording import record
+    from kproxy.watch.filter.view import SeenView
+    from kproxy.wire.frames import MAX_FRAME
+
+    seen: list[Seen] = []
+    trouble = Trouble()
+    for file in files:
+        if kind_of(file) != "capture":
+            raise NoInput(f"{file} is no capture: events hold no bytes that could be replayed")
+        capture = Capture(file, most=MAX_FRAME, side=options.side)
+        trouble.captures.append(capture)
+        seen.extend(capture)
+    tell(trouble)
+    recording = record(seen, (lambda one: wanted.holds(SeenView(one, make_data))) if wanted else None)
+    if not recording.exchanges:
+        raise NoInput(f"there is no exchange{f' that fits {wanted}' if wanted else ''} in {', '.join(files)}")
+    return recording
+
+
+def send(options: Options, files: list[str], wanted: Filter) -> bool:
+    """Replay to a cluster and print the report; whether anything differs. Raises NoTarget."""
+    import trio
+
+    from kproxy.cli.replay_text import print_plan, print_report
+    from kproxy.replay.client import Client
+    from kproxy.replay.player import Player
+    from kproxy.replay.report import Report
+    from kproxy.replay.sasl import plain
+    from kproxy.replay.target import Target
+
+    address, pace, normal, user, tls = (
+        options.target(), options.pace(), options.normal(), options.user(), options.tls_context()
+    )  # fmt: skip
+    recording = load(options, files, wanted)
+    if options.dry_run:
+        print_plan(recording, options.output)
+        return False
+    confirm(options, len(recording.exchanges))
+    target = Target((address.host, address.port))
+    report = Report(normal, recording.names, target.names.get)
+    player = Player(recording, target, pace, report.told)
+    trio.run(Client(player, tls=tls, authenticate=None if user is None else partial(plain, *user)).run)
+    print_report(report, player, options.output)
+    return report.differs
+
+
+def serve(options: Options, files: list[str], wanted: Filter) -> None:
+    """Answer clients until SIGINT or SIGTERM, then say what was asked."""
+    import signal
+
+    import trio
+
+    from kproxy.cli.replay_text import print_served
+    from kproxy.replay.server import Server
+    from kproxy.replay.stage import Stage
+
+    address = options.place()
+    recording = load(options, files, wanted)
+    stage = Stage(recording)
+    server = Server(stage, (address.host, address.port))
+
+    async def run() -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+                port = await nursery.start(server.run)
+                click.echo(f"serving {len(recording.exchanges)} exchanges on {address.host}:{port}", err=True)
+                await anext(signals)
+                nursery.cancel_scope.cancel()
+
+    trio.run(run)
+    print_served(stage, options.output)
+
+
+def confirm(options: Options, count: int) -> None:
+    """Say so when requests are to go to another machine, and ask unless told not to."""
+    from kproxy.cli.replay_options import is_loopback
+
+    address = options.target()
+    if is_loopback(address.host):
+        return
+    click.echo(
+        f"kproxy: {address} is another machine: {count} recorded requests will be sent there. They write, commit, "
+        "create and delete again what they did when they were recorded.",
+        err=True,
+    )
+    if not options.yes:
+        click.confirm("Send them?", abort=True, err=True)

@@ -1,0 +1,92 @@
+"""The options of `kproxy replay`, read."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from kproxy.replay.normal import Normal
+from kproxy.replay.player import PATIENCE, Pace
+from kproxy.rules.address import Address, parse_target
+
+
+@dataclass(frozen=True)
+class Options:
+    """As they stand on the command line. Reading one of them raises BadParameter or NoSuchGroup if it is wrong."""
+
+    to: str | None
+    serve: str | None
+    speed: str
+    order: Literal["all", "connection"]
+    patience: float | None
+    ignore: tuple[str, ...]
+    compare: tuple[str, ...]
+    fail_on_difference: bool
+    sasl_plain: str | None
+    tls: bool
+    tls_ca: str | None
+    side: Literal["client", "broker"]
+    dry_run: bool
+    yes: bool
+    output: str
+
+    def normal(self) -> Normal:
+        return Normal(self.ignore, self.compare)
+
+    def pace(self) -> Pace:
+        try:
+            factor = None if self.speed == "max" else float(self.speed)
+        except ValueError:
+            factor = -1.0
+        if factor is not None and not 0 < factor < float("inf"):
+            problem = f'"{self.speed}" is no speed, a number above 0 or max is wanted'
+            raise click.BadParameter(problem, param_hint="--speed")
+        return Pace(factor, self.order, self.patience or PATIENCE)
+
+    def target(self) -> Address:
+        return address("--to", self.to or "")
+
+    def place(self) -> Address:
+        return address("--serve", self.serve or "")
+
+    def user(self) -> tuple[str, str] | None:
+        """User and password of --sasl-plain."""
+        if self.sasl_plain is None:
+            return None
+        user, _, file = self.sasl_plain.partition(":")
+        if not user or not file:
+            raise click.BadParameter("write USER:FILE, where FILE holds the password", param_hint="--sasl-plain")
+        try:
+            return user, Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            problem = f"{file}: {(error.strerror or str(error)).lower()}"
+            raise click.BadParameter(problem, param_hint="--sasl-plain") from None
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """For the system's authorities, or those in a file; None: plain text."""
+        if not self.tls and self.tls_ca is None:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.tls_ca)
+        except ssl.SSLError as error:
+            raise click.BadParameter(f"{self.tls_ca}: {error.reason}", param_hint="--tls-ca") from None
+
+
+def address(option: str, text: str) -> Address:
+    try:
+        return parse_target(text) if option == "--to" else Address.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def is_loopback(host: str) -> bool:
+    """By name or number; other names may be anything."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,95 @@
+"""What `kproxy replay` prints: the plan of a dry run, the report of a replay, what a stage was asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from kproxy.cli.table import print_rows
+from kproxy.replay.player import Player
+from kproxy.replay.recording import Recording
+from kproxy.replay.report import Report, Row, percentiles, samples
+from kproxy.replay.stage import Stage
+
+PLAN = ("number", "at", "connection", "request", "bytes", "sent")
+REPORT = ("api", "sent", "same", "different", "errors", "not compared", "unanswered", "not sent", "again",
+          "recorded p50/p99 ms", "now p50/p99 ms")  # fmt: skip
+SERVED = ("api", "requests", "exact", "by keys", "made", "unmatched")
+
+
+def print_plan(recording: Recording, output: str) -> None:
+    """What would be sent, in order, and what would not, and why."""
+    rows = [
+        (one.place + 1, f"{one.sent - recording.start:.3f}", one.line.number, f"{one.api} {one.version}",
+         one.seen.request.size if one.seen.request else 0, f"no: {one.unfit}" if one.unfit else "yes")
+        for one in recording.exchanges
+    ]  # fmt: skip
+    if output == "json":
+        click.echo(json.dumps([dict(zip(PLAN, row, strict=True)) for row in rows], indent=2))
+    else:
+        print_rows(PLAN, rows)
+
+
+def print_report(report: Report, player: Player, output: str) -> None:
+    """APIs, differences, errors first, and everything that was not done or not exact."""
+    about = {
+        "connections": player.links.opened,
+        "partitions_astray": player.places.astray,
+        "did_not_wait": player.forced,
+    }
+    if output == "json":
+        click.echo(json.dumps({**report.as_json(), **about}, indent=2, ensure_ascii=False))
+        return
+    print_rows(REPORT, [row_of(row) for row in report.sorted()])
+    for row in report.sorted():
+        for sample in samples(row):
+            one = sample.difference
+            where = f" {one.path}" if one.path else ""
+            click.echo(
+                f"{row.api}{where}: {one.recorded} → {one.now} ({sample.count}×, first in request {sample.place})"
+            )
+    for (topic, number), was, now, missing, new in report.reading.differences():
+        click.echo(f"records read of {topic} {number}: {was} recorded, {now} now, {missing} missing, {new} new")
+    read, now = report.reading.totals()
+    if read or now:
+        click.echo(f"records read: {read} recorded, {now} now")
+    for text in said(report, about):
+        click.echo(text)
+
+
+def said(report: Report, about: dict[str, int]) -> list[str]:
+    """What the numbers do not tell."""
+    lines = [f"not sent, {count}×: {reason}" for reason, count in report.reasons.most_common()]
+    lines += [f"{count}×: {note}" for note, count in report.notes.most_common()]
+    if about["partitions_astray"]:
+        lines.append(f"{about['partitions_astray']}×: a partition was asked of a broker that does not lead it, since "
+                     "its request has partitions of several leaders")  # fmt: skip
+    if about["did_not_wait"]:
+        lines.append(f"{about['did_not_wait']}×: a request did not wait any longer for an answer before it")
+    if report.reading.beyond:
+        lines.append(f"{report.reading.beyond} records were not compared: there are too many")
+    return lines
+
+
+def row_of(row: Row) -> tuple[Any, ...]:
+    return (row.api, row.sent, row.same, row.different, row.errors, row.uncompared + row.silent, row.unanswered,
+            row.not_sent, row.tries, times(row.recorded), times(row.now))  # fmt: skip
+
+
+def times(seconds: list[float]) -> str | None:
+    found = percentiles(seconds)
+    return None if found is None else f"{found['p50']:.1f}/{found['p99']:.1f}"
+
+
+def print_served(stage: Stage, output: str) -> None:
+    """How requests were answered, and which could not be."""
+    rows = [(api, *counts) for api, counts in sorted(stage.counts().items())]
+    if output == "json":
+        found = [dict(zip(SERVED, row, strict=True)) for row in rows]
+        click.echo(json.dumps({"apis": found, "unmatched": dict(stage.unmatched)}, indent=2, ensure_ascii=False))
+        return
+    print_rows(SERVED, rows)
+    for text, count in stage.unmatched.most_common():
+        click.echo(f"unmatched, {count}×: {text}")

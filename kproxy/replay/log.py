@@ -1,0 +1,149 @@
+"""The partitions of a recording, put together from all that was fetched: what a consumer may be given again.
+
+How records were cut into answers depended on the moment. So a Fetch is answered partition by partition, with the
+recorded batches from its offset on, as a broker would. Fetch sessions are not given (KIP-227: session id 0), so every
+request names all its partitions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Any
+
+from kproxy.errors import RecordsError
+from kproxy.wire import Message, layout
+from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.records import Batch, LegacyEntry, decode, decode_control, entries
+
+from .recording import Recording
+
+FETCH = 1
+READ_COMMITTED = 1
+ABORT = 0
+"""The type of control record that ends an aborted transaction (KIP-98)."""
+
+
+@dataclass(slots=True)
+class Partition:
+    """Batches by their last offsets, in order, and what brokers said of the partition last."""
+
+    batches: dict[int, bytes] = field(default_factory=dict)
+    ends: list[int] = field(default_factory=list)
+    high: int = 0
+    start: int = 0
+    errors: dict[int, list[int]] = field(default_factory=dict)
+    """Fetch offset → error codes that it was answered with, in order; each is given once."""
+    aborted: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(producer id, first offset) of an aborted transaction → the offset of its end."""
+    aborts: dict[int, list[int]] = field(default_factory=dict)
+    """Producer id → offsets of its abort markers."""
+
+    def add(self, records: Any) -> None:
+        """From a records field."""
+        try:
+            for entry in entries(records):
+                if isinstance(entry, Batch):
+                    self.batches.setdefault(entry.last_offset, bytes(entry.raw))
+                    if entry.is_control and any(decode_control(one).type == ABORT for one in decode(entry)):
+                        self.aborts.setdefault(entry.producer_id, []).append(entry.base_offset)
+                elif isinstance(entry, LegacyEntry):
+                    self.batches.setdefault(entry.offset, bytes(entry.raw))
+        except RecordsError:
+            return
+
+    def close(self) -> None:
+        """All is there."""
+        self.ends = sorted(self.batches)
+        self.high = max(self.high, self.ends[-1] + 1 if self.ends else 0)
+        for producer, first in self.aborted:
+            ends = [at for at in self.aborts.get(producer, ()) if at >= first]
+            self.aborted[producer, first] = min(ends, default=self.high)
+
+    def read(self, offset: int, most: int) -> tuple[bytes, int]:
+        """Batches from this offset on, one at least and no more than so many bytes, and the last offset in them."""
+        found, last = b"", offset - 1
+        for end in self.ends[bisect_left(self.ends, offset) :]:
+            batch = self.batches[end]
+            if found and len(found) + len(batch) > most:
+                break
+            found, last = found + batch, end
+        return found, last
+
+
+class Log:
+    """Of a recording. `names`: of topic ids."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.names = recording.names
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        for one in recording.exchanges:
+            if one.key == FETCH and one.request is not None and one.response is not None:
+                self.learn(one.request, one.response)
+        for partition in self.partitions.values():
+            partition.close()
+
+    def learn(self, request: Message, response: Message) -> None:
+        asked = {
+            (self.topic(topic), one["partition"]): one["fetch_offset"]
+            for topic in request.body["topics"] or () for one in topic["partitions"] or ()
+        }  # fmt: skip
+        for topic in response.body["responses"] or ():
+            for one in topic["partitions"] or ():
+                where = self.topic(topic), one["partition_index"]
+                partition = self.partitions.setdefault(where, Partition())
+                if one["error_code"]:
+                    partition.errors.setdefault(asked.get(where, -1), []).append(one["error_code"])
+                    continue
+                partition.high = max(partition.high, one["high_watermark"])
+                partition.start = max(one.get("log_start_offset", 0), 0)
+                for each in one.get("aborted_transactions") or ():
+                    partition.aborted.setdefault((each["producer_id"], each["first_offset"]), 0)
+                if one["records"]:
+                    partition.add(one["records"])
+
+    def topic(self, entry: dict[str, Any]) -> str:
+        """The name of a topic, however it is written; its id as text if the name is not known."""
+        number = entry.get("topic_id", ZERO_UUID)
+        return entry.get("topic") or self.names.get(number) or str(number)
+
+    def answer(self, request: Message) -> tuple[Message, bool]:
+        """The answer to a Fetch, and whether there is anything in it."""
+        body = {slot.name: slot.default() for slot in layout.body(FETCH, request.version, "response").slots}
+        some, topics = False, []
+        committed = request.body.get("isolation_level") == READ_COMMITTED
+        for topic in request.body["topics"] or ():
+            parts = [self.part(topic, one, committed) for one in topic["partitions"] or ()]
+            some |= any(part["records"] or part["error_code"] for part in parts)
+            key = "topic_id" if "topic_id" in topic else "topic"
+            topics.append({key: topic[key], "partitions": [fitted(part, request.version) for part in parts]})
+        body["responses"] = topics
+        header = {"correlation_id": request.header["correlation_id"]}
+        return Message(request.api, request.version, header, body), some
+
+    def part(self, topic: dict[str, Any], asked: dict[str, Any], committed: bool) -> dict[str, Any]:
+        number, offset = asked["partition"], asked["fetch_offset"]
+        partition = self.partitions.get((self.topic(topic), number))
+        found: dict[str, Any] = {"partition_index": number, "error_code": 0, "high_watermark": -1, "records": b""}
+        if partition is None:
+            return found | {"high_watermark": 0, "last_stable_offset": 0, "log_start_offset": 0}
+        if errors := partition.errors.get(offset):
+            return found | {"error_code": errors.pop(0)}
+        records, last = partition.read(offset, asked["partition_max_bytes"])
+        aborted = [
+            {"producer_id": producer, "first_offset": first}
+            for (producer, first), end in partition.aborted.items() if end >= offset and first <= last
+        ] if committed else None  # fmt: skip
+        marks = {"high_watermark": partition.high, "last_stable_offset": partition.high}
+        return found | marks | {
+            "log_start_offset": partition.start, "records": records, "aborted_transactions": aborted,
+        }  # fmt: skip
+
+
+def fitted(part: dict[str, Any], version: int) -> dict[str, Any]:
+    """A partition's answer with the fields that this version has."""
+    (topics,) = (slot.struct for slot in layout.body(FETCH, version, "response").slots if slot.name == "responses")
+    assert topics is not None
+    (inner,) = (slot.struct for slot in topics.slots if slot.name == "partitions")
+    assert inner is not None
+    return {slot.name: part.get(slot.name, slot.default()) for slot in inner.slots}
