@@ -122,7 +122,7 @@ class Exchange:
                 add_assignment(table, response, who)
         several = self.first is not None and request is not None and len(self.first.elements(request)) > 1
         if table.topics:
-            data |= table.tell(who, most, whole, several)
+            data |= table.tell(who, most, None if self.key in HEARTBEATS else whole, several=several)
         data |= table.totals()
 
 

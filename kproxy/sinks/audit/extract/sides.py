@@ -41,7 +41,7 @@ class Side:
     def __init__(self, around: Level | None, topics: Level, parts: Level | None, columns: tuple[tuple[str, str], ...]):
         self.around, self.topics, self.parts = around, topics, parts
         keys = dict(topics.keys)
-        self.name, self.topic_id = keys.get(TOPIC), keys.get(TOPIC_ID)
+        self.name, self.topic_id = keys.get(TOPIC), keys.get(TOPIC_ID) or told_id(topics)
         flat = PARTITION in keys
         part = topics if flat else parts
         self.arrays = () if flat or parts is None else parts.arrays
@@ -68,6 +68,12 @@ class Side:
             code = element[self.around_code] if self.around_code else 0
             yield from self.inside(element, element[self.around_field] if tell_around else None, code)
 
+    def codes_around(self, body: Mapping[str, Any]) -> dict[Hashable, int]:
+        """The error codes of what is around topics, also where there are none inside."""
+        if self.around is None or self.around_code is None:
+            return {}
+        return {element[self.around_field]: element[self.around_code] for element in self.around.elements(body)}
+
     def inside(self, parent: Mapping[str, Any], around: Hashable, around_code: int) -> Iterator[Found]:
         for element in self.topics.elements(parent):
             if self.topics.struct is None:
@@ -80,6 +86,11 @@ class Side:
             for array in self.arrays:
                 parts += element.get(array) or ()
             yield Found(around, around_code, name, None if topic_id == ZERO_UUID else topic_id, code, parts)
+
+
+def told_id(topics: Level) -> str | None:
+    """The field of an id that a topic has although nothing is found by it, as in CreateTopics."""
+    return next((slot.name for slot in slots(topics.struct) if slot.name == TOPIC_ID), None)
 
 
 def slots(struct: Struct | None) -> tuple[Slot, ...]:

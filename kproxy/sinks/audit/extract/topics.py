@@ -21,6 +21,9 @@ OF_PRODUCER = ("producer_id", "producer_epoch", "base_sequence")
 OF_BATCHES = ("base_offset", "last_offset", *OF_PRODUCER)
 """Columns of a digest; None and numbers below zero are absence."""
 
+ELSEWHERE = frozenset((6, 74))
+"""NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: the broker says who leads (KIP-951)."""
+
 
 class Topic:
     """One topic of the table. `parts`: number → [element asked, element answered]; an element may be the number."""
@@ -42,11 +45,14 @@ class Table:
         self.tell_around = bool(asked and answered and asked.around and asked.around_role == answered.around_role)
         self.topics: list[Topic] = []
         self.known: dict[Hashable, Topic] = {}
+        self.around_codes: dict[Hashable, int] = {}
 
     def add(self, direction: int, body: Mapping[str, Any]) -> None:
         """Put the topics of a body in. `direction`: 0 asked, 1 answered."""
         side = self.sides[direction]
         if side is not None:
+            if direction and self.tell_around:
+                self.around_codes = side.codes_around(body)
             for found in side.find(body, self.tell_around):
                 self.put(direction, found, side.index)
 
@@ -80,7 +86,7 @@ class Table:
             self.known[by_id] = topic
         return topic
 
-    def tell(self, who: Who, most: int, whole: int | None, several: bool) -> dict[str, Any]:
+    def tell(self, who: Who, most: int, whole: int | None, *, several: bool) -> dict[str, Any]:
         """The columns about topics. `whole`: the error code at the top of the response, None: there was none.
 
         `several`: topics say to which group, or transaction, they belong.
@@ -92,8 +98,9 @@ class Table:
             row = named(topic, who)
             if several and isinstance(topic.around, str):
                 row["group"] = plain(topic.around) or ""
-            rows = [self.part(number, topic.parts[number], topic.code or whole or 0) for number in first(topic, room)]
-            code = topic.code if topic.answered else whole
+            around = self.around_codes.get(topic.around) or whole or 0
+            rows = [self.part(number, topic.parts[number], topic.code or around) for number in first(topic, room)]
+            code = topic.code if topic.answered else around
             if code and (not topic.parts or topic.answered):
                 row["error"] = error_name(code)
             if rows:
@@ -122,13 +129,13 @@ class Table:
                     row[column] = value
             if side.records is not None:
                 batches(row, element[side.records], read=side is self.sides[1])
-            if side.told_leader and element["current_leader"]["leader_id"] >= 0:
-                leader = element["current_leader"]
-                row["leader"], row["leader_epoch"] = leader["leader_id"], leader["leader_epoch"]
             if side.code is not None and side is self.sides[1]:
                 code = element[side.code]
             if side.acknowledged is not None:
                 code = code or element[side.acknowledged]
+            if side.told_leader and code in ELSEWHERE:
+                leader = element["current_leader"]
+                row["leader"], row["leader_epoch"] = leader["leader_id"], leader["leader_epoch"]
         if code:
             row["error"] = error_name(code)
         if "base_offset" in row and "last_offset" not in row and row.get("records"):
