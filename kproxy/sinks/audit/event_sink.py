@@ -29,7 +29,7 @@ class Counters:
     files: int = 0
     """Published; 0 for Kafka."""
     recovered: int = 0
-    """Files and ends of processes before this one that were put right."""
+    """Processes before this one that had not ended in order, and whose files are published now."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Events lost, by reason: queue_full, disk_full, read_only, io_error, …; unencodable; closed; close_timeout."""
     errors: Counter[str] = field(default_factory=Counter)

@@ -60,17 +60,11 @@ class FileOutlet:
             self._queue.give_up("close_timeout")
             return False
         published = self._publisher.close(max(0.0, limit - time.monotonic()))
+        if not self._publisher.ended:
+            return False
         for dead in self._dead:
             dead.close()
-        session = self._writer.session
-        if session is None or not (published and self._writer.clean):
-            return False
-        try:
-            session.end()
-        except OSError as error:
-            self.counters.last_error = str(error)
-            return False
-        return True
+        return self._writer.leave(clean=published)
 
     def _tell_gap(self, gap: Gap) -> None:
         self._tell(told_gap(gap, self.name), _nothing)
@@ -99,8 +93,8 @@ class FileOutlet:
         while dead.files:
             dead.files[0].publish()
             self.counters.files += bool(dead.files.pop(0).lines)
-            self.counters.recovered += 1
         dead.end()
+        self.counters.recovered += 1
 
 
 def _nothing() -> None:

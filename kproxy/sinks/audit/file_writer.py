@@ -37,9 +37,9 @@ class FileWriter:
         self.settings, self.queue, self.publisher, self.log = settings, queue, publisher, log
         self.tell_gap = tell_gap
         self.counters = queue.counters
-        self.session: Session | None = None
-        self.clean = False
-        """Set at the end if no line was given up."""
+        self._session: Session | None = None
+        self._clean = False
+        self._unpublished: set[OpenFile] = set()
         self._todo: deque[Batch[bytes]] = deque()
         self._written: list[Batch[bytes]] = []
         self._file: OpenFile | None = None
@@ -73,7 +73,7 @@ class FileWriter:
                 self.log.error("audit: events cannot be written, which is a mistake in kproxy", exc_info=error)
             self._refused("mistake", error)
             return
-        if self.counters.failing:
+        if self.counters.failing and not self._todo:
             self.counters.failing = False
             self.log.info("audit: events are written again", dir=str(self.settings.dir))
             self.queue.refuse("")
@@ -83,6 +83,7 @@ class FileWriter:
         counters.errors[reason] += 1
         counters.last_error = str(error)
         self._next = time.monotonic() + self.settings.retry
+        self.queue.refuse(reason)
         if not counters.failing:
             counters.failing = True
             then = "clients wait" if self.queue.blocking else "they are dropped once the queue is full"
@@ -90,13 +91,12 @@ class FileWriter:
             self.log.warning(
                 "audit: events cannot be written, it is tried again", then=then, dir=where, error=str(error)
             )
-        self.queue.refuse(reason)
 
     # ---- one step
 
     def _begin(self) -> None:
-        if self.session is None:
-            self.session = Session(self.settings.dir, self.settings.identity)
+        if self._session is None:
+            self._session = Session(self.settings.dir, self.settings.identity)
 
     def _step(self) -> None:
         self._begin()
@@ -149,18 +149,22 @@ class FileWriter:
     def _roll(self) -> None:
         """Close the file and have it published; one without lines is deleted."""
         self._sync()
-        file, self._file = self._file, None
+        file = self._file
         if file is None:
             return
+        file.repair()
+        self._file = None
         if not file.size:
             file.remove()
             return
 
         def job() -> None:
             publish(self.settings.dir, file.stem, file.day, file.fd)
+            self._unpublished.discard(file)
             file.close()
             self.counters.files += 1
 
+        self._unpublished.add(file)
         self.publisher.do(job)
 
     # ---- the end
@@ -169,11 +173,27 @@ class FileWriter:
         """Write what is left, its gaps, and close the file. What cannot be written now is given up."""
         for _ in range(2):  # the second for the gap that the first one tells
             self._attempt(self._step)
+        reason = self.queue.refusal
         self._attempt(self._roll)
         left = [*self._written, *self._todo, *self.queue.take()]
         for batch in left:
-            self.queue.lost(batch.first_id, batch.last_id, self.queue.refusal or "closed")
+            self.queue.lost(batch.first_id, batch.last_id, reason or self.queue.refusal)
             self.queue.settle(len(batch.items), batch.size)
         if self._file is not None:
             self._file.close()
-        self.clean = not left and self.queue.take_gap() is None
+        self._clean = not left and self.queue.take_gap() is None
+
+    def leave(self, *, clean: bool) -> bool:
+        """Both threads have ended: delete the session's mark if nothing was left behind, and let go of all locks."""
+        for file in self._unpublished:
+            file.close()
+        if self._session is None:
+            return False
+        try:
+            if clean and self._clean:
+                self._session.end()
+                return True
+        except OSError as error:
+            self.counters.last_error = str(error)
+        self._session.close()
+        return False

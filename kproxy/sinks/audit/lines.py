@@ -36,7 +36,7 @@ class Lines:
 
     def line(self, type_name: str, time: float, data: Data) -> bytes:
         """The event's line. The number is used up even if data or time cannot be written, which raises TypeError,
-        ValueError, OverflowError or RecursionError: readers see a gap."""
+        ValueError, OverflowError, OSError or RecursionError: readers see a gap."""
         self.last_id = number = self.last_id + 1
         second, micro = divmod(round(time * MICROSECONDS), MICROSECONDS)
         if second != self._second:

@@ -40,12 +40,17 @@ class Publisher:
             self.backlog += 1
         self._jobs.put(job)
 
+    @property
+    def ended(self) -> bool:
+        """The thread has ended."""
+        return not self._thread.is_alive()
+
     def close(self, timeout: float) -> bool:
-        """Do what is left, each job once; True if all was done within `timeout` seconds."""
+        """Do what is left, each job once more; True if all was done within `timeout` seconds."""
         self._closing.set()
         self._jobs.put(None)
         self._thread.join(timeout)
-        return not self._thread.is_alive() and self.backlog == 0
+        return self.ended and self.backlog == 0
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -54,6 +59,7 @@ class Publisher:
     def _try(self, job: Job) -> None:
         failed = False
         while True:
+            last = self._closing.is_set()
             try:
                 job()
             except OSError as error:
@@ -62,8 +68,9 @@ class Publisher:
                 if not failed:
                     self.log.warning("audit: a file cannot be published, it is tried again", error=str(error))
                 failed = True
-                if self._closing.wait(self.retry):
+                if last:
                     return
+                self._closing.wait(self.retry)
                 continue
             except Exception as error:
                 self.counters.errors["mistake"] += 1

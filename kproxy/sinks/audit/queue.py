@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 
 @dataclass
 class Batch(Generic[Item]):
-    """Lines with the numbers first_id, first_id + 1, …; `then` is called by the outlet's thread once they are durable."""
+    """Lines numbered first_id, first_id + 1, …; the outlet's thread calls `then` once they are durable."""
 
     day: str
     first_id: int

@@ -1,0 +1,45 @@
+"""Reads the files that the audit has published, as a test's judge: any torn line or broken file is an error."""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+Event = dict[str, Any]
+"""The envelope; `data` holds the columns."""
+
+
+def published(folder: Path) -> list[Event]:
+    """All events in published files, file by file. Raises AssertionError for a torn line or an empty file."""
+    events: list[Event] = []
+    for path in sorted(folder.glob("dt=*/*.ndjson.gz")):
+        lines = gzip.decompress(path.read_bytes()).split(b"\n")
+        assert lines.pop() == b"", f"{path.name} ends with a torn line"
+        assert lines, f"{path.name} is empty"
+        events += [msgspec.json.decode(line) for line in lines]
+    return events
+
+
+def by_source(events: list[Event]) -> dict[str, list[Event]]:
+    """Each source's events, by id. Raises AssertionError when one is there twice."""
+    found: dict[str, list[Event]] = defaultdict(list)
+    for event in sorted(events, key=lambda event: int(event["id"])):
+        own = found[event["source"]]
+        assert not own or own[-1]["id"] != event["id"], f"event {event['id']} of {event['source']} is there twice"
+        own.append(event)
+    return dict(found)
+
+
+def recovered(events: list[Event], reason: str) -> list[Event]:
+    """The data of `recovered` events with that reason."""
+    wanted = [event["data"] for event in events if event["type"] == "kproxy.recovered.v1"]
+    return [data for data in wanted if data["reason"] == reason]
+
+
+def hidden(folder: Path) -> list[str]:
+    """Names of files that are not published."""
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
