@@ -1,0 +1,115 @@
+"""The candidate rules in a worker: parsed once, with a plan for each kind of connection, shared by its rehearsals.
+
+Strategy. All rules together are rehearsed once, which gives what the live ones do. Rules that bind when a connection
+opens (names, addresses, versions) leave no trace of which of them changed a frame, so each is rehearsed alone as well,
+and changed what differs then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from kproxy.core.plan import Bound, Plan
+from kproxy.core.session import Shared
+from kproxy.core.tally import Tallies
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.running import Running
+from kproxy.rules.source import Source
+from kproxy.rules.store import RuleStore
+
+from .recorded import Caller, Recorded
+from .rehearsal import Finding, Rehearsal
+
+Texts = Sequence[tuple[str, str]]
+"""(name, content) of rule files, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one rule counted in a worker, and whether its count would be another in one proxy for all connections."""
+
+    rule: str
+    kind: str
+    matched: int
+    fired: int
+    applied: int
+    approximate: bool
+
+
+class Variant:
+    """One rule set, at work. `rule`: the only rule in it; empty: it has all of them."""
+
+    def __init__(self, rules: RuleSet, rule: str = "") -> None:
+        self.rules, self.rule = rules, rule
+        self.plans: dict[tuple[str, tuple[Running, ...]], Plan] = {}
+        self.shared: dict[str, Shared] = {}
+        self.tallies = Tallies()
+
+    def rehearsal(self, caller: Caller, number: int, topics: Mapping[UUID, str]) -> Rehearsal:
+        bound = self.rules.bind(caller.facts)
+        plan = self.plans.get((bound.key, bound.live))
+        if plan is None:
+            fixed = Bound(bound.names, bound.advertise is not None, False, bound.versions)
+            plan = self.plans[bound.key, bound.live] = Plan(fixed, bound.live, self.tallies)
+        shared = self.shared.setdefault(caller.facts.cluster, Shared())
+        return Rehearsal(plan, shared, caller, number, topics)
+
+
+class Candidate:
+    """`began`: time of the first exchange, from which triggers such as `after` count. Raises DocumentError."""
+
+    def __init__(self, texts: Texts, began: float, topics: Mapping[UUID, str] | None = None, seed: int = 0) -> None:
+        store = RuleStore(seed)
+        store.replace_files([Source(name, text) for name, text in texts], began)
+        rules = store.rule_set
+        self.topics = topics or {}
+        self.all = Variant(rules)
+        alone = [rule for rule in rules.rules if not isinstance(rule, LiveRule)]
+        self.variants = [self.all, *(Variant(RuleSet([rule]), rule.name) for rule in alone)]
+        self.now = began
+        for running in rules.live:
+            running.effect.clock = self.time
+        self.number = 0
+
+    def time(self) -> float:
+        """That of the recording."""
+        return self.now
+
+    def findings(self, caller: Caller, exchanges: Iterable[Recorded]) -> Iterator[tuple[str, Finding]]:
+        """(rule, finding) of one connection; an empty rule: of all rules together."""
+        self.number += 1
+        rehearsals = [(one.rule, one.rehearsal(caller, self.number, self.topics)) for one in self.variants]
+        for recorded in exchanges:
+            self.now = recorded.request_time
+            for rule, rehearsal in rehearsals:
+                rehearsal.exchange(recorded)
+                yield from taken(rule, rehearsal)
+        for rule, rehearsal in rehearsals:
+            rehearsal.end()
+            yield from taken(rule, rehearsal)
+
+    def counted(self) -> list[Counted]:
+        """What the live rules have counted."""
+        return [
+            Counted(one.name, one.rule.kind, one.matched, one.fired, one.applied, counts_together(one))
+            for one in self.all.rules.live
+        ]
+
+
+def taken(rule: str, rehearsal: Rehearsal) -> Iterator[tuple[str, Finding]]:
+    findings, rehearsal.findings = rehearsal.findings, []
+    for finding in findings:
+        yield rule, finding
+
+
+def counts_together(running: Running) -> bool:
+    """Whether it counts over all connections, which workers that have some of them each cannot do exactly."""
+    when = running.rule.when
+    counts = when is not None and any(
+        getattr(when, name, None) is not None for name in ("nth", "first", "every", "times", "once", "probability")
+    )
+    together = counts and when is not None and when.count_per != "connection"
+    return together or running.rule.kind in ("quota", "bandwidth")
