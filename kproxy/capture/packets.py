@@ -54,11 +54,12 @@ def pool_address(number: int) -> bytes:
 
 
 class Conversation:
-    """One TCP connection at interface `number`, as pcapng blocks. `client`, `server`: packed address and port."""
+    """One TCP connection at interface `number`, as pcapng blocks. `client`, `server`: packed address and port. `start`:
+    what both count from, which tells connections at the same ports apart."""
 
     __slots__ = ("ends", "next", "number", "ports", "pseudo")
 
-    def __init__(self, number: int, client: tuple[bytes, int], server: tuple[bytes, int]) -> None:
+    def __init__(self, number: int, client: tuple[bytes, int], server: tuple[bytes, int], start: int = 0) -> None:
         addresses = [client[0], server[0]]
         if len(addresses[0]) != len(addresses[1]):
             addresses = [mapped(one) for one in addresses]
@@ -66,14 +67,14 @@ class Conversation:
         self.ends = (addresses, addresses[::-1])
         self.ports = ((client[1], server[1]), (server[1], client[1]))
         self.pseudo = sum(int.from_bytes(one, "big") for one in addresses) + _TCP_IP
-        self.next = [0, 0]
+        self.next = [start & 0xFFFFFFFF, start & 0xFFFFFFFF]
         """The next sequence number of client and server."""
 
     def open(self, time: float, comment: str) -> Iterator[bytes]:
         """The handshake; the comment is at its first packet."""
         for side, flags, said in ((0, SYN, comment), (1, SYN | ACK, ""), (0, ACK, "")):
             yield self._packet(side, flags, b"", 0, time, said)
-            self.next[side] += bool(flags & SYN)
+            self.next[side] = (self.next[side] + bool(flags & SYN)) & 0xFFFFFFFF
 
     def close(self, time: float) -> Iterator[bytes]:
         """Both say that they are done."""

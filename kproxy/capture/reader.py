@@ -15,27 +15,28 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from kproxy.watch.seen import Seen
 
 from .captured import Captured, Names
-from .exchanges import Exchanges, begins_request
-from .framing import Framer
+from .connection import Connection
 from .packet_file import Packet, PacketFile
 from .pcapng import read_note
-from .segments import ACK, FIN, RST, SYN, Segment, segment_of
-from .tcp import Direction
+from .segments import ACK, SYN, Segment, segment_of
+from .undecided import Kept, Key, Undecided
 
 KAFKA_PORT = 9092
 MOST_FRAME = 1 << 20
 """Bytes that are kept of a frame unless something else is asked for; as the watcher does."""
 MOST_CONNECTIONS = 50_000
 """Remembered at a time, some 200 MB; beyond, the one that was silent longest is taken to be over."""
+MOST_ENDED = 10_000
+LINGER = 60.0
+"""Seconds after its end in which segments of a connection are still on their way (TIME-WAIT in RFC 9293: twice the
+longest life of a segment), and so many of these connections are remembered."""
 Side = Literal["client", "broker", "both"]
 APPLICATION = "kproxy"
-
-Key = tuple[int, bytes, int, bytes, int]
 
 
 @dataclass(slots=True)
@@ -61,18 +62,17 @@ class Counts:
     began: float | None = None
     ended: float | None = None
 
-
-@dataclass(slots=True)
-class Connection:
-    """One that is open in the capture."""
-
-    who: Captured
-    exchanges: Exchanges
-    framers: tuple[Framer, Framer]
-    directions: tuple[Direction, Direction]
-    client: tuple[bytes, int]
-    last: float = 0.0
-    ended: int = 0
+    def add(self, connection: Connection) -> None:
+        """One that is over."""
+        exchanges = connection.exchanges
+        for direction, framer in zip(connection.directions, connection.framers, strict=True):
+            self.gaps += direction.gaps
+            self.lost_bytes += direction.lost
+            self.lost_places += framer.lost_places
+        self.unread += exchanges.unread
+        self.strangers += exchanges.strangers
+        self.tokens += exchanges.tokens
+        self.not_kafka += not connection.who.exchanges
 
 
 @dataclass(slots=True)
@@ -101,7 +101,8 @@ class Capture:
         self.counts = Counts()
         self.names = Names()
         self.open: dict[Key, Connection] = {}
-        self.undecided: dict[Key, None] = {}
+        self.undecided = Undecided()
+        self.ended: dict[Key, float] = {}
         self.over: list[Seen] = []
 
     @property
@@ -138,79 +139,64 @@ class Capture:
         if counts.ended is None or packet.time > counts.ended:
             counts.ended = packet.time
         counts.truncated += len(segment.data) < segment.size
-        said = read_note(packet.comment) if packet.comment else {}
-        at = packet.interface if self.own else 0
+        at = packet.interface if self.own else 0  # others' interfaces may show the same packet twice
         there = (at, segment.source, segment.source_port, segment.target, segment.target_port)
         back = (at, segment.target, segment.target_port, segment.source, segment.source_port)
         if segment.flags & SYN:
-            self._syn(segment, there, back, packet, said)
-            return
-        connection = self.open.get(there)
-        key = there
-        if connection is None:
-            connection, key = self.open.get(back), back
-        if connection is None:
-            if not segment.size:
-                return
-            connection = self._begun_before(segment, there, back, packet)
-            if connection is None:
-                return
-            key = there if there in self.open else back
-        self._segment(connection, key, segment, packet.time, said)
+            self._syn(segment, there, back, packet)
+        elif there in self.open:
+            self._segment(there, segment, packet)
+        elif back in self.open:
+            self._segment(back, segment, packet)
+        elif segment.size and not self._ended_before(there, back, packet.time):
+            self._begun_before(segment, there, back, packet)
 
-    def _segment(self, connection: Connection, key: Key, segment: Segment, time: float, said: dict[str, Any]) -> None:
-        connection.last = time
-        side = 0 if (segment.source, segment.source_port) == connection.client else 1
-        if segment.size:
-            pieces = connection.directions[side].receive(segment.sequence, segment.data, segment.size, time)
-            framer = connection.framers[side]
-            take = connection.exchanges.response if side else connection.exchanges.request
-            for piece in pieces:
-                frames = framer.receive(piece)
-                for number, cut in enumerate(frames, 1):
-                    take(cut, said if said and number == len(frames) else {})
-        if segment.flags & RST:
-            self._end(key, time)
-        elif segment.flags & FIN:
-            connection.ended |= 1 << side
-            if connection.ended == 3:
-                self._end(key, time)
+    def _segment(self, key: Key, segment: Segment, packet: Packet) -> None:
+        said = read_note(packet.comment) if packet.comment else {}
+        if self.open[key].receive(segment, packet.time, said):
+            self.ended[key] = packet.time
+            if len(self.ended) > MOST_ENDED:
+                del self.ended[next(iter(self.ended))]
+            self._end(key, packet.time)
 
-    def _syn(self, segment: Segment, there: Key, back: Key, packet: Packet, said: dict[str, Any]) -> None:
+    def _ended_before(self, there: Key, back: Key, time: float) -> bool:
+        """Whether this is what the network still had of a connection that is over."""
+        ended = self.ended.get(there) or self.ended.get(back)
+        return ended is not None and time - ended < LINGER
+
+    def _syn(self, segment: Segment, there: Key, back: Key, packet: Packet) -> None:
         """The beginning of a connection. Either half of the handshake will do."""
-        answers = bool(segment.flags & ACK)
-        key = back if answers else there
+        side = 1 if segment.flags & ACK else 0
+        key, other = (back, there) if side else (there, back)
         connection = self.open.get(key)
-        if connection is not None:
-            direction = connection.directions[int(answers)]
-            if direction.next in (-1, (segment.sequence + 1) % (1 << 32)):  # or the same once more
-                direction.begin(segment.sequence)
-                return
-        if connection is not None or back in self.open or there in self.open:
-            self._end(key if connection is not None else back if back in self.open else there, packet.time)
-        self.undecided.pop(min(there, back), None)
-        made = self._open(key, packet, lost=False)
-        made.directions[int(answers)].begin(segment.sequence)
-        if said:
-            made.who.number = said.get("connection", made.who.number)
-            made.who.tell(said)
+        if connection is not None and connection.begin(side, segment.sequence):
+            return
+        for before in (key, other):
+            if before in self.open:
+                self._end(before, packet.time)
+        self.undecided.forget(there, back)
+        self.ended.pop(key, None)
+        made = self._open(key, packet, begun_before=False)
+        made.begin(side, segment.sequence)
+        said = read_note(packet.comment) if packet.comment else {}
+        made.who.number = said.get("connection", made.who.number)
+        made.who.tell(said)
 
-    def _begun_before(self, segment: Segment, there: Key, back: Key, packet: Packet) -> Connection | None:
+    def _begun_before(self, segment: Segment, there: Key, back: Key, packet: Packet) -> None:
         """A connection whose beginning is not in the file: who is its client?"""
-        if segment.target_port in self.ports and segment.source_port not in self.ports:
-            key = there
-        elif segment.source_port in self.ports and segment.target_port not in self.ports:
-            key = back
-        elif begins_request(segment.data):
-            key = there
+        to_known, from_known = segment.target_port in self.ports, segment.source_port in self.ports
+        if to_known != from_known:
+            found: tuple[Key, list[Kept]] | None = (there if to_known else back, [Kept(segment, packet)])
         else:
-            if len(self.undecided) < MOST_CONNECTIONS:
-                self.undecided[min(there, back)] = None
-            return None
-        self.undecided.pop(min(there, back), None)
-        return self._open(key, packet, lost=True)
+            found = self.undecided.meet(there, back, Kept(segment, packet))
+        if found is not None:
+            key, kept = found
+            self._open(key, kept[0].packet, begun_before=True)
+            for one in kept:
+                if key in self.open:
+                    self._segment(key, one.segment, one.packet)
 
-    def _open(self, key: Key, packet: Packet, *, lost: bool) -> Connection:
+    def _open(self, key: Key, packet: Packet, *, begun_before: bool) -> Connection:
         if len(self.open) >= MOST_CONNECTIONS:
             oldest = min(self.open, key=lambda one: self.open[one].last)
             self._end(oldest, packet.time)
@@ -218,33 +204,17 @@ class Capture:
         interface = self.file.interfaces[packet.interface].name
         client, server = (shown(key[1]), key[2]), (shown(key[3]), key[4])
         who = Captured(self.counts.connections, interface, *client, *server, packet.time, self.names)
-        exchanges = Exchanges(who, self.over.append, own=self.own)
-        framers = (
-            Framer(begins_request, self.most, lost=lost),
-            Framer(exchanges.begins_response, self.most, lost=lost),
-        )
-        made = Connection(who, exchanges, framers, (Direction(), Direction()), (key[1], key[2]), packet.time)
+        made = Connection(
+            who, (key[1], key[2]), self.over.append, most=self.most, own=self.own, begun_before=begun_before
+        )  # fmt: skip
         self.open[key] = made
         return made
 
     def _end(self, key: Key, time: float | None) -> None:
         """It is over, or the file is (`time` None)."""
         connection = self.open.pop(key)
-        counts, exchanges = self.counts, connection.exchanges
-        for side, direction in enumerate(connection.directions):
-            take = exchanges.response if side else exchanges.request
-            for piece in direction.give_up():
-                for cut in connection.framers[side].receive(piece):
-                    take(cut, {})
-            counts.gaps += direction.gaps
-            counts.lost_bytes += direction.lost
-            counts.lost_places += connection.framers[side].lost_places
-        exchanges.end()
-        connection.who.over = time
-        counts.unread += exchanges.unread
-        counts.strangers += exchanges.strangers
-        counts.tokens += exchanges.tokens
-        counts.not_kafka += not connection.who.exchanges
+        connection.finish(time)
+        self.counts.add(connection)
         if self.closed is not None:
             self.closed(connection.who)
 

@@ -31,6 +31,8 @@ PACKET = 128
 AROUND = 4096
 """Bytes around an exchange: a handshake, names of rules, ends of connections, and the last block."""
 
+APART = 100_003
+"""Between the first sequence numbers of two connections, so that they differ where ports are used again."""
 NOTHING: Mapping[str, Any] = {}
 
 Endpoint = tuple[str, int]
@@ -144,7 +146,7 @@ class CaptureWriter:
         while len(self.open) >= MOST_KNOWN:
             del self.open[next(iter(self.open))]
         client = (self._address(who.client_address), who.client_port)
-        known = Known(Conversation(side, client, (self._address(server[0]), server[1])), about)
+        known = Known(Conversation(side, client, (self._address(server[0]), server[1]), who.number * APART), about)
         self.open[side, who.number] = known
         self.written.connections += side == CLIENT
         self._put(known.talk.open(self.wall(opened), pcapng.note(connection=who.number, **about)))

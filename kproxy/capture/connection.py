@@ -1,0 +1,79 @@
+"""One TCP connection in a capture: from its segments to its exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kproxy.watch.seen import Seen
+
+from .captured import Captured
+from .exchanges import Exchanges, begins_request
+from .framing import Framer
+from .segments import FIN, RST, Segment
+from .tcp import WHOLE, Direction
+
+BOTH = 3
+
+
+class Connection:
+    """`client`: its packed address and port. `begun_before`: its beginning is not in the capture. `last`: time of the
+    last segment. Of both directions, the client's comes first."""
+
+    __slots__ = ("client", "directions", "ended", "exchanges", "fins", "framers", "initial", "last", "takers", "who")
+
+    def __init__(
+        self, who: Captured, client: tuple[bytes, int], take: Callable[[Seen], None], *, most: int, own: bool,
+        begun_before: bool,
+    ) -> None:  # fmt: skip
+        self.who, self.client = who, client
+        self.exchanges = Exchanges(who, take, own=own)
+        self.framers = (
+            Framer(begins_request, most, lost=begun_before),
+            Framer(self.exchanges.begins_response, most, lost=begun_before),
+        )
+        self.directions = (Direction(), Direction())
+        self.takers = (self.exchanges.request, self.exchanges.response)
+        self.initial: list[int | None] = [None, None]
+        self.fins: list[int | None] = [None, None]
+        """Sequence numbers behind the last bytes, as the ends of both directions have them."""
+        self.ended = 0
+        self.last = who.opened
+
+    def begin(self, side: int, sequence: int) -> bool:
+        """A SYN of this side; False if it is not this connection's, because the ports are used again."""
+        initial = self.initial[side]
+        if initial is None and self.directions[side].next < 0:
+            self.initial[side] = sequence
+            self.directions[side].begin(sequence)
+            return True
+        return initial == sequence
+
+    def receive(self, segment: Segment, time: float, said: dict[str, Any]) -> bool:
+        """Whether the connection is over now. `said`: the note at the packet, about the frame that ends in it."""
+        self.last = time
+        side = 0 if (segment.source, segment.source_port) == self.client else 1
+        direction = self.directions[side]
+        if segment.size:
+            framer, take = self.framers[side], self.takers[side]
+            for piece in direction.receive(segment.sequence, segment.data, segment.size, time):
+                frames = framer.receive(piece)
+                for number, cut in enumerate(frames, 1):
+                    take(cut, said if said and number == len(frames) else {})
+        if segment.flags & RST:
+            return True
+        if segment.flags & FIN:
+            self.fins[side] = (segment.sequence + segment.size) % WHOLE
+        fin = self.fins[side]
+        if fin is not None and direction.next in (fin, -1):
+            self.ended |= 1 << side
+        return self.ended == BOTH
+
+    def finish(self, time: float | None) -> None:
+        """It is over, or the capture is (`time` None): what waited for missing bytes is looked at without them."""
+        for side, direction in enumerate(self.directions):
+            for piece in direction.give_up():
+                for cut in self.framers[side].receive(piece):
+                    self.takers[side](cut, {})
+        self.exchanges.end()
+        self.who.over = time
