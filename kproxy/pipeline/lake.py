@@ -1,0 +1,110 @@
+"""The lake: where each table lies, how a batch gets into it, and what readers see.
+
+    <lake>/bronze/dt=2026-11-21/batch=…/           lines as written
+    <lake>/bronze_corrupt/dt=…/batch=…/            lines that are no events; dt is the day on which they were read
+    <lake>/silver/<table>/dt=…/batch=…/            typed rows; dt is the UTC date of the event
+    <lake>/ids/dt=…/batch=…/                       which ids came from each source
+    <lake>/gold/…                                  answers
+    <lake>/checkpoints/…                           how far each stream has come; which batches are whole (`ledger.py`)
+
+Strategy: the rows of a batch are written to `_staging/<batch>` (Spark passes over names that begin with `_`), what an
+earlier try has left of the batch is deleted, and each day's folder is renamed into its place. Killed anywhere, the
+same batch written again gives the same tables; a reader sees a day's part of a batch whole or not at all.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from kproxy.pipeline.errors import LakeError
+from kproxy.pipeline.files import Files
+from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, IDS
+from kproxy.pipeline.schema import on_disk
+from kproxy.pipeline.swap import Swap, swaps
+from kproxy.pipeline.table import Table
+
+_ABOVE = {BRONZE.name: "", BRONZE_CORRUPT.name: "", IDS.name: ""}
+
+
+class Lake:
+    """Tables under one path. `files` reaches everything in it."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark, self.files = spark, Files(spark)
+        self.path = self.files.whole(path)
+        if self.files.exists(path) and not self.files.is_folder(path):
+            raise LakeError(f"{path} is a file, a folder is expected")
+
+    def table_path(self, table: Table) -> str:
+        """The folder of a bronze or silver table."""
+        return f"{self.path}/{_ABOVE.get(table.name, 'silver/')}{table.name}"
+
+    def checkpoint(self, name: str) -> str:
+        """The folder where a stream, or a job, remembers how far it has come."""
+        return f"{self.path}/checkpoints/{name}"
+
+    def read(self, table: Table, days: list[date] | None = None) -> DataFrame:
+        """All rows, or those of some days, with dt and batch; none if there are none yet.
+
+        The schema is today's: columns that were not there when a file was written are null.
+        """
+        path = self.table_path(table)
+        if not self.files.exists(path):
+            return self.spark.createDataFrame([], on_disk(table))
+        rows = self.spark.read.schema(on_disk(table)).parquet(path)
+        for swap in swaps(self.files, path):
+            unseen = swap.unseen(self.files, path)
+            rows = rows.where(~((F.col("dt") == F.lit(swap.day)) & F.col("batch").isin(unseen)))
+        return rows if days is None else rows.where(F.col("dt").isin(days))
+
+    def read_batch(self, table: Table, batch: str) -> DataFrame:
+        """The rows of one batch."""
+        path = self.table_path(table)
+        folders = [entry.path for entry in self.files.glob(f"{path}/dt=*/batch={batch}")]
+        schema: StructType = on_disk(table)
+        if not folders:
+            return self.spark.createDataFrame([], schema)
+        return self.spark.read.schema(schema).option("basePath", path).parquet(*folders)
+
+    def replace(self, table: Table, rows: DataFrame, batch: str) -> None:
+        """Make `rows`, which have dt, the batch's rows in the table, whatever an earlier try has left."""
+        path = self.table_path(table)
+        staging = f"{path}/_staging/{batch}"
+        rows.write.mode("overwrite").partitionBy("dt").parquet(staging)
+        self.drop_batch(table, batch)
+        for entry in self.files.entries(staging):
+            if entry.is_folder and entry.name.startswith("dt="):
+                self.files.rename(entry.path, f"{path}/{entry.name}/batch={batch}")
+        self.files.delete(staging)
+
+    def drop_batch(self, table: Table, batch: str) -> None:
+        """Take a batch out of a table."""
+        for entry in self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}"):
+            self.files.delete(entry.path)
+
+    def days(self, table: Table) -> list[date]:
+        """The days for which the table has a folder."""
+        return self.days_below(self.table_path(table))
+
+    def days_below(self, path: str) -> list[date]:
+        """The days for which a folder has one of its own."""
+        return [date.fromisoformat(entry.name.removeprefix("dt=")) for entry in self.files.glob(f"{path}/dt=*")]
+
+    def batches(self, table: Table, day: date) -> list[str]:
+        """The batches that make up a day as readers see it: two equal answers mean equal rows."""
+        path = self.table_path(table)
+        unseen = {name for swap in self._swaps_of(path, day) for name in swap.unseen(self.files, path)}
+        entries = self.files.entries(f"{path}/dt={day}")
+        there = [entry.name.removeprefix("batch=") for entry in entries if entry.name.startswith("batch=")]
+        return [name for name in there if name not in unseen]
+
+    def drop_day(self, table: Table, day: date) -> None:
+        """Take a day out of a table."""
+        self.files.delete(f"{self.table_path(table)}/dt={day}")
+
+    def _swaps_of(self, path: str, day: date) -> list[Swap]:
+        return [swap for swap in swaps(self.files, path) if swap.day == day]

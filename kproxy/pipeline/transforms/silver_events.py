@@ -1,0 +1,26 @@
+"""Silver tables whose rows are events as they are: connections, rules, topology, recovered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+
+from kproxy.events.column import EventType
+from kproxy.pipeline.table import Table
+from kproxy.pipeline.transforms.reading import is_a, shaped, typed
+
+
+def wanted(event: EventType) -> Callable[[], SparkColumn]:
+    """The bronze rows that such a table is made of."""
+    return lambda: is_a(event)
+
+
+def as_they_are(event: EventType, table: Table) -> Callable[[DataFrame], DataFrame]:
+    """A transform of bronze rows of this type to rows of the table."""
+
+    def rows(lines: DataFrame) -> DataFrame:
+        return shaped(typed(lines, event.columns), table)
+
+    return rows

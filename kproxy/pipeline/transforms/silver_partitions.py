@@ -1,0 +1,92 @@
+"""Silver's partitions: records written and read, one row per partition of a request event, or per line of a summary.
+
+`row` tells partitions of one event apart: the position of the topic, times ROWS_A_TOPIC, plus the partition's.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kproxy.events.column import Column
+from kproxy.events.schema import PARTITION, REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.pipeline.apis import READS, WRITES
+from kproxy.pipeline.table import Table, find, of_event
+from kproxy.pipeline.tables import FETCH_PARTITIONS, PRODUCE_PARTITIONS
+from kproxy.pipeline.transforms.reading import is_a, shaped, typed
+
+ROWS_A_TOPIC = 100_000
+"""More partitions of one topic than an event ever tells one by one (`audit.partitions`), and than a topic can have."""
+
+_TOPIC = ("topic", "broker_topic", "topic_id", "error")
+
+
+def wanted_of_writes() -> SparkColumn:
+    """The bronze rows that produce_partitions are made of."""
+    return _wanted(WRITES)
+
+
+def wanted_of_reads() -> SparkColumn:
+    """The bronze rows that fetch_partitions are made of."""
+    return _wanted(READS)
+
+
+def produce_partitions(lines: DataFrame) -> DataFrame:
+    """Bronze rows of Produce to rows of PRODUCE_PARTITIONS."""
+    has_producer = F.col("records").isNotNull() & F.col("producer_id").isNotNull()
+    single = _single(lines, PRODUCE_PARTITIONS).withColumn("idempotent", has_producer)
+    return shaped(single, PRODUCE_PARTITIONS).unionByName(_summed(lines, PRODUCE_PARTITIONS))
+
+
+def fetch_partitions(lines: DataFrame) -> DataFrame:
+    """Bronze rows of Fetch and ShareFetch to rows of FETCH_PARTITIONS."""
+    brought_nothing = F.coalesce(F.col("bytes"), F.lit(0)) == F.lit(0)
+    single = _single(lines, FETCH_PARTITIONS).withColumn("empty", brought_nothing.cast("long"))
+    return shaped(single, FETCH_PARTITIONS).unionByName(_summed(lines, FETCH_PARTITIONS))
+
+
+def partitions_of(lines: DataFrame, table: Table) -> DataFrame:
+    """One row per partition of request events, with `row` and what the table has of topic, partition and request."""
+    names = set(table.names)
+    inner = [column for column in PARTITION if column.name in names]
+    topic = [*(find(_topics().columns, name, "a topic") for name in _TOPIC), _array("partitions", inner)]
+    outer = [column for column in REQUEST_EVENT.columns if column.name in names - {column.name for column in inner}]
+    events = typed(lines, [*outer, _array("topics", topic)])
+    by_topic = events.select("*", F.posexplode("topics").alias("topic_at", "told")).drop("topics")
+    by_partition = by_topic.select("*", F.posexplode("told.partitions").alias("partition_at", "part"))
+    return by_partition.select(
+        "source",
+        "event_id",
+        "time",
+        (F.col("topic_at") * F.lit(ROWS_A_TOPIC) + F.col("partition_at")).alias("row"),
+        *(column.name for column in outer),
+        *(f"told.{name}" for name in _TOPIC if name != "error"),
+        F.coalesce("part.error", "told.error").alias("error"),
+        *(f"part.{column.name}" for column in inner if column.name != "error"),
+    )
+
+
+def _single(lines: DataFrame, table: Table) -> DataFrame:
+    rows = partitions_of(lines.where(is_a(REQUEST_EVENT)), table)
+    return rows.withColumns({"detail": F.lit("request"), "last": F.col("time"), "count": F.lit(1)})
+
+
+def _summed(lines: DataFrame, table: Table) -> DataFrame:
+    columns = [column for column in SUMMARY_EVENT.columns if column.name in (*table.names, "first")]
+    rows = typed(lines.where(is_a(SUMMARY_EVENT)), columns)
+    return shaped(
+        rows.withColumns({"detail": F.lit("summary"), "row": F.lit(0), "time": F.coalesce("first", "time")}), table
+    )
+
+
+def _wanted(apis: tuple[str, ...]) -> SparkColumn:
+    return is_a(REQUEST_EVENT, *apis) | (is_a(SUMMARY_EVENT, *apis) & F.col("by_topic"))
+
+
+def _topics() -> Column:
+    return of_event(REQUEST_EVENT, "topics")[0]
+
+
+def _array(name: str, columns: list[Column]) -> Column:
+    return Column(name, "struct", "", array=True, columns=tuple(columns))

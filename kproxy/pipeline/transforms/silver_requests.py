@@ -1,0 +1,62 @@
+"""Silver's requests: one row per request event, and per line of a summary that is about an API as such."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kproxy.events.column import Column
+from kproxy.events.schema import LATENCY_BOUNDS_MS, REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.pipeline.apis import READS
+from kproxy.pipeline.tables import REQUESTS
+from kproxy.pipeline.transforms.reading import both, is_a, shaped, typed
+
+_NAMED = Column("topics", "struct", "only their names", array=True, columns=(Column("topic", "string", "name"),))
+_ALSO = (
+    _NAMED,
+    *(column for column in SUMMARY_EVENT.columns if column.name in ("first", "records", "bytes")),
+)
+_READ = both(
+    _ALSO,
+    (column for column in both(REQUEST_EVENT.columns, SUMMARY_EVENT.columns) if column.name in REQUESTS.names),
+)
+
+
+def wanted() -> SparkColumn:
+    """The bronze rows that requests are made of."""
+    return is_a(REQUEST_EVENT) | (is_a(SUMMARY_EVENT) & ~F.col("by_topic"))
+
+
+def requests(lines: DataFrame) -> DataFrame:
+    """Bronze rows that are `wanted` to rows of REQUESTS."""
+    single = F.col("type") == F.lit(REQUEST_EVENT.name)
+    is_empty = single & F.col("api").isin(*READS) & (F.col("total_bytes") == 0)
+    rows = typed(lines, _READ).withColumns(
+        {
+            "detail": F.when(single, "request").otherwise("summary"),
+            "time": F.coalesce("first", "time"),
+            "last": F.coalesce("last", "time"),
+            "count": F.coalesce("count", F.lit(1)),
+            "latency_max_ms": F.coalesce("latency_max_ms", "latency_ms"),
+            "latency_buckets": F.coalesce("latency_buckets", buckets(F.col("latency_ms"))),
+            "topics_named": F.col("topics.topic"),
+            "total_records": F.coalesce("total_records", "records"),
+            "total_bytes": F.coalesce("total_bytes", "bytes"),
+            "empty": F.coalesce("empty", F.when(single & F.col("api").isin(*READS), is_empty.cast("long"))),
+        }
+    )
+    return shaped(rows, REQUESTS)
+
+
+def buckets(latency_ms: SparkColumn) -> SparkColumn:
+    """The histogram of one latency: 1 in the bucket where it belongs, 0 in all others; null: no latency."""
+    beyond = F.when(latency_ms.isNotNull(), _one_in(len(LATENCY_BOUNDS_MS)))
+    for position in reversed(range(len(LATENCY_BOUNDS_MS))):
+        beyond = F.when(latency_ms <= F.lit(float(LATENCY_BOUNDS_MS[position])), _one_in(position)).otherwise(beyond)
+    return beyond
+
+
+def _one_in(position: int) -> SparkColumn:
+    ones = [F.lit(int(place == position)).cast("long") for place in range(len(LATENCY_BOUNDS_MS) + 1)]
+    return F.array(*ones)
