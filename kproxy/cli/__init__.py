@@ -26,6 +26,7 @@ COMMANDS = {
     "show": ("kproxy.cli.show", "Print one exchange of a capture: all fields beside their bytes."),
     "stats": ("kproxy.cli.stats", "Count what is in captures and event files."),
     "replay": ("kproxy.cli.replay", "Send recorded requests to a cluster again, or serve recorded answers to clients."),
+    "redact": ("kproxy.cli.redact", "Write a capture without what users wrote."),
     "filter-help": ("kproxy.cli.filter_help", "Print the filter language of tail, show, stats and captures."),
     "protocol": ("kproxy.cli.protocol", "List the protocol's APIs, or print the grammar of one."),
     "decode": ("kproxy.cli.decode", "Print the fields of frames."),

@@ -1,0 +1,193 @@
+"""Captured exchanges without what users wrote, and if so wished under other names.
+
+Strategy: the places are those of the protocol's table: fields of type `records`, and fields whose kind says that a
+client, a user or an address stands in them. They are edited in the frame, so that lengths, counts and everything else
+are right and as they were. A frame that is not whole, or cannot be read, is cut before the first such place: a redacted
+frame never holds what could not be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from kproxy.errors import DecodeError
+from kproxy.watch.seen import Form, Frame, Seen
+from kproxy.wire import layout, schema
+from kproxy.wire.edit import Edits
+from kproxy.wire.head import body_start
+from kproxy.wire.headers import header_version
+from kproxy.wire.layout import Slot
+from kproxy.wire.primitives import read_uvarint, write_uvarint
+from kproxy.wire.trace import trace
+from kproxy.wire.walk import read_string, walk, write_string
+
+from .captured import Captured
+from .pseudonyms import NAMED, Pseudonyms
+from .redact_records import Redacted, redact_records
+
+CLIENT_ID_AT = 8
+"""Where the client id begins in a request's header, of every version that has one."""
+CONTROLLED_SHUTDOWN = 7
+FIXED = {"request": 8, "response": 4}
+"""Bytes that every header begins with."""
+
+
+@dataclass(slots=True)
+class Redaction:
+    """Of one capture. `names`: None to leave them. Counts what it did."""
+
+    names: Pseudonyms | None = None
+    records: Redacted = field(default_factory=Redacted)
+    exchanges: int = 0
+    cut: int = 0
+    """Frames that were cut, since they were not whole or could not be read."""
+
+    def exchange(self, seen: Seen) -> Seen:
+        """The same exchange as it may be shown."""
+        self.exchanges += 1
+        request, response = seen.request, seen.response
+        return replace(
+            seen,
+            who=self.who(seen),
+            client_id=self.client(seen.client_id),
+            request=None if request is None else self.frame(seen, request, "request"),
+            response=None if response is None else self.frame(seen, response, "response"),
+            _bodies=[None, None],
+        )
+
+    def who(self, seen: Seen) -> Captured:
+        """The connection under other names."""
+        who = seen.who
+        assert isinstance(who, Captured), "the reader made it"
+        names = self.names
+        if names is None:
+            return who
+        return replace(
+            who,
+            client_address=names.address(who.client_address),
+            server_address=names.address(who.server_address),
+            principal=None if who.principal is None else names.principal(who.principal),
+            broker=None if who.broker is None else names.place(who.broker),
+        )
+
+    def client(self, client_id: str | None) -> str | None:
+        return client_id if client_id is None or self.names is None else self.names.client(client_id)
+
+    def frame(self, seen: Seen, frame: Frame, direction: str) -> Frame:
+        """A request or response. Its size changes with what was edited."""
+        if frame.form is Form.NONE:
+            return frame
+        start = header_of(frame.data, seen.key, seen.version, direction)
+        if start is None:  # where the body begins cannot be told, so nothing in it can
+            self.cut += 1
+            return replace(frame, data=frame.data[: FIXED[direction]], form=Form.HEAD)
+        body = self._body(seen, frame, direction, start)
+        whole = frame.form is Form.WHOLE and body is not None
+        if body is None:
+            body = frame.data[start : self._safe_end(seen, frame, direction, start)]
+        header = frame.data[:start]
+        if direction == "request" and self.names is not None:
+            header = self._header(seen, header)
+        data = header + body
+        size = len(data) + 4 if whole else frame.size + len(header) - start
+        if whole or len(data) + 4 == size:
+            return replace(frame, size=size, data=data, form=Form.WHOLE)
+        self.cut += len(data) < len(frame.data)
+        return replace(frame, size=size, data=data, form=Form.HEAD)
+
+    def _body(self, seen: Seen, frame: Frame, direction: str, start: int) -> bytes | None:
+        """The body edited; None if it has to be cut."""
+        try:
+            paths = places(seen.key, seen.version, direction, self.names is not None)
+        except KeyError:
+            return None
+        if not paths:
+            return frame.data[start:]
+        if frame.form is not Form.WHOLE:
+            return None
+        data, hits = frame.data, []  # type: tuple[bytes, list[tuple[int, int, int]]]
+        found = walk(seen.key, seen.version, direction, paths)
+        try:
+            after = found.run(data, start, len(data), hits)
+        except DecodeError:
+            return None
+        edits = Edits(data, start, after, found, hits)
+        for mark, begin, end in hits:
+            slot = found.marks[mark].slot
+            if found.marks[mark].what == "value" and slot is not None and is_wanted(slot, names=True):
+                new = self._value(data, begin, end, slot)
+                if new is not None:
+                    edits.replace(begin, end, new)
+        return b"".join(edits.pieces()) + bytes(len(data) - after)
+
+    def _value(self, data: bytes, start: int, end: int, slot: Slot) -> bytes | None:
+        """The encoded value as it shall be; None to leave it."""
+        if slot.type == "records":
+            return self._records(data, start, end, slot.compact)
+        assert self.names is not None, "only then it is a place"
+        assert slot.kind is not None, "by its kind it is one"
+        text = read_string(data, start, end, slot.compact)
+        if not text:
+            return None
+        return write_string(self.names.of(slot.kind, text.decode("utf-8", "replace")).encode(), slot.compact)
+
+    def _records(self, data: bytes, start: int, end: int, compact: bool) -> bytes | None:
+        if compact:
+            length, begin = read_uvarint(data, start)
+            if not length:
+                return None
+        else:
+            begin = start + 4
+            if data[start] > 127:  # -1: null
+                return None
+        made = redact_records(memoryview(data)[begin:end], self.records)
+        return (write_uvarint(len(made) + 1) if compact else len(made).to_bytes(4, "big")) + made
+
+    def _safe_end(self, seen: Seen, frame: Frame, direction: str, start: int) -> int:
+        """Where a frame is cut that cannot be edited: before the first place, or before what cannot be read."""
+        end = start
+        try:
+            struct = layout.body(seen.key, seen.version, direction)
+            for step in trace(struct, frame.data, start):
+                slot = step.slot
+                if slot is not None and step.what == "value" and is_wanted(slot, names=self.names is not None):
+                    return end
+                end = step.end
+        except (DecodeError, KeyError):
+            pass
+        return end
+
+    def _header(self, seen: Seen, header: bytes) -> bytes:
+        """A request's header with the other client id."""
+        assert self.names is not None
+        at = CLIENT_ID_AT
+        length = int.from_bytes(header[at : at + 2], "big", signed=True)
+        if (seen.key, seen.version) == (CONTROLLED_SHUTDOWN, 0) or length <= 0:
+            return header
+        name = self.names.client(header[at + 2 : at + 2 + length].decode("utf-8", "replace")).encode()
+        return header[:at] + len(name).to_bytes(2, "big") + name + header[at + 2 + length :]
+
+
+def header_of(data: bytes, key: int, version: int, direction: str) -> int | None:
+    """Where the header ends; None if that cannot be told. Of an API that is not known: as for most."""
+    form = header_version(key, version, direction) if key in schema.paths() else int(direction == "request")
+    return body_start(data, 0, len(data), form, direction)
+
+
+def is_wanted(slot: Slot, *, names: bool) -> bool:
+    """Whether a field holds what users wrote, or names."""
+    return slot.type == "records" or (names and slot.type == "string" and slot.kind in NAMED)
+
+
+@cache
+def places(key: int, version: int, direction: str, names: bool) -> frozenset[str]:
+    """Paths of such fields. Raises KeyError for an API or version that the table lacks."""
+    return frozenset(_paths(key, version, direction, names))
+
+
+def _paths(key: int, version: int, direction: str, names: bool) -> Iterator[str]:
+    for slot in layout.body(key, version, direction).everywhere():
+        if is_wanted(slot, names=names):
+            yield slot.path

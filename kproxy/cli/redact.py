@@ -1,0 +1,88 @@
+"""`kproxy redact`: a capture that may be shown to others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from kproxy.capture.captured import Captured
+from kproxy.capture.policy import Policy
+from kproxy.capture.pseudonyms import Pseudonyms
+from kproxy.capture.reader import Capture
+from kproxy.capture.redact import Redaction
+from kproxy.capture.writer import CaptureWriter
+from kproxy.cli.exchange_input import said_of
+from kproxy.errors import TheyDidWrong
+from kproxy.wire.frames import MAX_FRAME
+
+BROKER = "broker"
+
+
+@click.command("redact")
+@click.argument("source", metavar="IN", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("target", metavar="OUT", type=click.Path(dir_okay=False))
+@click.option("--names", is_flag=True, help="Give clients, users and addresses other names, each always the same.")
+@click.option("--force", is_flag=True, help="Overwrite OUT.")
+def command(source: str, target: str, names: bool, force: bool) -> None:
+    """Write the exchanges of the capture IN to OUT without what users wrote: keys, values and headers of records.
+
+    They keep their lengths, and batches get right checksums; compressed batches are compressed again and become
+    shorter. Credentials are never in what kproxy reads. Names of topics and groups, messages of errors, metadata of
+    commits and subscriptions of groups stay as they are.
+    """
+    if Path(target).exists() and not force:
+        raise click.UsageError(f"{target} is there already, overwrite it with --force")
+    if source != "-" and Path(target).exists() and os.path.samefile(source, target):
+        raise click.UsageError("IN and OUT are the same file")
+    redaction = Redaction(Pseudonyms() if names else None)
+    capture = write(source, target, redaction)
+    for text in (*said_of(capture), *said(redaction)):
+        click.echo(f"kproxy: {text}", err=True)
+
+
+def write(source: str, target: str, redaction: Redaction) -> Capture:
+    """Under another name until it is whole."""
+    part = Path(f"{target}.part")
+    ended: list[Captured] = []
+    capture = Capture(source, most=MAX_FRAME, side="both", closed=ended.append)
+    try:
+        with part.open("wb") as file:
+            writer = CaptureWriter(file, Policy("full"), about={"redacted": "records, names" if redaction.names else
+                                                                "records"})  # fmt: skip
+            last = 0.0
+            for seen in capture:
+                shown = redaction.exchange(seen)
+                who = shown.who
+                assert isinstance(who, Captured), "the reader made it"
+                server = (who.server_address, who.server_port)
+                if who.interface == BROKER and capture.own:
+                    writer.write_broker(shown, server, opened=who.opened)
+                else:
+                    writer.write(shown, server, opened=who.opened)
+                last = max(last, *(frame.last for frame in (shown.request, shown.response) if frame is not None))
+            for gone in ended:
+                writer.closed(gone, last if gone.over is None else gone.over)
+            writer.finish(last, "redacted")
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    if not redaction.exchanges:
+        Path(target).unlink()
+        raise TheyDidWrong(f"{source}: no Kafka exchange was found in it")
+    return capture
+
+
+def said(redaction: Redaction) -> list[str]:
+    """What was done, in words."""
+    done = redaction.records
+    found = [f"{redaction.exchanges} exchanges, {done.records} records in {done.batches} batches redacted"]
+    if done.recompressed:
+        found.append(f"{done.recompressed} compressed batches were compressed again: {done.bytes_before} bytes before, "
+                     f"{done.bytes_after} after")  # fmt: skip
+    if done.unreadable:
+        found.append(f"{done.unreadable} batches could not be read and were filled")
+    if redaction.cut:
+        found.append(f"{redaction.cut} frames were cut, since they were not whole or could not be read")
+    return found
