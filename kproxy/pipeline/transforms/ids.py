@@ -33,7 +33,7 @@ def doubled(ids: DataFrame) -> DataFrame:
 
 
 def without_duplicates(bronze: DataFrame, doubled: DataFrame) -> DataFrame:
-    """The bronze rows, those in `doubled` blocks compared one by one. `doubled` goes to all workers: it must be small."""
+    """The bronze rows, those in `doubled` blocks compared one by one. All workers get `doubled`: it must be small."""
     block = F.shiftright("event_id", BITS)
     suspected = (F.col("bronze.source") == F.col("doubled.source")) & (block == F.col("doubled.block"))
     few = F.broadcast(doubled.alias("doubled"))
