@@ -113,7 +113,7 @@ def views(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[AnyVi
         for seen in exchanges(path, trouble, most):
             yield SeenView(seen, make_data)
     else:
-        for kind, data in events(path, trouble):
+        for kind, data, _ in events(path, trouble):
             if kind == REQUEST_EVENT.name:
                 yield EventView(data)
             else:
@@ -127,13 +127,13 @@ def exchanges(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[S
     yield from capture
 
 
-def events(path: str, trouble: Trouble) -> Iterator[tuple[str, Data]]:
-    """(type, data) of the events in a file, or in those of a directory."""
+def events(path: str, trouble: Trouble) -> Iterator[tuple[str, Data, str]]:
+    """(type, data, source) of the events in a file, or in those of a directory."""
     for name in event_files(path):
         yield from _lines(name, trouble)
 
 
-def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, Data]]:
+def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, Data, str]]:
     number = 0
     with opened(name) as file:
         try:
@@ -141,9 +141,11 @@ def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, Data]]:
                 number += 1
                 try:
                     event = _decode(line)
-                    yield str(event["type"]), event["data"]
-                except (msgspec.DecodeError, KeyError, TypeError):
+                    found = str(event["type"]), dict(event["data"]), str(event.get("source", name))
+                except (msgspec.DecodeError, KeyError, TypeError, ValueError):
                     _bad(trouble, f"{name}:{number}")
+                else:
+                    yield found
         except (EOFError, gzip.BadGzipFile):
             _bad(trouble, f"{name}: it ends in the middle")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -89,7 +89,11 @@ class Row(NamedTuple):
     text: str
 
 
-def rows(api: Api, version: int, direction: str, frame: bytes, secrets: bool = False) -> Iterator[Row]:
+Show = Callable[[Step], str]
+"""The text of a value."""
+
+
+def rows(api: Api, version: int, direction: str, frame: bytes, show: Show) -> Iterator[Row]:
     """The tree of a frame. Raises DecodeError at the first byte that does not fit."""
     end = 0
     parents: list[str] = []
@@ -104,7 +108,7 @@ def rows(api: Api, version: int, direction: str, frame: bytes, secrets: bool = F
                 if above[: depth + 1] != parents[: depth + 1]:
                     yield Row(step.start, None, depth, parent)
             parents = [*above, last]
-            yield Row(step.start, step.end, len(above), f"{last}: {shown(step, secrets)}")
+            yield Row(step.start, step.end, len(above), f"{last}: {show(step)}")
             end = step.end
     if end < len(frame):
         yield Row(end, len(frame), 0, f"left over: {short(frame[end:])}")
@@ -112,7 +116,7 @@ def rows(api: Api, version: int, direction: str, frame: bytes, secrets: bool = F
 
 def tree(api: Api, version: int, direction: str, frame: bytes, secrets: bool = False) -> Iterator[str]:
     """Lines `offset  bytes  name: value`. Raises DecodeError as `rows`."""
-    for start, end, depth, text in rows(api, version, direction, frame, secrets):
+    for start, end, depth, text in rows(api, version, direction, frame, lambda step: shown(step, secrets)):
         size = "" if end is None else end - start
         yield f"{start:>8} {size:>6}  {'  ' * depth}{text}"
 

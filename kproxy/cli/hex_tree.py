@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.cli.frame_output import Row, rows
+from kproxy.cli.frame_output import SECRET, Row, rows, shown
 from kproxy.errors import DecodeError
 from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import decode_response
+from kproxy.wire.error_codes import numbers
 from kproxy.wire.headers import find
-from kproxy.wire.schema import Api
+from kproxy.wire.schema import Api, load, paths
+from kproxy.wire.trace import Step
 
 ACROSS = 12
 """Bytes in a line: with the offset they take half of a terminal."""
@@ -46,10 +48,23 @@ def _rows(seen: Seen, direction: str, frame: Frame) -> Iterator[Row | str]:
     try:
         api = find(seen.key)
         version = seen.version if direction == "request" else answered_version(api, seen, frame)
-        yield from rows(api, version, direction, frame.data)
+        yield from rows(api, version, direction, frame.data, brief)
     except (DecodeError, KeyError) as error:
         if frame.form is Form.WHOLE:
             yield f"it cannot be read further: {error.args[0]}"
+
+
+def brief(step: Step) -> str:
+    """A value, of which the bytes stand beside it: of errors and APIs the name too, of bytes only how many."""
+    if isinstance(step.value, bytes | memoryview) and (step.slot is None or step.slot.kind not in SECRET):
+        return "empty" if not step.value else f"{len(step.value)} bytes"
+    text = shown(step, secrets=False)
+    if step.slot is not None and step.what == "value":
+        if step.slot.kind == "error_code" and step.value in numbers():
+            return f"{text} {numbers()[step.value].name}"
+        if step.slot.name == "request_api_key" and step.value in paths():
+            return f"{text} {load(step.value).name}"
+    return text
 
 
 def answered_version(api: Api, seen: Seen, frame: Frame) -> int:
@@ -64,9 +79,9 @@ def _lines(row: Row, data: bytes) -> Iterator[str]:
     if row.end is None:
         yield f"{row.start:>8}  {BLANK}  {'  ' * row.depth}{row.text}"
         return
-    shown = data[row.start : min(row.end, row.start + ACROSS * MOST_LINES)]
-    for at in range(0, max(len(shown), 1), ACROSS):
+    seen = data[row.start : min(row.end, row.start + ACROSS * MOST_LINES)]
+    for at in range(0, max(len(seen), 1), ACROSS):
         text = f"{'  ' * row.depth}{row.text}" if not at else ""
-        yield f"{row.start + at:>8}  {shown[at : at + ACROSS].hex(' '):{len(BLANK)}}  {text}".rstrip()
-    if row.end - row.start > len(shown):
-        yield f"{'':>8}  … {row.end - row.start - len(shown)} more"
+        yield f"{row.start + at:>8}  {seen[at : at + ACROSS].hex(' '):{len(BLANK)}}  {text}".rstrip()
+    if row.end - row.start > len(seen):
+        yield f"{'':>8}  … {row.end - row.start - len(seen)} more"

@@ -56,12 +56,12 @@ def count_capture(file: str, wanted: Filter, tally: Tally, trouble: Trouble) -> 
 
 
 def count_events(file: str, wanted: Filter, tally: Tally, trouble: Trouble) -> None:
-    for kind, data in events(file, trouble):
+    for kind, data, source in events(file, trouble):
         if kind == REQUEST_EVENT.name:
             if wanted.holds(EventView(data)):
-                tally.add(data, file)
+                tally.add(data, source)
         elif kind == SUMMARY_EVENT.name and not wanted:
-            tally.add_summary(data, file)
+            tally.add_summary(data, source)
         else:
             trouble.other[kind] += 1
 
@@ -86,6 +86,8 @@ def section(title: str, heads: Sequence[str], rows: Iterable[Mapping[str, Any]],
     more = f" (the first {top} of {len(rows)})" if len(rows) > top else ""
     click.echo()
     click.secho(f"{title}{more}", bold=sys.stdout.isatty())
+    if not sys.stdout.isatty():
+        click.echo("\t".join(heads))
     print_rows(heads, [[cell(head, row[head]) for head in heads] for row in rows[:top]])
 
 

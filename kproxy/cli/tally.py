@@ -134,9 +134,9 @@ class Tally:
         self.connections: set[tuple[str, Any]] = set()
         self.first = self.last = ""
 
-    def add(self, data: Data, file: str) -> None:
-        """One exchange; connections are told apart by `file` and their number."""
-        self._common(data, file, 1, data.get("errors") or ([data["error"]] if data.get("error") else []))
+    def add(self, data: Data, source: str) -> None:
+        """One exchange; connections are told apart by `source` and their number."""
+        self._common(data, source, 1, data.get("errors") or ([data["error"]] if data.get("error") else []))
         self._when(data.get("request_in"), data.get("response_out") or data.get("request_in"))
         for topic in data.get("topics") or ():
             line = _line(self.topics, str(topic.get("topic") or topic.get("topic_id")), TopicLine)
@@ -144,12 +144,12 @@ class Tally:
             for part in topic.get("partitions") or ():
                 line.add(str(data.get("api")), part)
 
-    def add_summary(self, data: Data, file: str) -> None:
+    def add_summary(self, data: Data, source: str) -> None:
         """One line of a summary event."""
         count = data.get("count") or 0
         self._when(data.get("first"), data.get("last"))
         if data.get("topic") is None and data.get("topic_id") is None:
-            self._common(data, file, count, [data["error"]] if data.get("error") else [])
+            self._common(data, source, count, [data["error"]] if data.get("error") else [])
             return
         line = _line(self.topics, str(data.get("topic") or data.get("topic_id")), TopicLine)
         line.requests += count
@@ -157,7 +157,7 @@ class Tally:
         if data.get("error"):
             self._error(data, data["error"], count)
 
-    def _common(self, data: Data, file: str, times: int, errors: list[str]) -> None:
+    def _common(self, data: Data, source: str, times: int, errors: list[str]) -> None:
         for line in (
             self.total,
             _line(self.apis, str(data.get("api")), Line),
@@ -167,7 +167,7 @@ class Tally:
         for error in errors:
             self._error(data, error, times)
         if len(self.connections) < MOST_NAMES * 10:
-            self.connections.add((file, data.get("connection")))
+            self.connections.add((source, data.get("connection")))
 
     def _error(self, data: Data, error: str, times: int) -> None:
         key = f"{data.get('api')} {error}"
