@@ -1,7 +1,8 @@
 """The admin application: `/livez`, `/readyz`, `/metrics`, and the API below `/api`.
 
 `/livez` and `/readyz` tell nothing and are open, since probes rarely carry tokens; all else passes the guard
-(`guard.py`). What the API can do is in the tables of `rules.py`, `connections.py`, `about.py` and `tail.py`.
+(`guard.py`). What the API can do is in the tables of `rules.py`, `connections.py`, `about.py`, `tail.py` and
+`captures.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kproxy.errors import KproxyError
 
-from . import about, connections, rules, tail
+from . import about, captures, connections, rules, tail
 from .backend import Backend
 from .guard import Guard, make_guard
 from .openapi import describe
@@ -30,7 +31,13 @@ from .operation import SLASH, Operation
 from .problem import Problem, answer, problem_of
 
 OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
-OPERATIONS: tuple[Operation, ...] = (*rules.OPERATIONS, *connections.OPERATIONS, *about.OPERATIONS, *tail.OPERATIONS)
+OPERATIONS: tuple[Operation, ...] = (
+    *rules.OPERATIONS,
+    *connections.OPERATIONS,
+    *about.OPERATIONS,
+    *tail.OPERATIONS,
+    *captures.OPERATIONS,
+)
 DESCRIPTION = "/api/openapi.json"
 
 Endpoint = Callable[[Request], Awaitable[Response]]

@@ -25,6 +25,7 @@ COMMANDS = {
     "tail": ("kproxy.cli.tail", "See what passes through a running proxy, or passed in captures and event files."),
     "show": ("kproxy.cli.show", "Print one exchange of a capture: all fields beside their bytes."),
     "stats": ("kproxy.cli.stats", "Count what is in captures and event files."),
+    "capture": ("kproxy.cli.capture", "Record what passes through a running proxy in a file, or say what is in one."),
     "replay": ("kproxy.cli.replay", "Send recorded requests to a cluster again, or serve recorded answers to clients."),
     "redact": ("kproxy.cli.redact", "Write a capture without what users wrote."),
     "filter-help": ("kproxy.cli.filter_help", "Print the filter language of tail, show, stats and captures."),
