@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,8 @@ from kproxy.cli.filter_words import files_and_filter
 
 if TYPE_CHECKING:
     from kproxy.cli.replay_options import Options
+    from kproxy.replay.outcome import Outcome
+    from kproxy.replay.player import Player
     from kproxy.replay.recording import Recording
     from kproxy.watch.filter.filter import Filter
     from kproxy.watch.seen import Seen
@@ -106,9 +111,34 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
     target = Target((address.host, address.port))
     report = Report(normal, recording.names, target.names.get)
     player = Player(recording, target, pace, report.told)
-    trio.run(Client(player, tls=tls, authenticate=None if user is None else partial(plain, *user)).run)
+    client = Client(player, tls=tls, authenticate=None if user is None else partial(plain, *user))
+    try:
+        with progress(len(recording.exchanges), player):
+            trio.run(client.run)
+    except* KeyboardInterrupt:
+        click.echo("kproxy: interrupted; this is what was done until then", err=True)
     print_report(report, player, options.output)
-    return report.differs
+    return report.differs or not player.over
+
+
+@contextmanager
+def progress(count: int, player: Player) -> Iterator[None]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task, told = bar.add_task("replaying", total=count), player.told
+
+        def advance(outcome: Outcome) -> None:
+            told(outcome)
+            bar.advance(task)
+
+        player.told = advance
+        yield
 
 
 def serve(options: Options, files: list[str], wanted: Filter) -> None:

@@ -8,6 +8,7 @@ is over, all are cancelled.
 from __future__ import annotations
 
 import math
+import os
 import ssl
 from collections.abc import Callable, Generator
 
@@ -18,7 +19,6 @@ from kproxy.wire.frames import Splitter, framed
 
 from .commands import Close, Finish, Open, Send, WakeAt
 from .player import Player
-from .scout import show
 from .target import Address
 
 CONNECT = 10.0
@@ -123,7 +123,7 @@ class Client:
         try:
             tcp = await trio.open_tcp_stream(host, port)
         except OSError as error:
-            raise OSError(f"{show(address)}: {error.__cause__ or error}") from error
+            raise OSError(first_reason(error)) from error
         if self.tls is None:
             return tcp
         secured = trio.SSLStream(tcp, self.tls, server_hostname=host, https_compatible=True)
@@ -158,6 +158,15 @@ class Client:
                     self.obey()
         except (OSError, trio.BrokenResourceError, KproxyError):
             return
+
+
+def first_reason(error: BaseException) -> str:
+    """Why a connection failed: trio tries all addresses of a name, and says why for each."""
+    inner = error.__cause__
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    found = error if inner is None else inner
+    return (os.strerror(found.errno) if isinstance(found, OSError) and found.errno else str(found)).lower()
 
 
 async def write(stream: trio.abc.Stream, wire: Wire) -> None:

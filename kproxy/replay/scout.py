@@ -74,7 +74,7 @@ class Scout:
         self.links.send(link, encode(request), answered)
 
     def have_versions(self, now: float) -> None:
-        self.ready = True
+        self.ready = not self.failed
 
     def have(self, asked: Iterable[str | Coordinator], now: float) -> None:
         for one in asked:

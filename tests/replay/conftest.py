@@ -19,15 +19,18 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.replay.client import Client
+from kproxy.replay.fixes import Asked
 from kproxy.replay.normal import Normal
 from kproxy.replay.player import Pace, Player
-from kproxy.replay.recording import Recording, record
+from kproxy.replay.recording import Exchange, Recording, record
 from kproxy.replay.report import Report
 from kproxy.replay.target import Target
+from kproxy.testing.dialogue import request, response
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.ports import free_port
-from kproxy.watch.seen import Depth, Seen
+from kproxy.watch.seen import Depth, Form, Frame, Seen
 from kproxy.watch.watcher import Watcher
+from kproxy.wire import Message, decode_response
 
 
 @dataclass(eq=False)
@@ -139,11 +142,42 @@ class Recorder:
         return Tap(self.port, ("127.0.0.1", self.kafka.brokers[1].ports["TAPPED"]))
 
 
-class Stage:
-    """What tests do again and again, without a choice of its own."""
+class Tools:
+    """What tests do again and again."""
 
-    someone = Someone
     record = staticmethod(record)
+
+    def __init__(self) -> None:
+        self.people: dict[int, Someone] = {}
+
+    def seen(
+        self, key: int, version: int, asked: dict[str, Any], answered: dict[str, Any] | None = None, *,
+        at: float = 0.0, seconds: float = 0.001, line: int = 1,
+    ) -> Seen:  # fmt: skip
+        """One exchange on connection `line`: fields not given have their defaults, `answered` None: no answer."""
+        who = self.people.setdefault(line, Someone(line))
+        data = request(key, version, int(at * 1000), **asked)[4:]
+        one = Seen(who, 0, key, version, int(at * 1000), "tester", Frame(len(data) + 4, at, at, data, Form.WHOLE))
+        one.acks = asked.get("acks") if key == 0 else None
+        if answered is not None:
+            data = response(key, version, int(at * 1000), **answered)[4:]
+            one.response = Frame(len(data) + 4, at + seconds, at + seconds, data, Form.WHOLE)
+            one.outcome = "answered"
+        return one
+
+    def exchange(self, *arguments: Any, **more: Any) -> Exchange:
+        """The same, as the only exchange of a recording."""
+        return record([self.seen(*arguments, **more)]).exchanges[0]
+
+    def asked(self, exchange: Exchange, link: int = 1) -> Asked:
+        """Its request on the way."""
+        message = exchange.decode_request()
+        assert message is not None
+        return Asked(exchange, message, link)
+
+    def answer(self, key: int, version: int, **fields: Any) -> Message:
+        """A response of the target."""
+        return decode_response(response(key, version, 1, **fields)[4:], key, version)
 
     def capture(self, seen: list[Seen], path: Path) -> Path:
         """The exchanges as `kproxy capture` would write them."""
@@ -165,11 +199,11 @@ class Stage:
     ) -> Played:
         """Replay it to this `host:port`, at full speed unless told otherwise."""
         host, _, port = bootstrap.partition(",")[0].rpartition(":")
-        reports: list[Report] = []
-        player = Player(recording, Target((host, int(port))), pace or Pace(None), lambda one: reports[0].told(one))
-        reports.append(Report(normal or Normal(), player.names, player.target.names.get))
+        target = Target((host, int(port)))
+        report = Report(normal or Normal(), recording.names, target.names.get)
+        player = Player(recording, target, pace or Pace(None), report.told)
         trio.run(Client(player).run)
-        return Played(player, reports[0])
+        return Played(player, report)
 
 
 @dataclass
@@ -185,9 +219,9 @@ class Played:
 
 
 @pytest.fixture
-def stage() -> Stage:
+def tools() -> Tools:
     """What tests do again and again."""
-    return Stage()
+    return Tools()
 
 
 @pytest.fixture(scope="session")
