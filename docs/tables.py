@@ -1,15 +1,20 @@
 """Fills the tables of the reference pages from the models: `python docs/tables.py`.
 
-A table stands between `<!-- table: kproxy.config:AdminConfig -->` and `<!-- end -->`. A test compares the pages with
-the models, so that neither can change alone.
+A table stands between `<!-- table: kproxy.config:AdminConfig -->` and `<!-- end -->`. The JSON Schemas of the events
+are written, too. Tests compare the pages and the schemas with the models, so that neither can change alone.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from pathlib import Path
 
+from kproxy.events import reference as events
+from kproxy.events.column import EventType
+from kproxy.events.json_schema import json_schema
+from kproxy.events.schema import EVENT_TYPES
 from kproxy.rules.reference import markdown_table
 
 PAGES = Path(__file__).parent
@@ -23,7 +28,16 @@ def filled(text: str) -> str:
 
 def _fill(found: re.Match[str]) -> str:
     model = getattr(importlib.import_module(found[2]), found[3])
-    return f"{found[1]}{markdown_table(model)}{found[4]}"
+    table = events.markdown_table if isinstance(model, (EventType, tuple)) else markdown_table
+    return f"{found[1]}{table(model)}{found[4]}"
+
+
+def schemas() -> dict[Path, str]:
+    """The files of the events' JSON Schemas, and what has to stand in them."""
+    return {
+        PAGES / "events" / f"{one.short}.schema.json": json.dumps(json_schema(one), indent=2, ensure_ascii=False) + "\n"
+        for one in EVENT_TYPES
+    }
 
 
 if __name__ == "__main__":
@@ -32,3 +46,7 @@ if __name__ == "__main__":
         if before != (after := filled(before)):
             page.write_text(after)
             print(page.name)
+    for file, content in schemas().items():
+        if not file.exists() or file.read_text() != content:
+            file.write_text(content)
+            print(f"events/{file.name}")

@@ -1,0 +1,24 @@
+"""Puts new columns on record: `python tests/events/release.py`. Refuses a change that breaks what was released."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from kproxy.events.additive import broken_promises, release_of
+from kproxy.events.schema import EVENT_TYPES
+
+FILE = Path(__file__).parent / "released.json"
+
+
+def written() -> str:
+    """The record of the schema as it is now."""
+    return json.dumps(release_of(EVENT_TYPES), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    broken = broken_promises(json.loads(FILE.read_text()), EVENT_TYPES) if FILE.exists() else []
+    if broken:
+        sys.exit("\n".join(broken))
+    FILE.write_text(written())
