@@ -9,6 +9,7 @@
     │   ├── ProtocolError           a frame that may not stand where it stands; closes its connection
     │   ├── DocumentError           a rule or config file with mistakes, all of them at once
     │   ├── FilterError             a filter that cannot be read; says where
+    │   ├── CaptureError            a file that is no capture, or a damaged one; says where
     │   ├── NoSuchRule              a rule is named that is not there
     │   └── RuleInUse               a rule that cannot be changed in this way, because of where it comes from
     └── WeDidWrong                  a bug or an environment that cannot be worked with
@@ -78,6 +79,10 @@ class FilterError(TheyDidWrong):
     def __init__(self, problem: str, text: str, at: int) -> None:
         self.problem, self.text, self.at = problem, text, at
         super().__init__(f"filter, column {at + 1}: {problem}\n  {text}\n  {' ' * at}^")
+
+
+class CaptureError(TheyDidWrong):
+    """A file that is no capture, or is damaged; the message has the offset."""
 
 
 class NoSuchRule(TheyDidWrong):

@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import IO, NamedTuple, cast
 
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import CaptureError
 
 from . import pcapng
 from .pcapng import COMMENT, IF_DROP, IF_NAME, IF_OFFSET, IF_RESOLUTION, INTERFACE, PACKET, SECTION, SIMPLE, STATISTICS
@@ -25,10 +25,6 @@ LONGEST_BLOCK = 64 << 20
 OLD_UNITS = {0xA1B2C3D4: 10**6, 0xA1B23C4D: 10**9}
 """Magic numbers of pcap, and ticks of a second."""
 GZIP = b"\x1f\x8b"
-
-
-class CaptureError(TheyDidWrong):
-    """A file that is no capture, or is damaged; the message has the offset."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,8 @@ from struct import pack
 import pytest
 
 from kproxy.capture import pcapng
-from kproxy.capture.packet_file import CaptureError, PacketFile
+from kproxy.capture.packet_file import PacketFile
+from kproxy.errors import CaptureError
 
 
 def whole_file() -> bytes:
