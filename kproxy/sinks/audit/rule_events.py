@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 
 from kproxy.events.schema import RULE_EVENT
 from kproxy.rules.running import Running
 
 from .gate import Gate
+from .text import stamp
 
 Counts = tuple[int, int, int, int]
 """How often set back, matched, fired, applied."""
@@ -71,7 +71,7 @@ class RuleEvents:
             "rule": running.name,
             "kind": running.rule.kind,
             "origin": running.origin,
-            "minute": datetime.fromtimestamp(minute, UTC),
+            "minute": stamp(minute),
             "matched": grown[0],
             "fired": grown[1],
             "applied": grown[2],
