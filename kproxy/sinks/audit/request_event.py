@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.watch.seen import Form, Frame, Seen
+from kproxy.watch.seen import Form, Seen
 
 from .connection_event import connection_columns
 from .extract.exchange import exchange
@@ -48,29 +48,27 @@ def request_event(seen: Seen, wall: Wall, most: int = MOST) -> dict[str, Any]:
 
 def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:
     """Sizes, and when what passed. A frame that was held went on, or came, that much later, or earlier."""
-    request, response = seen.request, seen.response
+    request, response, to_broker = seen.request, seen.response, not seen.answered_by_rule
+    (rule_asked, rule_answered), (other_asked, other_answered) = seen.rule_wait, seen.other_wait
+    gone = came = 0.0
     if request is not None:
         data["request_bytes"] = request.size
         data["request_in"] = stamp(wall(request.first))
-        if not seen.answered_by_rule:
-            data["request_out"] = stamp(wall(request.last + seen.rule_wait[0] + seen.other_wait[0]))
+        if to_broker:
+            gone = request.last + rule_asked + other_asked
+            data["request_out"] = stamp(wall(gone))
     if response is not None:
         data["response_bytes"] = response.size
         data["response_out"] = stamp(wall(response.last))
-        if not seen.answered_by_rule:
-            data["response_in"] = stamp(wall(came(seen, response)))
-    if request is not None and response is not None:
-        data["latency_ms"] = milliseconds(response.last - request.first)
-        if not seen.answered_by_rule:
-            gone = request.last + seen.rule_wait[0] + seen.other_wait[0]
-            data["broker_ms"] = milliseconds(came(seen, response) - gone)
-    data["rule_ms"] = milliseconds(sum(seen.rule_wait))
-    data["wait_ms"] = milliseconds(sum(seen.other_wait))
-
-
-def came(seen: Seen, response: Frame) -> float:
-    """When the first byte of the response came from the broker."""
-    return response.first - seen.rule_wait[1] - seen.other_wait[1]
+        if to_broker:
+            came = response.first - rule_answered - other_answered
+            data["response_in"] = stamp(wall(came))
+        if request is not None:
+            data["latency_ms"] = milliseconds(response.last - request.first)
+            if to_broker:
+                data["broker_ms"] = milliseconds(came - gone)
+    data["rule_ms"] = milliseconds(rule_asked + rule_answered)
+    data["wait_ms"] = milliseconds(other_asked + other_answered)
 
 
 def unread(seen: Seen) -> str | None:

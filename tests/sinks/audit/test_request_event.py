@@ -165,6 +165,12 @@ def test_offset_commit() -> None:
     }  # fmt: skip
 
 
+def test_commits_of_nobody() -> None:
+    """A consumer that is in no group commits with generation -1: it has none."""
+    request = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": []}
+    assert said(seen("OffsetCommit", 8, request, {"topics": []})) == {"throttle_ms": 0, "group": "g"}
+
+
 def test_offset_fetch_of_several_groups() -> None:
     """The groups are resources with their errors, and topics say to which they belong; -1 is no committed offset."""
     asked = [{"name": "orders", "partition_indexes": [0, 1]}]

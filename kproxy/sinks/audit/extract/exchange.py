@@ -40,8 +40,9 @@ class Exchange:
         self.answered = side_of(self.form.lists, answered=True)
         self.things = Things(self.form)
         self.places = places(key, version)
-        self.request_columns = present(REQUEST, layout.body(key, version, "request"))
-        self.response_columns = present(RESPONSE, layout.body(key, version, "response"))
+        self.request_columns = present(REQUEST, layout.body(key, version, "request"), key)
+        self.response_columns = present(RESPONSE, layout.body(key, version, "response"), key)
+        self.of_failed = tuple(one for one in self.response_columns if one[0] == "throttle_ms")
         self.first = self.first_level()
         self.first_columns = present(REQUEST, self.first.struct) if self.first is not None else ()
 
@@ -98,8 +99,7 @@ class Exchange:
 
     def put_answered(self, data: dict[str, Any], response: Body, whole: int) -> None:
         """A failed response has nothing to say beside its errors and how long the client is to wait."""
-        columns = [one for one in self.response_columns if not whole or one[0] == "throttle_ms"]
-        put(data, tuple(columns), response)
+        put(data, self.of_failed if whole else self.response_columns, response)
         members = None
         if self.key == JOIN_GROUP:
             members = response["members"]  # the leader of the group gets them

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire.layout import Struct
 
 from ..text import plain
 
@@ -39,8 +39,9 @@ RESPONSE = (
     ("producer_id", "producer_id"),
     ("producer_epoch", "producer_epoch"),
 )
-NEGATIVE = frozenset(("acks", "generation"))
-"""Columns in which a number below zero says something: acks=all, and epochs with which a member leaves (KIP-848)."""
+NEGATIVE = {"acks": frozenset((0,)), "generation": frozenset((68, 76, 88))}
+"""Column → APIs in which a number below zero says something: acks=all, and the epochs with which a member leaves
+(KIP-848)."""
 
 OF_PARTITION_ASKED = (
     ("fetch_offset", "fetch_offset"),
@@ -67,12 +68,12 @@ OF_PARTITION_ANSWERED = (
 )
 
 
-def present(table: tuple[tuple[str, str], ...], struct: Struct | None) -> Columns:
-    """Those lines of a table whose field this struct has."""
+def present(table: tuple[tuple[str, str], ...], struct: Struct | None, key: int = -1) -> Columns:
+    """Those lines of a table whose field this struct has. `key`: of the API, where numbers below zero may count."""
     if struct is None:
         return ()
-    slots: dict[str, Slot] = {slot.name: slot for slot in struct.slots if not slot.array}
-    return tuple((column, field, column in NEGATIVE) for column, field in table if field in slots)
+    names = {slot.name for slot in struct.slots if not slot.array}
+    return tuple((column, field, key in NEGATIVE.get(column, ())) for column, field in table if field in names)
 
 
 def put(data: dict[str, Any], columns: Columns, body: Mapping[str, Any]) -> None:
