@@ -6,11 +6,12 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.audit_config import AuditConfig
+from kproxy.audit_config import AuditConfig, KafkaTopic
 
 from .event_sink import Unblocked, never_mind
 from .file_outlet import FileOutlet
 from .file_settings import FileSettings
+from .kafka_outlet import KafkaOutlet, KafkaSettings
 from .names import Identity
 from .recorder import Outlet, Recorder
 
@@ -23,6 +24,8 @@ def make_recorder(
     outlets: list[Outlet] = []
     if audit.dir is not None:
         outlets.append(FileOutlet(file_settings(audit, Path(audit.dir), source), log))
+    if audit.kafka is not None:
+        outlets.append(KafkaOutlet(kafka_settings(audit, audit.kafka, source), log))
     return Recorder(source, outlets, on_unblocked)
 
 
@@ -37,3 +40,11 @@ def file_settings(audit: AuditConfig, folder: Path, source: str) -> FileSettings
         when_full=audit.when_full,
         queue=audit.queue,
     )
+
+
+def kafka_settings(audit: AuditConfig, kafka: KafkaTopic, source: str) -> KafkaSettings:
+    """The config's words as settings."""
+    options = dict(kafka.options)
+    if kafka.password is not None:
+        options["sasl.password"] = kafka.password.get_secret_value()
+    return KafkaSettings(kafka.bootstrap, kafka.topic, source, options, when_full=audit.when_full, queue=audit.queue)
