@@ -9,6 +9,7 @@ from kproxy.errors import DecodeError, EncodeError
 from kproxy.wire import Message, decode_response, encode
 
 from .fixes import Asked, Fix
+from .fixes.configs import Configs
 from .fixes.fetch_sessions import FetchSessions
 from .fixes.groups import Groups
 from .fixes.leader_epochs import LeaderEpochs
@@ -30,6 +31,7 @@ class Fixing:
             FetchSessions(),
             self.producers,
             self.groups,
+            Configs(),
         )
         self.changed = frozenset().union(*(fix.requests for fix in self.fixes))
 

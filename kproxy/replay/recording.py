@@ -12,15 +12,15 @@ from functools import cached_property
 from uuid import UUID
 
 from kproxy.errors import DecodeError
+from kproxy.watch.credentials import CONFIG_VALUES
 from kproxy.watch.seen import Form, Frame, Seen, Who
 from kproxy.wire import Message, decode_request, decode_response, schema
 
 from .names import SHOWING, pairs
 
-SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+CREATE_TOPICS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 19, 17, 36
 
-UNASKED = "its request is not in the capture"
-WITHHELD = "it was withheld"
+WITHHELD = "something in it was withheld"
 AUTHENTICATION = "it is authentication, whose secrets are withheld"
 CUT = "the capture has only the beginning of it"
 BARE = "the capture has no bytes of it"
@@ -150,8 +150,10 @@ def record(seen: Iterable[Seen], wanted: Callable[[Seen], bool] | None = None) -
 
 
 def whole(frame: Frame | None) -> bytes | None:
-    """The bytes of a frame if they are all there."""
-    return frame.data if frame is not None and frame.form is Form.WHOLE and not frame.withheld else None
+    """The bytes of a frame if they are all there, config values perhaps excepted."""
+    if frame is None or frame.form is not Form.WHOLE or frame.withheld not in ("", CONFIG_VALUES):
+        return None
+    return frame.data
 
 
 def response_of(seen: Seen) -> Message | None:
@@ -172,12 +174,8 @@ def unfit(seen: Seen) -> str:
     """Why this request cannot be sent again; empty if it can."""
     if seen.key in (SASL_HANDSHAKE, SASL_AUTHENTICATE) or seen.key not in schema.paths():
         return AUTHENTICATION if seen.key in (SASL_HANDSHAKE, SASL_AUTHENTICATE) else f"api key {seen.key} is not known"
-    return frame_unfit(seen.request)
-
-
-def frame_unfit(frame: Frame | None) -> str:
-    if frame is None:
-        return UNASKED
-    if frame.withheld:
-        return WITHHELD
+    frame = seen.request
+    assert frame is not None
+    if frame.withheld and not (frame.withheld == CONFIG_VALUES and seen.key == CREATE_TOPICS):
+        return f"{WITHHELD}: {frame.withheld}"
     return {Form.NONE: BARE, Form.WHOLE: ""}.get(frame.form, CUT)
