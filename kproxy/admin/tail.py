@@ -12,7 +12,7 @@ goes on in between; a listener who does not read stops the writing, and then the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import monotonic, time
 from typing import Any
 
@@ -23,7 +23,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from kproxy.errors import FilterError
-from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.tail import TailSink
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import Data
@@ -68,8 +67,9 @@ class TailShown(Shown):
 class Tail(StreamingResponse):
     """The stream. The sink is there while it is written."""
 
-    def __init__(self, fanout: Fanout, notify: Callable[[trio.Event], None], wanted: Filter) -> None:
-        self.fanout, self.notify = fanout, notify
+    def __init__(self, backend: Backend, wanted: Filter) -> None:
+        self.fanout, self.notify = backend.server.taps.fanout, backend.server.reactor.notify
+        self.log = backend.log.bind(filter=str(wanted))
         self.something = trio.Event()
         self.sink = TailSink(wanted, whole, self.wake)
         super().__init__(iter(()), media_type=NDJSON)
@@ -81,12 +81,14 @@ class Tail(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         self.fanout.add(self.sink)
+        self.log.info("tail begins")
         try:
             await self._write(send, [{"listening": str(self.sink.wanted)}])
             while True:
                 await self._write(send, await self._next())
         finally:
             self.fanout.remove(self.sink)
+            self.log.info("tail ends", dropped=self.sink.dropped)
 
     async def _next(self) -> list[Mapping[str, Any]]:
         """Lines as soon as there are any; none after a while."""
@@ -124,15 +126,14 @@ def _data(seen: Seen, most: int) -> Data:
 
 async def tail(backend: Backend, call: Call) -> Response:
     """Raises Problem for a bad filter, and when too many listen already."""
-    fanout = backend.server.taps.fanout
     try:
         wanted = Filter(call.query.filter)
     except FilterError as error:
         raise Problem(422, "invalid_query", str(error)) from None
-    listeners = sum(isinstance(sink, TailSink) for sink in fanout.sinks)
+    listeners = sum(isinstance(sink, TailSink) for sink in backend.server.taps.fanout.sinks)
     if listeners >= MOST_LISTENERS:
         raise Problem(429, "too_many_listeners", f"{listeners} listen already, at most {MOST_LISTENERS} may")
-    return Tail(fanout, backend.server.reactor.notify, wanted)
+    return Tail(backend, wanted)
 
 
 OPERATIONS = (

@@ -1,16 +1,21 @@
-"""Exchanges as watchers hand them out, made from bodies, for tests of what looks at them."""
+"""Exchanges as watchers hand them out, made from bodies, and files of them, for tests of what looks at them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from kproxy.capture.policy import Payload, Policy
+from kproxy.capture.writer import CaptureWriter
+from kproxy.events.schema import REQUEST_EVENT
+from kproxy.sinks.audit.lines import Lines
+from kproxy.sinks.audit.request_event import request_event
 from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import Message, encode
+from kproxy.wire.records import Producer, Record, encode_batch
 from kproxy.wire.schema import load, names
-
-CLIENT_ID = "tester"
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Somebody:
     software_name: str | None = None
     software_version: str | None = None
     topics: Mapping[str, str] = field(default_factory=dict)
+    client_id: str = "tester"
+    """Of its requests."""
 
     def broker_topic(self, topic: str) -> str | None:
         return None
@@ -45,12 +52,12 @@ def exchange(
 ) -> Seen:  # fmt: skip
     """One exchange: it takes 20 ms from `at` on; without a response it is unanswered. `form`: what is kept of both
     frames, of HEAD 20 bytes."""
-    api = load(names()[api_name])
+    api, who = load(names()[api_name]), who or Somebody()
     header = {"request_api_key": api.key, "request_api_version": version, "correlation_id": number,
-              "client_id": CLIENT_ID}  # fmt: skip
+              "client_id": who.client_id}  # fmt: skip
     asked = encode(Message(api, version, header, dict(request)))
     seen = Seen(
-        who=who or Somebody(), number=number, key=api.key, version=version, correlation_id=number, client_id=CLIENT_ID,
+        who=who, number=number, key=api.key, version=version, correlation_id=number, client_id=who.client_id,
         request=_frame(asked, form, at), acks=request.get("acks"),
     )  # fmt: skip
     if response is not None:
@@ -62,3 +69,80 @@ def exchange(
 def _frame(data: bytes, form: Form, at: float) -> Frame:
     kept = {Form.WHOLE: data, Form.HEAD: data[:20], Form.NONE: b""}[form]
     return Frame(len(data) + 4, at, at, kept, form)
+
+
+NOON = 1_795_262_400.0
+"""2026-11-21T12:00:00Z."""
+NOT_LEADER = 6
+
+
+def orders(count: int, base: int = 0, codec: int = 0) -> bytes:
+    """A batch of so many orders: keys `user-N`, values `order N` that compress well, one header each."""
+    records = [
+        Record(number, int(NOON * 1000) + number, b"user-%d" % number, b"order %d " % number * 8, (("trace", b"a1"),))
+        for number in range(base, base + count)
+    ]
+    return encode_batch(records, codec=codec, base_offset=base, producer=Producer(4000, 0, base))
+
+
+def conversation() -> list[Seen]:
+    """What two clients did from `NOON` on, a second between two exchanges: `etl` writes orders, one write fails after
+    250 ms, one wants no answer; `report` reads, and its heartbeat stays without an answer."""
+    etl = Somebody(3, principal="User:alice", client_id="etl", client_address="192.168.7.1", client_port=51000,
+                   software_name="librdkafka", software_version="2.3.0")  # fmt: skip
+    report = Somebody(
+        4, client_id="report", node=2, broker="kafka-2:9092", client_address="192.168.7.2", client_port=52000
+    )
+    written = {
+        "topic_data": [
+            {
+                "name": "orders",
+                "partition_data": [{"index": 0, "records": orders(3)}, {"index": 3, "records": orders(5, codec=4)}],
+            }
+        ]
+    }
+    failed = {"name": "orders", "partition_responses": [{"index": 0, "error_code": NOT_LEADER, "base_offset": -1}]}
+    answered = {"name": "orders", "partition_responses": [{"index": 0, "base_offset": 10}, {"index": 3}]}
+    one = {"topic_data": [{"name": "orders", "partition_data": [{"index": 0, "records": orders(1)}]}]}
+    read = {"topic": "orders", "partitions": [{"partition_index": 0, "high_watermark": 20, "records": orders(2, 10)}]}
+    wanted = {"topic": "orders", "partitions": [{"partition": 0, "fetch_offset": 10}]}
+    told: list[tuple[str, int, dict[str, Any], dict[str, Any] | None, Somebody]] = [
+        ("Metadata", 8, {"topics": [{"name": "orders"}]}, _METADATA, etl),
+        ("Produce", 8, {"acks": -1, **written}, {"responses": [answered]}, etl),
+        ("Produce", 8, {"acks": -1, **one}, {"responses": [failed]}, etl),
+        ("Produce", 8, {"acks": 0, **one}, None, etl),
+        ("Fetch", 11, {"topics": [wanted]}, {"responses": [read]}, report),
+        ("Heartbeat", 3, {"group_id": "billing", "generation_id": 7, "member_id": "report-1"}, None, report),
+    ]
+    found = [
+        exchange(api, version, request, response, who=who, at=NOON + number, number=number)
+        for number, (api, version, request, response, who) in enumerate(told, 1)
+    ]
+    assert found[2].response is not None, "it was made so"
+    found[2].response.first = found[2].response.last = NOON + 3.25
+    found[3].outcome = "no_answer_due"
+    return found
+
+
+_METADATA: dict[str, Any] = {
+    "brokers": [{"node_id": 1, "host": "kafka-1", "port": 9092}, {"node_id": 2, "host": "kafka-2", "port": 9092}],
+    "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "leader_id": 1}]}],
+}
+
+
+def write_capture(path: Path, exchanges: Iterable[Seen], payload: Payload = "full") -> Path:
+    """A capture of them, as of a proxy at 127.0.0.1:9092."""
+    with path.open("wb") as file:
+        writer = CaptureWriter(file, Policy(payload))
+        for seen in exchanges:
+            writer.write(seen, ("127.0.0.1", 9092))
+        writer.finish(NOON + 60, "asked")
+    return path
+
+
+def event_lines(exchanges: Iterable[Seen], source: str = "host/5b0c1e2f/0") -> bytes:
+    """Their request events, as event files hold them."""
+    lines = Lines(source)
+    made = [lines.line(REQUEST_EVENT.name, seen.request.first if seen.request else NOON, request_event(seen, float))
+            for seen in exchanges]  # fmt: skip
+    return b"".join(made)
