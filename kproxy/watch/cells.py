@@ -53,8 +53,8 @@ class Line:
 ApiKey = tuple[int | None, int | None, str | None, int | None, int | None]
 """(api key, version, client id, error code, acks)"""
 
-PartKey = tuple[int, int, str | bytes, int | None, int, int | None, str, bool | None]
-"""(api key, version, topic's name or id, partition, error code, acks, codec, idempotent)"""
+PartKey = tuple[int, int, str | None, str | bytes, int | None, int, int | None, str, bool | None]
+"""(api key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent)"""
 
 
 @dataclass(slots=True)
@@ -93,13 +93,21 @@ class PartCell:
     """Requests about one partition, or about those of a topic that have no cell of their own."""
 
     key: PartKey
-    client_id: str | None
     first: float
     last: float
     count: int = 0
     records: int = 0
     bytes: int = 0
     batches: int = 0
-    last_offset: int | None = None
-    high_watermark: int | None = None
+    last_offset: int = -1
+    high_watermark: int = -1
+    offset_at: float = float("-inf")
+    mark_at: float = float("-inf")
     empty: int = 0
+
+    def told(self, offset: int | None, mark: int | None, begun: float) -> None:
+        """A request that came at `begun` brought these; those of the last one stay, of several at once the highest."""
+        if offset is not None and (begun > self.offset_at or (begun == self.offset_at and offset > self.last_offset)):
+            self.last_offset, self.offset_at = offset, begun
+        if mark is not None and (begun > self.mark_at or (begun == self.mark_at and mark > self.high_watermark)):
+            self.high_watermark, self.mark_at = mark, begun

@@ -6,7 +6,8 @@ from collections import deque
 from typing import Any
 
 from .frames import Arriving
-from .seen import Frame, Seen
+from .rows import Asked
+from .seen import Seen
 from .wanted import Wanted
 
 MOST_OPEN = 2000
@@ -17,17 +18,20 @@ in one read. More in a capture are requests whose responses are missing there.""
 class Open:
     """An exchange that is under way. `seen` is None where nobody wants more than the number of frames."""
 
-    __slots__ = ("arriving", "correlation", "error", "kept", "seen", "wanted")
+    __slots__ = ("arriving", "asked", "correlation", "error", "kept", "seen", "wanted")
+    answer = None
+    """Nothing is known of its response: it does not go the short way."""
 
     def __init__(self, correlation: int, wanted: Wanted, seen: Seen | None) -> None:
         self.correlation, self.wanted, self.seen = correlation, wanted, seen
         self.arriving: Arriving | None = None  # the request, as long as it is not whole
         self.kept = 0  # bytes that may be kept for it
+        self.asked: list[Asked] | None = None  # the request's rows, if they are known already
         self.error: int | None = None  # at the top of the response
 
 
-Entry = tuple[int, Any]
-"""(correlation id, what is open under it, …)"""
+Entry = tuple[Any, ...]
+"""(correlation id, Open or Ask, time, size, records); the last three only count of requests that went the short way."""
 
 
 class Exchanges(deque[Any]):
@@ -61,6 +65,3 @@ def add_wait(seen: Seen, seconds: float, *, response: bool, by_rule: bool) -> No
         seen.rule_wait = both
     else:
         seen.other_wait = both
-
-
-__all__ = ["MOST_OPEN", "Entry", "Exchanges", "Frame", "Open", "add_wait"]

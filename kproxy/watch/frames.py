@@ -80,18 +80,23 @@ class Stream:
         self.frame: Arriving | None = None
         self.lost = False
 
-    def receive(self, buf: Buffer, pos: int, n: int, now: float) -> None:
-        """Take buf[pos:n], the next bytes."""
-        while pos < n and not self.lost:
-            frame = self.frame
-            if frame is None:
-                frame = self.frame = Arriving(now)
+    def receive(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Take bytes of buf[pos:n], up to the end of a frame at most; the position behind them."""
+        if self.lost:
+            return n
+        frame = self.frame
+        if frame is None:
+            frame = self.frame = Arriving(now)
+        while pos < n and not frame.whole:
             pos = frame.take(buf, pos, n)
-            while not frame.settled and len(frame.data) >= frame.need and not self.lost:
+            while not frame.settled and len(frame.data) >= frame.need:
                 self.look(frame, now)
-            if frame.whole:
-                self.frame = None
-                self.over(frame, now)
+                if self.lost:
+                    return n
+        if frame.whole:
+            self.frame = None
+            self.over(frame, now)
+        return pos
 
     def look(self, frame: Arriving, now: float) -> None:
         """As many bytes as were needed are there: settle the frame, ask for more, or be lost."""

@@ -135,7 +135,7 @@ class RequestStream(Stream):
             found = frame.owner
             self.leave(frame, now)
             if found.seen is not None and found.seen.acks == 0:
-                self.watcher.lost((found.correlation, found), now)
+                self.watcher.lost(found, now)
 
     def lose(self) -> None:
         self.lost, self.frame = True, None

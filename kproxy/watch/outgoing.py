@@ -66,7 +66,7 @@ class ResponseStream(Stream):
             frame.settle(0)
             return
         watcher.responses += 1
-        found: Open = entry[1]
+        found = watcher.slowly(entry)
         frame.owner = found
         wanted = found.wanted
         if wanted.counted:
@@ -89,7 +89,7 @@ class ResponseStream(Stream):
             found = frame.owner
             if found.seen is not None:
                 found.seen.response = frame_of(frame, found, 1, now)
-            self.watcher.lost((found.correlation, found), now)
+            self.watcher.lost(found, now)
 
     def lose(self) -> None:
         self.lost, self.frame = True, None

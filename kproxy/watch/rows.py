@@ -15,16 +15,36 @@ Row = tuple[Topic, int, int, int, int, int, str, bool | None, int | None, int | 
 """(topic, partition, error code, bytes, batches, records, codec, idempotent, last offset, high watermark)"""
 
 
-def rows_of(seen: Seen) -> list[Row]:
+Asked = tuple[Topic, int, int, int, int, str, bool]
+"""Of a Produce request: (topic, partition, bytes, batches, records, codec, idempotent)"""
+
+
+def rows_of(seen: Seen, asked: list[Asked] | None = None) -> list[Row]:
     """The rows of an exchange that was answered, or is due no answer. Empty where they cannot be read."""
     if seen.key == PRODUCE:
-        return produce_rows(seen.request_body, None if seen.acks == 0 else seen.response_body, seen.acks)
+        asked = asked_rows(seen.request_body) if asked is None else asked
+        return produce_rows(asked, None if seen.acks == 0 else seen.response_body, seen.acks)
     return fetch_rows(seen.response_body, seen.key == FETCH)
 
 
-def produce_rows(request: dict[str, Any] | None, response: dict[str, Any] | None, acks: int | None) -> list[Row]:
+def asked_rows(request: dict[str, Any] | None) -> list[Asked]:
+    """What was to be written."""
+    rows: list[Asked] = []
+    for topic in (request or {}).get("topic_data") or ():
+        name = topic_of(topic, "name")
+        for part in topic["partition_data"] or ():
+            found = part["records"]
+            if found is None:
+                rows.append((name, part["index"], 0, 0, 0, "", False))
+            else:
+                number, idempotent = max(found.records or 0, 0), found.producer_id is not None
+                rows.append((name, part["index"], found.size, found.batches, number, found.codec, idempotent))
+    return rows
+
+
+def produce_rows(asked: list[Asked], response: dict[str, Any] | None, acks: int | None) -> list[Row]:
     """What was to be written, and whether it was. Without a readable response nobody knows, and there are no rows."""
-    if request is None or (response is None and acks != 0):
+    if response is None and acks != 0:
         return []
     answers: dict[tuple[Topic, int], tuple[int, int]] = {}
     for topic in (response or {}).get("responses") or ():
@@ -32,11 +52,10 @@ def produce_rows(request: dict[str, Any] | None, response: dict[str, Any] | None
         for part in topic["partition_responses"] or ():
             answers[name, part["index"]] = part["error_code"], part["base_offset"]
     rows: list[Row] = []
-    for topic in request["topic_data"] or ():
-        name = topic_of(topic, "name")
-        for part in topic["partition_data"] or ():
-            error, base = answers.get((name, part["index"]), (0, -1))
-            rows.append((name, part["index"], error, *digested(part["records"], produced=True, base=base), None))
+    for name, index, size, batches, records, codec, idempotent in asked:
+        error, base = answers.get((name, index), (0, -1))
+        last = base + records - 1 if base >= 0 and records else None
+        rows.append((name, index, error, size, batches, records, codec, idempotent, last, None))
     return rows
 
 
@@ -47,7 +66,11 @@ def fetch_rows(response: dict[str, Any] | None, fetch: bool) -> list[Row]:
         name = topic_of(topic, "topic")
         for part in topic["partitions"] or ():
             mark = part["high_watermark"] if fetch and part["high_watermark"] >= 0 else None
-            read = digested(part.get("records"), produced=False, base=-1)
+            found = part.get("records")
+            read = (0, 0, 0, "", None, None)
+            if found is not None:
+                number = max(found.records or 0, 0)
+                read = (found.size, found.batches, number, found.codec, None, found.last_offset)
             rows.append((name, part["partition_index"], part["error_code"], *read, mark))
     return rows
 
@@ -57,14 +80,3 @@ def topic_of(topic: dict[str, Any], name: str) -> Topic:
         return topic[name] or ""
     found: UUID = topic["topic_id"]
     return found.bytes
-
-
-def digested(records: Any, *, produced: bool, base: int) -> tuple[int, int, int, str, bool | None, int | None]:
-    """(bytes, batches, records, codec, idempotent, last offset). `base`: the offset that the broker gave; -1: none."""
-    if records is None:
-        return 0, 0, 0, "", False if produced else None, None
-    number = records.records
-    if not produced:
-        return records.size, records.batches, number or 0, records.codec, None, records.last_offset
-    last = base + number - 1 if base >= 0 and number else None
-    return records.size, records.batches, number or 0, records.codec, records.producer_id is not None, last

@@ -15,14 +15,18 @@ number of cells is bounded: what there are no cells for is counted in a cell of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kproxy.wire import error_codes, schema
 
 from .cells import ApiCell, ApiKey, Line, PartCell, PartKey
-from .rows import Row, rows_of
+from .rows import Asked, Row, rows_of
 from .seen import Seen, Who
 from .wanted import FETCH, PRODUCE, SHARE_FETCH
+
+if TYPE_CHECKING:
+    from .hot import Answer
 
 MINUTE = 60
 MOST_CELLS = 2000
@@ -65,9 +69,21 @@ class Summary:
         self.apis: dict[ApiKey, ApiCell] = {}
         self.parts: dict[PartKey, PartCell] = {}
         self.lines: list[Line] = []
+        self.waiting: list[Answer] = []  # what was counted the short way and is not in the cells yet
 
-    def add(self, seen: Seen, error: int | None, now: float, *, deep: bool = True) -> None:
-        """An exchange was over at `now`. `error`: at the top of its response. `deep`: count its partitions, too."""
+    def fold(self) -> None:
+        """Put all that waits into the cells."""
+        for answer in self.waiting:
+            answer.fold(self)
+        self.waiting.clear()
+
+    def add(
+        self, seen: Seen, error: int | None, now: float, *, deep: bool = True, asked: list[Asked] | None = None
+    ) -> None:
+        """An exchange was over at `now`. `error`: at the top of its response. `deep`: count its partitions, too.
+
+        `asked`: the rows of its request, where they were read already.
+        """
         if now >= self.until:
             self.roll(now)
         request, response = seen.request, seen.response
@@ -82,7 +98,7 @@ class Summary:
             if request is not None:
                 cell.answered(response.last - request.first)
         if deep and seen.key in ROWS and seen.outcome in ("answered", "no_answer_due"):
-            rows = rows_of(seen)
+            rows = rows_of(seen, asked)
             if seen.key in READS and not any(row[3] for row in rows) and not seen.unread:
                 cell.empty += 1
             self.rows(seen, rows, cell, begun)
@@ -90,8 +106,8 @@ class Summary:
     def rows(self, seen: Seen, rows: list[Row], api: ApiCell, begun: float) -> None:
         for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
             name = topic[:LONGEST] if len(topic) > LONGEST else topic
-            key = (seen.key, seen.version, name, partition, error, seen.acks, codec, idempotent)
-            cell = self.part(key, seen.client_id, begun) or api
+            key = (seen.key, seen.version, api.key[2], name, partition, error, seen.acks, codec, idempotent)
+            cell = self.part(key, begun) or api
             cell.records += records
             cell.bytes += size
             cell.batches += batches
@@ -101,9 +117,8 @@ class Summary:
             cell.count += 1
             if seen.key in READS:
                 cell.empty += not size
-            if cell.key[3] is not None:  # offsets of several partitions say nothing
-                cell.last_offset = cell.last_offset if last is None else last
-                cell.high_watermark = cell.high_watermark if mark is None else mark
+            if cell.key[4] is not None:  # offsets of several partitions say nothing
+                cell.told(last, mark, begun)
 
     # ---- cells
 
@@ -122,17 +137,17 @@ class Summary:
         cell.first, cell.last = min(cell.first, begun), max(cell.last, begun)
         return cell
 
-    def part(self, key: PartKey, client_id: str | None, begun: float) -> PartCell | None:
+    def part(self, key: PartKey, begun: float) -> PartCell | None:
         """The cell of this key, or of its topic if there are too many; None: no cell is left."""
         cell = self.parts.get(key)
         if cell is None:
             if len(self.parts) >= self.most:
-                key = (*key[:3], None, *key[4:])
+                key = (*key[:4], None, *key[5:])
                 cell = self.parts.get(key)
                 if cell is None and len(self.parts) >= self.most + MOST_FOLDED:
                     return None
             if cell is None:
-                cell = self.parts[key] = PartCell(key, client_id and client_id[:LONGEST], begun, begun)
+                cell = self.parts[key] = PartCell(key, begun, begun)
         cell.first, cell.last = min(cell.first, begun), max(cell.last, begun)
         return cell
 
@@ -148,6 +163,7 @@ class Summary:
 
     def settle(self) -> None:
         """Make lines of all cells."""
+        self.fold()
         self.lines += [self.api_line(cell) for cell in self.apis.values()]
         self.lines += [self.part_line(cell) for cell in self.parts.values()]
         self.apis, self.parts = {}, {}
@@ -176,9 +192,9 @@ class Summary:
         return line
 
     def part_line(self, cell: PartCell) -> Line:
-        key, version, topic, partition, error, acks, codec, idempotent = cell.key
+        key, version, client_id, topic, partition, error, acks, codec, idempotent = cell.key
         line = Line(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version)
-        line.client_id, line.partition, line.error, line.acks = cell.client_id, partition, error_name(error), acks
+        line.client_id, line.partition, line.error, line.acks = client_id, partition, error_name(error), acks
         if isinstance(topic, bytes):
             line.topic_id = str(UUID(bytes=topic))
             line.topic = self.who.topic_of(line.topic_id) if self.who is not None else None
@@ -186,7 +202,8 @@ class Summary:
             line.topic = topic
         line.codec, line.idempotent, line.count = codec or None, idempotent, cell.count
         line.records, line.bytes, line.batches = cell.records, cell.bytes, cell.batches
-        line.last_offset, line.high_watermark = cell.last_offset, cell.high_watermark
+        line.last_offset = None if cell.last_offset < 0 else cell.last_offset
+        line.high_watermark = None if cell.high_watermark < 0 else cell.high_watermark
         line.empty = cell.empty if key in READS else None
         return line
 

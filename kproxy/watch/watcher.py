@@ -5,8 +5,9 @@
     watcher.to_client(buf, n, now)       every byte that was sent to it, in order
     watcher.end(now)                     the connection is over: what is still open is handed out
 
-Strategy. `requests.py` and `responses.py` know what the frames of their direction are; here is what they share: what is
-wanted, what is open, and what becomes of an exchange that is over. Nothing raises, whatever the bytes are.
+Strategy. `incoming.py` and `outgoing.py` know what the frames of their direction are; here is what they share: what is
+wanted, what is open, and what becomes of an exchange that is over. Frames of which only numbers are wanted take the
+short way (`hot.py`) if they are like others before them. Nothing raises, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kproxy.core.sasl import RawTokens
-from kproxy.wire.primitives import Buffer
 
-from .exchanges import MOST_OPEN, Exchanges, Open, add_wait
+from .exchanges import MOST_OPEN, Entry, Exchanges, Open, add_wait
+from .frames import SIZE_BYTES
 from .incoming import RequestStream
+from .learn import Asks
 from .outgoing import ResponseStream
-from .seen import Depth, Outcome, Seen, Who
+from .seen import Depth, Frame, Outcome, Seen, Who
+from .short_way import NOTHING_ASKED, ShortWay
 from .summary import Summary
 from .wanted import Plan, Wanted, code_of
 
@@ -32,7 +35,7 @@ KEPT = 16 << 20
 for five answers, as most do, to requests of 1 MB has room."""
 
 
-class Watcher:
+class Watcher(ShortWay):
     """Of one connection. Attributes: requests, responses, unanswered, unread (frames), request_bytes, response_bytes.
 
     `responses` are those that found their request. `unread` are responses of nobody's, and lengths that cannot be: from
@@ -46,34 +49,35 @@ class Watcher:
         self.who, self.take, self.most, self.summary = who, take, most, summary
         self.requests = self.responses = self.unanswered = self.unread = 0
         self.request_bytes = self.response_bytes = 0
-        self.numbered = 0  # exchanges, those of `awaiting` included
+        self.awaited = 0  # exchanges that `awaiting` has told of
         self.open = Exchanges()
         self.room = max(KEPT, 2 * most)
         self.raw: RawTokens | None = None
         self.mechanism = ""  # of a SaslHandshake v0 under way
-        self.plan = self._plan(interest)
+        self.refocus(interest)
         self.incoming, self.outgoing = RequestStream(self), ResponseStream(self)
+        self.plain_in = self.plain_out = False  # the next byte begins a frame of Kafka's
 
-    def _plan(self, interest: Interest) -> Plan:
-        return Plan(interest, None if self.summary is None else self.summary.wants)
+    # ---- what passes: see `ShortWay`
 
-    # ---- what passes
+    def look_ahead(self) -> None:
+        """Whether the next frames may go the short way."""
+        ahead, back = self.incoming, self.outgoing
+        self.plain_in = ahead.frame is None and self.raw is None and not ahead.lost and not ahead.first
+        self.plain_out = back.frame is None and self.raw is None and not back.lost
 
-    def from_client(self, buf: Buffer, n: int, now: float) -> None:
-        """buf[:n] came from the client."""
-        self.request_bytes += n
-        self.incoming.receive(buf, 0, n, now)
-
-    def to_client(self, buf: Buffer, n: int, now: float) -> None:
-        """buf[:n] has been handed to the client's socket."""
-        self.response_bytes += n
-        self.outgoing.receive(buf, 0, n, now)
+    def shed(self, now: float) -> None:
+        """The oldest of too many open requests go out."""
+        while len(self.open) > MOST_OPEN:
+            self.lost(self.slowly(self.open.popleft()), now)
 
     def awaiting(self, requests: Iterable[tuple[int, int, int]]) -> None:
         """(correlation id, key, version) of requests in flight whose bytes were not seen: for one that begins late."""
         self.incoming.first = False
         for correlation, key, version in requests:
+            self.awaited += 1
             self.begin(correlation, self.plan[code_of(key, version)], None, 0.0)
+        self.look_ahead()
 
     # ---- what kproxy did
 
@@ -94,40 +98,55 @@ class Watcher:
         """The exchange that was opened last under this id, if it is not over."""
         at = self.open.newest(correlation)
         if at >= 0:
-            found: Open = self.open[at][1]
+            found = self.slowly(self.open[at])
+            self.open[at] = (correlation, found, *self.open[at][2:])
             return found.seen
-        frame = self.outgoing.frame
-        if frame is not None and isinstance(frame.owner, Open) and frame.owner.correlation == correlation:
-            return frame.owner.seen
+        for frame in (self.outgoing.frame, self.incoming.frame):  # the latter: a Produce that is due no answer
+            if frame is not None and isinstance(frame.owner, Open) and frame.owner.correlation == correlation:
+                return frame.owner.seen
         return None
 
     # ---- what is wanted, and the end
 
     def refocus(self, interest: Interest) -> None:
         """Other things are wanted from the next frame on."""
-        self.plan = self._plan(interest)
+        self.plan = Plan(interest, None if self.summary is None else self.summary.wants)
+        self.asks: dict[int, Asks] = {}
+        self.ask = NOTHING_ASKED
 
     def end(self, now: float) -> None:
         """The connection is over."""
         self.outgoing.cut(now)
         self.incoming.cut(now)
         while self.open:
-            self.lost(self.open.popleft(), now)
+            self.lost(self.slowly(self.open.popleft()), now)
 
     # ---- calls of the streams
 
     def begin(self, correlation: int, wanted: Wanted, client_id: str | None, now: float) -> Open:
         """An exchange is opened, whose response is to come."""
-        self.numbered += 1
         seen = None
         if wanted.taken or wanted.counted:
-            number = self.numbered
+            number = self.awaited + self.requests
             seen = Seen(self.who, number, wanted.key, wanted.version, correlation, client_id, None)
         found = Open(correlation, wanted, seen)
-        self.open.append((correlation, found))
-        if len(self.open) > MOST_OPEN:
-            self.lost(self.open.popleft(), now)
+        self.open.append((correlation, found, now, 0, 0))
+        self.shed(now)
         return found
+
+    def slowly(self, entry: Entry) -> Open:
+        """What is open, if need be made of what was remembered of a request that went the short way."""
+        found = entry[1]
+        if isinstance(found, Open):
+            return found
+        correlation, ask, then, size, count = entry
+        seen = None
+        if ask.wanted.counted:
+            request, wanted = Frame(size + SIZE_BYTES, then, then), ask.wanted
+            seen = Seen(self.who, 0, wanted.key, wanted.version, correlation, ask.client_id, request, acks=ask.acks)
+        made = Open(correlation, ask.wanted, seen)
+        made.asked = ask.asked(size, count)
+        return made
 
     def reserve(self, found: Open, size: int) -> bool:
         """Whether there is room to keep so many bytes for an exchange."""
@@ -137,10 +156,10 @@ class Watcher:
         found.kept += size
         return True
 
-    def lost(self, entry: tuple[int, Open], now: float) -> None:
+    def lost(self, found: Open, now: float) -> None:
         """No response of it will be seen."""
         self.unanswered += 1
-        self.over(entry[1], "unanswered", now)
+        self.over(found, "unanswered", now)
 
     def over(self, found: Open, outcome: Outcome, now: float) -> None:
         """An exchange has come to its end."""
@@ -153,6 +172,6 @@ class Watcher:
             return
         seen.outcome = outcome
         if found.wanted.counted and self.summary is not None:
-            self.summary.add(seen, found.error, now, deep=found.wanted.depth >= Depth.ROWS)
+            self.summary.add(seen, found.error, now, deep=found.wanted.depth >= Depth.ROWS, asked=found.asked)
         if found.wanted.taken:
             self.take(seen)

@@ -1,0 +1,240 @@
+"""The loops over frames that are like others before them; see `hot.py` for what that means.
+
+Strategy. `from_client` and `to_client` are what watching costs a small exchange, so they keep to locals and to one
+`struct` call a frame, which also gives the bytes that have to be the same. Where a frame is not here as a whole, or is
+not like the one before it, the loops end, and the other functions here find out what it is like, or read it as usual.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from kproxy.wire.primitives import Buffer
+
+from .exchanges import MOST_OPEN, Exchanges
+from .hot import BATCH, FOLD_AT, PLAIN, PRODUCED, Answer, Ask
+from .incoming import RequestStream
+from .learn import Asks, find_answer
+from .outgoing import ResponseStream
+from .seen import Depth
+from .summary import Summary
+from .wanted import MOST_PLANNED, Plan, Wanted
+
+HEADER = Struct(">iIi").unpack_from
+"""Size, api key << 16 | version, correlation id."""
+SHORT = Struct(">ii").unpack_from
+"""Size and correlation id."""
+SMALLEST = 10
+"""Bytes of a request header with a client id that is null."""
+LONGEST = 1 << 18
+"""No frame that is longer is here as a whole."""
+NOTHING_ASKED = Ask(Wanted(-1, -1, Depth.COUNT, counted=False), -1, b"", None)
+"""Like no request at all, since no request has this code."""
+
+
+class ShortWay:
+    """The part of a `Watcher` that takes the bytes."""
+
+    ask: Ask
+    asks: dict[int, Asks]
+    incoming: RequestStream
+    open: Exchanges
+    outgoing: ResponseStream
+    plain_in: bool
+    plain_out: bool
+    plan: Plan
+    request_bytes: int
+    requests: int
+    response_bytes: int
+    responses: int
+    summary: Summary | None
+
+    def from_client(self, buf: Buffer, n: int, now: float) -> None:
+        """buf[:n] came from the client."""
+        self.request_bytes += n
+        opened, tried = self.open, -1
+        number = 0
+        pos = 0 if self.plain_in else self._read_requests(buf, 0, n, now)
+        while pos < n:
+            ask = self.ask
+            while n - pos >= ask.reach:
+                if ask.kind:
+                    size, code, correlation, same, length, magic, attributes, producer, count = ask.unpack(buf, pos)
+                    if (
+                        same != ask.prefix
+                        or code != ask.code
+                        or size != length + ask.overhead
+                        or attributes != ask.attributes
+                        or producer != ask.producer
+                        or not ask.least <= size <= ask.most
+                        or count <= 0
+                        or magic != 2
+                    ):
+                        break
+                else:
+                    size, code, correlation, same = ask.unpack(buf, pos)
+                    if same != ask.prefix or code != ask.code or size < ask.least:
+                        break
+                    count = 0
+                end = pos + 4 + size
+                if end > n:
+                    break
+                if ask.silent is None:
+                    opened.append((correlation, ask, now, size, count))
+                else:
+                    self._count_silent(ask.silent, size, count, now)
+                pos = end
+                number += 1
+            if pos >= n:
+                break
+            if pos != tried and self._find_ask(buf, pos, n):
+                tried = pos
+            else:
+                pos = self._read_requests(buf, pos, n, now)
+        self.requests += number
+        if len(opened) > MOST_OPEN:
+            self.shed(now)
+
+    def to_client(self, buf: Buffer, n: int, now: float) -> None:  # noqa: C901, PLR0912  # calls would cost more
+        """buf[:n] has been handed to the client's socket."""
+        self.response_bytes += n
+        opened, summary, tried = self.open, self.summary, -1
+        if summary is not None and now >= summary.until:
+            summary.roll(now)
+        number = base = count = delta = mark = 0
+        pos = 0 if self.plain_out else self._read_responses(buf, 0, n, now)
+        while pos < n:
+            while opened:
+                expected, ask, then, asked_size, asked_count = opened[0]
+                answer = ask.answer
+                if answer is None or n - pos < answer.reach:
+                    break
+                kind = answer.kind
+                if kind == PRODUCED:
+                    size, correlation, same, base = answer.unpack(buf, pos)
+                    if size != answer.size or base < 0:
+                        break
+                elif kind == BATCH:
+                    size, correlation, same, mark, middle, base, length, magic, attributes, delta, count = (
+                        answer.unpack(buf, pos)
+                    )
+                    if (
+                        size != length + answer.overhead
+                        or attributes != answer.attributes
+                        or middle != answer.middle
+                        or not answer.least <= size <= answer.most
+                        or count <= 0
+                        or mark < 0
+                        or magic != 2
+                    ):
+                        break
+                else:
+                    size, correlation, same = answer.unpack(buf, pos)
+                    if size != answer.size and (kind != PLAIN or size < answer.least):
+                        break
+                end = pos + 4 + size
+                if same != answer.prefix or correlation != expected or end > n:
+                    break
+                opened.popleft()
+                pos = end
+                number += 1
+                if not answer.counted:
+                    continue
+                latencies = answer.latencies
+                waiting = len(latencies)
+                latencies.append(now - then)
+                answer.last = then
+                answer.request_sizes += asked_size
+                if kind == PRODUCED:
+                    answer.records += asked_count
+                    answer.offset = base + asked_count - 1
+                else:
+                    answer.sizes += size
+                    if kind == BATCH:
+                        answer.records += count
+                        answer.offset, answer.mark = base + delta, mark
+                if not waiting:
+                    answer.begun = then
+                    summary.waiting.append(answer)  # type: ignore[union-attr]  # else nothing is counted
+                elif waiting > FOLD_AT:
+                    summary.fold()  # type: ignore[union-attr]
+            if pos >= n:
+                break
+            if pos != tried and self._find_answer(buf, pos, n):
+                tried = pos
+            else:
+                pos = self._read_responses(buf, pos, n, now)
+        self.responses += number
+
+    # ---- frames that are not like the one before them
+
+    def _find_ask(self, buf: Buffer, pos: int, n: int) -> bool:
+        """Whether the whole request at `pos` is like another one, or can be learnt."""
+        if n - pos < SMALLEST + 4:
+            return False
+        size, code, _ = HEADER(buf, pos)
+        if not SMALLEST <= size <= LONGEST or pos + 4 + size > n:
+            return False
+        asks = self.asks.get(code)
+        if asks is None:
+            if len(self.asks) >= MOST_PLANNED:
+                return False
+            asks = self.asks[code] = Asks(code, self.plan[code])
+        found = asks.find(buf, pos, size)
+        if found is not None:
+            self.ask = found
+        return found is not None
+
+    def _read_requests(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Read a frame, or what is here of it; the position of one that may be like others."""
+        while pos < n:
+            pos = self.incoming.receive(buf, pos, n, now)
+            self.look_ahead()
+            if self.plain_in:
+                break
+        return pos
+
+    def _find_answer(self, buf: Buffer, pos: int, n: int) -> bool:
+        """Whether the whole response at `pos` is like another one to requests of the kind, or can be learnt."""
+        if not self.open or n - pos < 8:
+            return False
+        correlation, ask = self.open[0][:2]
+        size, found = SHORT(buf, pos)
+        if found != correlation or not isinstance(ask, Ask) or not 4 <= size <= LONGEST or pos + 4 + size > n:
+            return False
+        answer = find_answer(ask, buf, pos, size)
+        if answer is not None:
+            ask.answer = answer
+        return answer is not None
+
+    def _read_responses(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Read a frame, or what is here of it; the position of one that may be like others."""
+        while pos < n:
+            pos = self.outgoing.receive(buf, pos, n, now)
+            self.look_ahead()
+            if self.plain_out:
+                break
+        return pos
+
+    def _count_silent(self, silent: Answer, size: int, count: int, now: float) -> None:
+        """A Produce request that is due no answer."""
+        summary = self.summary
+        if summary is None or not silent.counted:
+            return
+        if now >= summary.until:
+            summary.roll(now)
+        if not silent.count:
+            silent.begun = now
+            summary.waiting.append(silent)
+        silent.count += 1
+        silent.last = now
+        silent.request_sizes += size
+        silent.records += count
+
+    def look_ahead(self) -> None:
+        """Find out whether the next frames may be like others."""
+        raise NotImplementedError
+
+    def shed(self, now: float) -> None:
+        """More requests are open than may be."""
+        raise NotImplementedError

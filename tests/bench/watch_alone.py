@@ -1,0 +1,122 @@
+"""What watching costs: nanoseconds of a `kproxy.watch` watcher for one exchange, both directions, without sockets.
+
+watch_alone.py [DEPTH …]        depths: count, rows (as for an audit with detail `summary`; the default), sketch, full
+
+Frames lie in buffers as the driver's, and are shown again and again. The least of many runs is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from kproxy.watch.seen import Depth, Seen
+from kproxy.watch.summary import Summary
+from kproxy.watch.watcher import Watcher
+from kproxy.wire import Message, encode, schema
+from kproxy.wire.records import Producer, Record, encode_batch
+
+BUFFER = 1 << 18
+RUNS, EXCHANGES = 1500, 64
+TOPIC, OTHER = UUID(int=7), UUID(int=8)
+RECORDS = encode_batch([Record(0, 0, b"key", b"v" * 90)], producer=Producer(1, 0, 0))
+
+
+def request(name: str, version: int, body: dict[str, object], correlation: int = 5) -> bytes:
+    """A frame with its length."""
+    key = schema.names()[name]
+    header = {"request_api_key": key, "request_api_version": version, "correlation_id": correlation}
+    return sized(encode(Message(schema.load(key), version, header | {"client_id": "bench-client"}, body)))
+
+
+def response(name: str, version: int, body: dict[str, object], correlation: int = 5) -> bytes:
+    """A frame with its length."""
+    return sized(encode(Message(schema.load(schema.names()[name]), version, {"correlation_id": correlation}, body)))
+
+
+def sized(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def topic(version: int, by_id: int, name: str, one: UUID = TOPIC) -> dict[str, object]:
+    return {"topic_id": one} if version >= by_id else {name: f"topic-{one.int}"}
+
+
+def produce(version: int, partitions: int = 1) -> tuple[bytes, bytes]:
+    parts = [{"index": at, "records": RECORDS} for at in range(partitions)]
+    named = topic(version, 13, "name")
+    asked = {"acks": -1, "timeout_ms": 30000, "topic_data": [named | {"partition_data": parts}]}
+    done = [{"index": at, "base_offset": 12345} for at in range(partitions)]
+    return request("Produce", version, asked), response(
+        "Produce", version, {"responses": [named | {"partition_responses": done}]}
+    )
+
+
+def fetch(version: int, partitions: int) -> tuple[bytes, bytes]:
+    parts = [
+        {"partition_index": at, "high_watermark": 99, "last_stable_offset": 99, "records": RECORDS}
+        for at in range(partitions)
+    ]
+    topics = [topic(version, 13, "topic") | {"partitions": parts}] if parts else []
+    asked = {"max_wait_ms": 500, "min_bytes": 1, "session_id": 77, "session_epoch": 9, "topics": []}
+    return request("Fetch", version, asked), response("Fetch", version, {"session_id": 77, "responses": topics})
+
+
+def heartbeat() -> tuple[bytes, bytes]:
+    asked = {"group_id": "group", "generation_id": 3, "member_id": "member"}
+    return request("Heartbeat", 4, asked), response("Heartbeat", 4, {})
+
+
+CASES: dict[str, tuple[bytes, bytes, int]] = {
+    "Produce 9, lone": (*produce(9), 1),
+    "Produce 12, lone": (*produce(12), 1),
+    "Produce 13, lone": (*produce(13), 1),
+    "Produce 12, pipelined 32": (*produce(12), 32),
+    "Produce 12, 10 partitions": (*produce(12, 10), 1),
+    "Fetch 17, empty": (*fetch(17, 0), 1),
+    "Fetch 17, 1 partition": (*fetch(17, 1), 1),
+    "Fetch 12, 1 partition": (*fetch(12, 1), 1),
+    "Fetch 17, 10 partitions": (*fetch(17, 10), 1),
+    "Heartbeat 4": (*heartbeat(), 1),
+}
+
+
+def measured(run: Callable[[], None], exchanges: int) -> float:
+    """Nanoseconds an exchange."""
+    least = float("inf")
+    for _ in range(RUNS):
+        begun = time.perf_counter()
+        run()
+        least = min(least, time.perf_counter() - begun)
+    return least / exchanges * 1e9
+
+
+def cost(depth: Depth, asked: bytes, answered: bytes, together: int) -> float:
+    taken: list[Seen] = []
+    summary = Summary(lambda key, version: True) if depth is Depth.ROWS else None
+    watcher = Watcher(None, lambda key, version: depth, lambda seen: taken.clear(), summary=summary)  # type: ignore[arg-type]
+    come, go = bytearray(asked * together).ljust(BUFFER, b"\0"), bytearray(answered * together).ljust(BUFFER, b"\0")
+    n, m, now = len(asked) * together, len(answered) * together, 100.0
+    rounds = max(EXCHANGES // together, 1)
+
+    def run() -> None:
+        for _ in range(rounds):
+            watcher.from_client(come, n, now)
+            watcher.to_client(go, m, now)
+
+    found = measured(run, rounds * together)
+    assert watcher.responses == RUNS * rounds * together
+    return found
+
+
+def main() -> None:
+    depths = [Depth[word.upper()] for word in sys.argv[1:]] or [Depth.ROWS]
+    print(f"{'ns an exchange':28}", *(f"{depth.name.lower():>8}" for depth in depths))
+    for name, case in CASES.items():
+        print(f"{name:28}", *(f"{cost(depth, *case):8.0f}" for depth in depths))
+
+
+if __name__ == "__main__":
+    main()
