@@ -45,9 +45,9 @@ class FileOutlet:
 
     def add(
         self, line: bytes, number: int, day: str, _type_name: str, _data: Data,
-        *, must: bool = False, then: Callable[[], None] | None = None,
+        must: bool = False, then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        self._queue.add(number, day, line, len(line), must=must, then=then)
+        self._queue.add(number, day, line, len(line), must, then)
 
     def missing(self, number: int, reason: str) -> None:
         self._queue.missing(number, reason)

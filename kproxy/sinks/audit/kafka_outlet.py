@@ -106,11 +106,11 @@ class KafkaOutlet:
 
     def add(
         self, line: bytes, number: int, day: str, type_name: str, data: Data,
-        *, must: bool = False, then: Callable[[], None] | None = None,
+        must: bool = False, then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         connection = data.get("connection")
         key = self.settings.source if connection is None else str(connection)
-        self._queue.add(number, day, Sent(number, line[:-1], key, type_name), len(line), must=must)
+        self._queue.add(number, day, Sent(number, line[:-1], key, type_name), len(line), must)
 
     def missing(self, number: int, reason: str) -> None:
         self._queue.missing(number, reason)

@@ -77,29 +77,28 @@ class Queue(Generic[Item]):
         self._lock = threading.Lock()
         self._full: deque[Batch[Item]] = deque()
         self._filling: Batch[Item] | None = None
+        self._next_id = 0
         self._gap = Gap()
+        self._near = events - 1 if self.blocking else events  # from here on `add` looks closely
+        self._near_size = size - 1 if self.blocking else size
 
     # ---- the side of `put`
 
     def add(
-        self,
-        number: int,
-        day: str,
-        item: Item,
-        size: int,
-        *,
-        must: bool = False,
-        then: Callable[[], None] | None = None,
+        self, number: int, day: str, item: Item, size: int, must: bool = False, then: Callable[[], None] | None = None
     ) -> None:
         """Take a line of `size` bytes, or count it as dropped. `must`: take it beyond the bounds (reports of gaps)."""
-        counters = self.counters
         with self._lock:
-            if not must and (reason := self._no_room(size)):
-                self._drop(number, number, reason)
-                return
+            counters = self.counters
+            if counters.queued >= self._near or counters.queued_bytes + size > self._near_size:
+                reason = "" if must else self._no_room(size)
+                if reason:
+                    self._drop(number, number, reason)
+                    return
             batch = self._filling
-            if batch is None or batch.day != day or batch.first_id + len(batch.items) != number:
-                batch = self._next(day, number)
+            if batch is None or number != self._next_id or batch.day != day:
+                batch = self._begin(day, number)
+            self._next_id = number + 1
             batch.items.append(item)
             batch.size += size
             counters.queued += 1
@@ -127,7 +126,7 @@ class Queue(Generic[Item]):
             return self.refusal or "queue_full"
         return ""
 
-    def _next(self, day: str, number: int) -> Batch[Item]:
+    def _begin(self, day: str, number: int) -> Batch[Item]:
         if self._filling is not None:
             self._full.append(self._filling)
         batch: Batch[Item] = Batch(day, number)
@@ -177,6 +176,7 @@ class Queue(Generic[Item]):
         """Take nothing more."""
         with self._lock:
             self.closed = True
+            self._near = -1
         self.wake.set()
 
     def give_up(self, reason: str) -> None:
