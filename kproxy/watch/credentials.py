@@ -83,27 +83,32 @@ def take_out(frame: Buffer, key: int, version: int, direction: str) -> tuple[byt
         paths = secret_paths(key, direction)
         if not paths:
             return bytes(frame), ""
-        data = bytearray(frame)
-        if fill_values(data, key, version, direction, paths):
-            return bytes(data), CONFIG_VALUES
+        spans = value_spans(frame, key, version, direction)
+        if spans is not None:
+            data = bytearray(frame)
+            for start, stop in spans:
+                data[start:stop] = FILLER * (stop - start)
+            return bytes(data), CONFIG_VALUES if spans else ""
         why = f"{CONFIG_VALUES} in a body that cannot be read"
     return bytes(frame[: header_end(frame, key, version, direction)]), why
 
 
-def fill_values(data: bytearray, key: int, version: int, direction: str, paths: frozenset[str]) -> bool:
-    """Put fillers in the place of these strings; False if the frame cannot be read."""
+def value_spans(frame: Buffer, key: int, version: int, direction: str) -> list[tuple[int, int]] | None:
+    """Where the values that are taken out stand, in order; None if the frame cannot be read."""
     hits: list[tuple[int, int, int]] = []
-    found = walk(key, version, direction, paths)
+    found = walk(key, version, direction, secret_paths(key, direction))
     try:
-        end = found.run(data, header_end(data, key, version, direction), len(data), hits)
+        end = found.run(frame, header_end(frame, key, version, direction), len(frame), hits)
     except DecodeError:
-        return False
-    if end != len(data):  # bytes behind the last field could be anything
-        return False
+        return None
+    if end != len(frame):  # bytes behind the last field could be anything
+        return None
+    spans = []
     for mark, start, stop in hits:
         slot = found.marks[mark].slot
         if slot is None or found.marks[mark].what != "value":
             continue
-        text = read_uvarint(data, start)[1] if slot.compact else start + 2
-        data[text:stop] = FILLER * (stop - text)
-    return True
+        text = read_uvarint(frame, start)[1] if slot.compact else start + 2
+        if text < stop:
+            spans.append((text, stop))
+    return spans
