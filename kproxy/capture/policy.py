@@ -1,7 +1,9 @@
 """How much of a frame a capture keeps.
 
 Strategy: always a beginning of it, so that what is there is true, and the packet says how long it was. Credentials are
-never in what a watcher hands out; here the header is cut off once more, so that two mistakes are needed to show one.
+never in what a watcher hands out; where it says that it has withheld a body, the header alone is kept here, so that two
+mistakes are needed to show one. What it put in the place of config values is not written: such a frame ends before the
+first of them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from struct import pack
 from typing import Literal
 
 from kproxy.errors import DecodeError
+from kproxy.watch.credentials import CONFIG_VALUES, REQUEST, RESPONSE, value_spans
 from kproxy.watch.seen import Depth, Form, Frame, Seen
 from kproxy.wire.head import body_start
 from kproxy.wire.headers import header_version
@@ -44,9 +47,12 @@ class Policy:
         """The bytes behind the frame's length field that go into the file."""
         if not frame.data or frame.form is Form.NONE:
             return known_header(seen, response=response)[: min(frame.size - 4, LONGEST_HEADER)]
+        end = len(frame.data) if self.payload == "full" else self.head
+        if frame.withheld == CONFIG_VALUES and self.payload != "none":
+            return frame.data[: min(end, first_value(seen, frame.data, response=response))]
         if self.payload == "none" or frame.withheld or frame.form is Form.SKETCH:
-            return frame.data[: min(header_end(seen, frame.data, response=response), LONGEST_HEADER)]
-        return frame.data[: self.head] if self.payload == "head" else frame.data
+            end = min(header_end(seen, frame.data, response=response), LONGEST_HEADER)
+        return frame.data[:end]
 
 
 def known_header(seen: Seen, *, response: bool) -> bytes:
@@ -65,6 +71,12 @@ def header_end(seen: Seen, data: bytes, *, response: bool) -> int:
     direction = "response" if response else "request"
     end = body_start(data, 0, len(data), version_of_header(seen.key, seen.version, direction), direction)
     return min(len(data), 4 if response else 8) if end is None else end
+
+
+def first_value(seen: Seen, data: bytes, *, response: bool) -> int:
+    """Where the first value stands that was taken out; where that cannot be told, the end of the header."""
+    spans = value_spans(data, seen.key, seen.version, RESPONSE if response else REQUEST)
+    return spans[0][0] if spans else header_end(seen, data, response=response)
 
 
 @cache

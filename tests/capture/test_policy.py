@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kproxy.capture.policy import LONGEST_HEADER, Policy
 from kproxy.testing.captures import client, metadata, produce, request
+from kproxy.watch.credentials import take_out
 from kproxy.watch.seen import Depth, Form, Frame, Seen
 
 
@@ -33,6 +34,20 @@ def test_what_is_withheld_stays_so() -> None:
     found = Policy("full").kept(seen, seen.request, response=False)
 
     assert data[: 8 + 2 + 4 + 1] == found and b"secret" not in found
+
+
+def test_frames_end_before_values_that_were_taken_out() -> None:
+    """Which config was changed is kept, its value is not, nor what stood in for it."""
+    secret = {"name": "ssl.keystore.password", "value": "secret"}
+    broker = {"resource_type": 4, "resource_name": "1", "configs": [secret]}
+    data, withheld = take_out(request("AlterConfigs", 1, 5, {"resources": [broker]}), 33, 1, "request")
+    seen = Seen(client(), 1, 33, 1, 5, "shop", Frame(len(data) + 4, 1.0, 1.0, data, Form.WHOLE, withheld))
+    assert seen.request
+
+    found = Policy("full").kept(seen, seen.request, response=False)
+
+    assert found.endswith(b"ssl.keystore.password\0\6") and data.startswith(found)
+    assert found[:20] == Policy("head", 20).kept(seen, seen.request, response=False)
 
 
 def test_headers_are_made_where_nothing_was_kept() -> None:
