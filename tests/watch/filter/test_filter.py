@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -12,7 +11,7 @@ from kproxy.testing.sight import Somebody, exchange
 from kproxy.watch.filter.fields import FIELDS
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import EventView, SeenView
-from kproxy.watch.records import NotKept, records_of
+from kproxy.watch.records import records_of
 from kproxy.watch.seen import Depth, Form, Seen
 from kproxy.wire.records import Record, encode_batch
 
@@ -164,30 +163,6 @@ def test_what_is_in_records(text: str, expected: bool) -> None:
     assert judged(text, seen) is expected
 
 
-def test_records_of_a_compressed_fetch() -> None:
-    """Fetch answers have them too; control records are no records of users."""
-    written = [Record(5, 0, b"k5", b"v5"), Record(6, 0, b"k6", b"v6")]
-    control = encode_batch([Record(7, 0, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True)
-    records = encode_batch(written, codec=4) + control
-    partition = {"partition_index": 2, "records": records}
-    answer = {"responses": [{"topic": "orders", "partitions": [partition]}]}
-
-    found = list(records_of(exchange("Fetch", 12, {}, answer)))
-
-    assert [(one.topic, one.partition, one.record) for one in found] == [("orders", 2, record) for record in written]
-
-
-def test_topics_by_id_have_their_names() -> None:
-    """Where the connection knows them; else the id stands for it."""
-    topic_id = "00000000-0000-4000-8000-000000000001"
-    partition = {"index": 0, "records": encode_batch([Record(0, 0, None, b"v")])}
-    request = {"topic_data": [{"topic_id": UUID(topic_id), "partition_data": [partition]}]}
-
-    known = exchange("Produce", 13, request, {}, who=Somebody(topics={topic_id: "orders"}))
-    assert [one.topic for one in records_of(known)] == ["orders"]
-    assert [one.topic for one in records_of(exchange("Produce", 13, request, {}))] == [topic_id]
-
-
 def test_what_was_not_kept_cannot_be_judged() -> None:
     """It does not match, is counted, and it is said why; neither does its opposite match."""
     seen = produced(Record(0, 0, b"k", b"v"), form=Form.HEAD)
@@ -197,41 +172,6 @@ def test_what_was_not_kept_cannot_be_judged() -> None:
         assert (wanted.unknown, wanted.why) == (1, "of the request the beginning was kept")
 
     assert not Filter("~keyless").holds(EventView(PRODUCE))
-
-
-def test_more_records_than_are_looked_at() -> None:
-    """A match among the first ones is one; that there is none, cannot be told."""
-    seen = produced(*(Record(number, 0, b"k%d" % number, b"v") for number in range(4)))
-
-    assert [one.record.key for one in _until_kept(seen, 4)] == [b"k0", b"k1", b"k2", b"k3"]
-    with pytest.raises(NotKept, match="more than 3 records"):
-        list(records_of(seen, 3))
-
-
-def _until_kept(seen: Seen, most: int) -> list[Any]:
-    return list(records_of(seen, most))
-
-
-def test_a_batch_that_cannot_be_read_is_passed_over() -> None:
-    """The others are looked at."""
-    good = encode_batch([Record(0, 0, b"k", b"v")])
-    bad = encode_batch([Record(1, 0, b"x", b"v" * 50)], codec=1)
-    broken = bad[:70] + b"\xff" * (len(bad) - 70)
-    topic = {"name": "orders", "partition_data": [{"index": 0, "records": broken + good + b"\0" * 3}]}
-
-    found = list(records_of(exchange("Produce", 9, {"topic_data": [topic]}, {})))
-
-    assert [one.record.key for one in found] == [b"k"]
-
-
-def test_a_frame_that_cannot_be_read() -> None:
-    """Its records cannot be told."""
-    seen = produced(Record(0, 0, b"k", b"v"))
-    assert seen.request is not None
-    seen.request.data = seen.request.data[:20]
-
-    with pytest.raises(NotKept, match="the request cannot be read"):
-        list(records_of(seen))
 
 
 def test_other_apis_have_no_records() -> None:

@@ -1,0 +1,50 @@
+"""Other names: always the same for the same, in every field that can hold them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.capture.pseudonyms import NAMED, Pseudonyms
+from kproxy.wire import layout, schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("client_id", "etl", "client-1"), ("member_id", "etl-0a1b", "member-1"), ("principal", "alice", "user-1"),
+        ("principal", "User:alice", "User:user-1"), ("principal", "User:*", "User:*"),
+        ("principal", "User:ANONYMOUS", "User:ANONYMOUS"),
+        ("host", "kafka-1.prod", "host-1"), ("host", "172.16.0.9", "10.0.0.1"), ("host", "2001:db8::1", "fd00::1"),
+        ("acl_host", "*", "*"), ("client_address", "/172.16.0.9", "/10.0.0.1"), ("app_host", "", ""),
+        ("quota_entity_name", "somebody", "entity-1"), ("quota_entity_name", "172.16.0.9", "10.0.0.1"),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_a_name(kind: str, text: str, expected: str) -> None:
+    """By its kind; what means anybody stays."""
+    assert Pseudonyms().of(kind, text) == expected
+
+
+def test_the_same_name_is_the_same_everywhere() -> None:
+    """Also where another kind of field names the same."""
+    names = Pseudonyms()
+    assert [names.client("a"), names.client("b"), names.client("a")] == ["client-1", "client-2", "client-1"]
+    assert [names.of("quota_entity_name", "b"), names.principal("User:x"), names.principal("x")] == [
+        "client-2", "User:user-1", "user-1",
+    ]  # fmt: skip
+    assert (names.address("1.2.3.4"), names.of("client_address", "/1.2.3.4")) == ("10.0.0.1", "/10.0.0.1")
+    assert (names.place("kafka-1:9092"), names.place("[2001:db8::1]:9092"), names.host("kafka-1")) == (
+        "host-1:9092", "fd00::1:9092", "host-1",
+    )  # fmt: skip
+
+
+def test_every_kind_is_one_of_the_table() -> None:
+    """So that a new spelling there does not pass unseen."""
+    kinds = {
+        slot.kind
+        for api in schema.apis()
+        for version in api.versions
+        for direction in ("request", "response")
+        for slot in layout.body(api.key, version, direction).everywhere()
+    }
+
+    assert set(NAMED) <= kinds | {"client_id"}

@@ -1,0 +1,84 @@
+"""The records inside of exchanges that were kept whole."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from kproxy.testing.sight import Somebody, exchange
+from kproxy.watch.records import NotKept, records_of
+from kproxy.watch.seen import Form, Seen
+from kproxy.wire.records import Record, encode_batch
+
+
+def produced(*records: Record, form: Form = Form.WHOLE) -> Seen:
+    topic = {"name": "orders", "partition_data": [{"index": 0, "records": encode_batch(records)}]}
+    return exchange("Produce", 9, {"acks": 1, "topic_data": [topic]}, {}, form=form)
+
+
+def test_records_of_a_compressed_fetch() -> None:
+    """Fetch answers have them too; control records are no records of users."""
+    written = [Record(5, 0, b"k5", b"v5"), Record(6, 0, b"k6", b"v6")]
+    control = encode_batch([Record(7, 0, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True)
+    records = encode_batch(written, codec=4) + control
+    partition = {"partition_index": 2, "records": records}
+    answer = {"responses": [{"topic": "orders", "partitions": [partition]}]}
+
+    found = list(records_of(exchange("Fetch", 12, {}, answer)))
+
+    assert [(one.topic, one.partition, one.record) for one in found] == [("orders", 2, record) for record in written]
+
+
+def test_topics_by_id_have_their_names() -> None:
+    """Where the connection knows them; else the id stands for it."""
+    topic_id = "00000000-0000-4000-8000-000000000001"
+    partition = {"index": 0, "records": encode_batch([Record(0, 0, None, b"v")])}
+    request = {"topic_data": [{"topic_id": UUID(topic_id), "partition_data": [partition]}]}
+
+    known = exchange("Produce", 13, request, {}, who=Somebody(topics={topic_id: "orders"}))
+    assert [one.topic for one in records_of(known)] == ["orders"]
+    assert [one.topic for one in records_of(exchange("Produce", 13, request, {}))] == [topic_id]
+
+
+def test_more_records_than_are_looked_at() -> None:
+    """A match among the first ones is one; that there is none, cannot be told."""
+    seen = produced(*(Record(number, 0, b"k%d" % number, b"v") for number in range(4)))
+
+    assert [one.record.key for one in records_of(seen, 4)] == [b"k0", b"k1", b"k2", b"k3"]
+    with pytest.raises(NotKept, match="more than 3 records"):
+        list(records_of(seen, 3))
+
+
+def test_a_batch_that_cannot_be_read_is_passed_over() -> None:
+    """The others are looked at."""
+    good = encode_batch([Record(0, 0, b"k", b"v")])
+    bad = encode_batch([Record(1, 0, b"x", b"v" * 50)], codec=1)
+    broken = bad[:70] + b"\xff" * (len(bad) - 70)
+    topic = {"name": "orders", "partition_data": [{"index": 0, "records": broken + good + b"\0" * 3}]}
+
+    found = list(records_of(exchange("Produce", 9, {"topic_data": [topic]}, {})))
+
+    assert [one.record.key for one in found] == [b"k"]
+
+
+def test_a_frame_that_cannot_be_read() -> None:
+    """Its records cannot be told."""
+    seen = produced(Record(0, 0, b"k", b"v"))
+    assert seen.request is not None
+    seen.request.data = seen.request.data[:20]
+
+    with pytest.raises(NotKept, match="the request cannot be read"):
+        list(records_of(seen))
+
+
+@pytest.mark.parametrize(("form", "kept"), [(Form.HEAD, "the beginning"), (Form.NONE, "nothing")])
+def test_what_was_not_kept(form: Form, kept: str) -> None:
+    """It is said, with the reason if there is one."""
+    seen = produced(Record(0, 0, b"k", b"v"), form=form)
+    with pytest.raises(NotKept, match=f"of the request {kept} was kept$"):
+        list(records_of(seen))
+    assert seen.request is not None
+    seen.request.withheld = "a secret"
+    with pytest.raises(NotKept, match=r"was kept \(a secret\)"):
+        list(records_of(seen))
