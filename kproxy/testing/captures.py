@@ -15,6 +15,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import Message, apis, encode
+from kproxy.wire.records import Record, encode_batch
 
 SERVER = ("127.0.0.1", 9092)
 FULL = Policy("full")
@@ -57,8 +58,9 @@ def metadata(number: int = 1, *, who: Captured | None = None, at: float = 1000.0
 def produce(
     number: int = 1, *, who: Captured | None = None, acks: int = 1, size: int = 100, at: float = 1000.0
 ) -> Seen:
-    """A write of some bytes that are no records, which nobody looks at here."""
-    topics = [{"name": "orders", "partition_data": [{"index": 0, "records": b"x" * size}]}]
+    """A write of one record with a value of this size."""
+    batch = encode_batch([Record(0, 1_000_000, None, b"x" * size)])
+    topics = [{"name": "orders", "partition_data": [{"index": 0, "records": batch}]}]
     data = request("Produce", 8, number, {"acks": acks, "timeout_ms": 1000, "topic_data": topics})
     seen = Seen(who or client(), number, 0, 8, number, "shop", frame(data, at), None, "no_answer_due", acks)
     if acks:
