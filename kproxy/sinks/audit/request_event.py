@@ -25,25 +25,27 @@ MOST = 100
 def request_event(seen: Seen, wall: Wall, most: int = MOST) -> dict[str, Any]:
     """The data of a `REQUEST_EVENT`, absent ones left out. `most`: topics, partitions and resources, each, in it."""
     data = connection_columns(seen.who)
-    data |= {
-        "client_id": plain(seen.client_id),
-        "correlation_id": seen.correlation_id,
-        "api": seen.api,
-        "api_key": seen.key,
-        "version": seen.version,
-        "depth": seen.depth or None,
-        "outcome": seen.outcome,
-        "answered_by": None if seen.response is None else "kproxy" if seen.answered_by_rule else "broker",
-        "acks": seen.acks,
-    }
+    if seen.client_id:
+        data["client_id"] = plain(seen.client_id)
+    data["correlation_id"] = seen.correlation_id
+    data["api"], data["api_key"], data["version"] = seen.api, seen.key, seen.version
+    if seen.depth:
+        data["depth"] = seen.depth
+    data["outcome"] = seen.outcome
+    if seen.response is not None:
+        data["answered_by"] = "kproxy" if seen.answered_by_rule else "broker"
+    if seen.acks is not None:
+        data["acks"] = seen.acks
     put_times(data, seen, wall)
     if seen.rules:
         data["rules"] = [plain(name) or "" for name in seen.rules]
     request, response = seen.request_body, seen.response_body
     if request is not None or response is not None:
         data |= exchange(seen.key, seen.version).columns(request, response, seen.who, most)
-    data["unread"] = plain(unread(seen))
-    return {name: value for name, value in data.items() if value is not None}
+    why = unread(seen)
+    if why:
+        data["unread"] = plain(why)
+    return data
 
 
 def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:

@@ -135,6 +135,13 @@ def test_fetch_in_a_session() -> None:
     }  # fmt: skip
 
 
+def test_fetch_without_an_answer() -> None:
+    """What was asked for is there; nothing is said about records that nobody saw."""
+    partition = {"partition": 0, "fetch_offset": 10}
+    request = {"topics": [{"topic": "a", "partitions": [partition]}]}
+    assert said(seen("Fetch", 12, request)) == {"topics": [{"topic": "a", "partitions": [partition]}]}
+
+
 def test_fetch_whose_session_is_not_known() -> None:
     """An error at the top is that of all partitions asked for."""
     partition = {"partition": 0, "fetch_offset": 10}
@@ -531,6 +538,14 @@ def test_api_versions() -> None:
     answer = bytes(4) + b"\x00\x23" + b"\x00\x00\x00\x01" + b"\x00\x12\x00\x00\x00\x04"
     exchange.response = Frame(len(answer) + 4, 1.011, 1.0125, answer, Form.WHOLE)
     assert said(exchange) == {"error": "UNSUPPORTED_VERSION", "errors": ["UNSUPPORTED_VERSION"]}
+
+
+def test_api_versions_of_the_future() -> None:
+    """What the broker answers to a version that nobody here knows is read as version 0."""
+    answer = bytes(4) + b"\x00\x23" + b"\x00\x00\x00\x01" + b"\x00\x12\x00\x00\x00\x04"
+    exchange = seen("ApiVersions", 0, None)
+    exchange.version, exchange.response = 99, Frame(len(answer) + 4, 1.011, 1.0125, answer, Form.WHOLE)
+    assert said(exchange)["error"] == "UNSUPPORTED_VERSION"
 
 
 def test_sasl() -> None:

@@ -77,3 +77,25 @@ def test_every_api_in_every_version(key: int) -> None:
             assert SECRET.encode() not in line
             if request is not None and response is not None and api.name != "ApiVersions":
                 assert ("error" in event) == bool(event.get("errors"))
+
+
+@pytest.mark.parametrize("key", schema.paths())
+def test_damaged_frames(key: int) -> None:
+    """Whatever the bytes are, nothing is raised, and what is said follows the schema."""
+    api = schema.load(key)
+    for seed in range(10 * SEEDS):
+        random = Random(seed)
+        version = random.choice(list(api.versions))
+        request, response = (random_body(key, version, one, random) for one in ("request", "response"))
+        exchange = seen(api.name, version, request, response, who=Anybody())
+        for frame in (exchange.request, exchange.response):
+            if frame is not None:
+                data = bytearray(frame.data)
+                for _ in range(random.randrange(1, 4)):
+                    data[random.randrange(len(data))] = random.choice((0, 1, 0x7F, 0x80, 0xFF))
+                frame.data = bytes(data)[: len(data) - random.randrange(2)]
+
+        event = request_event(exchange, wall)
+
+        assert mistakes(REQUEST_EVENT, event) == [], f"v{version} seed {seed}"
+        assert event["api"] == api.name

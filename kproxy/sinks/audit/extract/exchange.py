@@ -8,7 +8,7 @@ from typing import Any
 
 from kproxy.rules.entity import coordinator
 from kproxy.watch.seen import Who
-from kproxy.wire import layout
+from kproxy.wire import layout, schema
 from kproxy.wire.error_codes import error_name
 from kproxy.wire.shapes import Level, Shape, shape
 
@@ -128,5 +128,8 @@ class Exchange:
 
 @cache
 def exchange(key: int, version: int) -> Exchange:
-    """The same object for the same API and version."""
-    return Exchange(key, version)
+    """The same object for the same API and version.
+
+    A version that the table lacks is only read where a broker lacks it, too, and answers as in version 0 (KIP-511).
+    """
+    return Exchange(key, version if version in schema.load(key).versions else 0)

@@ -46,15 +46,28 @@ class Table:
         self.topics: list[Topic] = []
         self.known: dict[Hashable, Topic] = {}
         self.around_codes: dict[Hashable, int] = {}
+        self.total_records = self.total_bytes = 0
+        self.counted = False  # a side with records was there
 
     def add(self, direction: int, body: Mapping[str, Any]) -> None:
         """Put the topics of a body in. `direction`: 0 asked, 1 answered."""
         side = self.sides[direction]
         if side is not None:
+            self.counted |= side.records is not None
             if direction and self.tell_around:
                 self.around_codes = side.codes_around(body)
             for found in side.find(body, self.tell_around):
                 self.put(direction, found, side.index)
+                if side.records is not None:
+                    self.count(found.parts, side.records)
+
+    def count(self, parts: list[Any], field: str) -> None:
+        """Add the records and bytes of these partitions to the totals."""
+        for part in parts:
+            digest = part[field]
+            if digest is not None:
+                self.total_records += digest.records or 0
+                self.total_bytes += digest.size
 
     def put(self, direction: int, found: Found, index: str | None) -> None:
         """Put one element in. `index`: the field with a partition's number, None: the element is it."""
@@ -143,17 +156,8 @@ class Table:
         return row
 
     def totals(self) -> dict[str, int]:
-        """Records and bytes of all partitions, where the API has records."""
-        for direction, side in enumerate(self.sides):
-            if side is not None and side.records is not None:
-                field = side.records
-                elements = (pair[direction] for topic in self.topics for pair in topic.parts.values())
-                digests = [digest for one in elements if one is not None and (digest := one[field]) is not None]
-                return {
-                    "total_records": sum(digest.records or 0 for digest in digests),
-                    "total_bytes": sum(digest.size for digest in digests),
-                }
-        return {}
+        """Records and bytes of all partitions, where what has records was there."""
+        return {"total_records": self.total_records, "total_bytes": self.total_bytes} if self.counted else {}
 
 
 def first(topic: Topic, most: int) -> list[int]:
