@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from inspect import isfunction
 from pathlib import Path
 
 from kproxy.events import reference as events
@@ -28,6 +29,8 @@ def filled(text: str) -> str:
 
 def _fill(found: re.Match[str]) -> str:
     model = getattr(importlib.import_module(found[2]), found[3])
+    if isfunction(model):  # it makes the table itself
+        return f"{found[1]}{model()}{found[4]}"
     table = events.markdown_table if isinstance(model, (EventType, tuple)) else markdown_table
     return f"{found[1]}{table(model)}{found[4]}"
 

@@ -27,13 +27,13 @@ def test_tables_are_those_of_the_models(page: str) -> None:
     text = (DOCS / page).read_text()
 
     assert tables.filled(text) == text
-    heads = text.count("| key | what |") + text.count("| column | type |")
+    heads = sum(text.count(head) for head in ("| key | what |", "| column | type |", "| short | field |"))
     assert text.count("<!-- table:") == text.count("<!-- end -->\n") == heads
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "rules-tests.md"])  # that page's are its own
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("rules-tests.md", "inspect.md")])
 def test_documents_on_the_pages_are_right(page: str) -> None:
-    """Whoever copies one gets no mistake."""
+    """Whoever copies one gets no mistake. (Documents of the pages left out are of another kind, or there are none.)"""
     documents = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
     assert documents
