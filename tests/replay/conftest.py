@@ -25,12 +25,11 @@ from kproxy.replay.player import Pace, Player
 from kproxy.replay.recording import Exchange, Recording, record
 from kproxy.replay.report import Report
 from kproxy.replay.target import Target
-from kproxy.testing.dialogue import request, response
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.ports import free_port
 from kproxy.watch.seen import Depth, Form, Frame, Seen
 from kproxy.watch.watcher import Watcher
-from kproxy.wire import Message, decode_response
+from kproxy.wire import Message, decode_response, encode, layout, schema
 
 
 @dataclass(eq=False)
@@ -142,6 +141,16 @@ class Recorder:
         return Tap(self.port, ("127.0.0.1", self.kafka.brokers[1].ports["TAPPED"]))
 
 
+def made(key: int, version: int, direction: str, number: int, fields: dict[str, Any]) -> bytes:
+    """A frame without its length; fields not given have their defaults."""
+    struct = layout.body(key, version, direction)
+    body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | fields
+    header: dict[str, Any] = {"correlation_id": number}
+    if direction == "request":
+        header |= {"request_api_key": key, "request_api_version": version, "client_id": "tester"}
+    return encode(Message(schema.load(key), version, header, body))
+
+
 class Tools:
     """What tests do again and again."""
 
@@ -156,11 +165,11 @@ class Tools:
     ) -> Seen:  # fmt: skip
         """One exchange on connection `line`: fields not given have their defaults, `answered` None: no answer."""
         who = self.people.setdefault(line, Someone(line))
-        data = request(key, version, int(at * 1000), **asked)[4:]
+        data = made(key, version, "request", int(at * 1000), asked)
         one = Seen(who, 0, key, version, int(at * 1000), "tester", Frame(len(data) + 4, at, at, data, Form.WHOLE))
         one.acks = asked.get("acks") if key == 0 else None
         if answered is not None:
-            data = response(key, version, int(at * 1000), **answered)[4:]
+            data = made(key, version, "response", int(at * 1000), answered)
             one.response = Frame(len(data) + 4, at + seconds, at + seconds, data, Form.WHOLE)
             one.outcome = "answered"
         return one
@@ -175,9 +184,9 @@ class Tools:
         assert message is not None
         return Asked(exchange, message, link)
 
-    def answer(self, key: int, version: int, **fields: Any) -> Message:
+    def answer(self, key: int, version: int, /, **fields: Any) -> Message:
         """A response of the target."""
-        return decode_response(response(key, version, 1, **fields)[4:], key, version)
+        return decode_response(made(key, version, "response", 1, fields), key, version)
 
     def capture(self, seen: list[Seen], path: Path) -> Path:
         """The exchanges as `kproxy capture` would write them."""

@@ -1,0 +1,37 @@
+"""Targets that are not ready yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.replay.patience import not_ready
+from kproxy.replay.target import Target
+
+
+def test_a_target_that_is_not_ready_is_asked_again(tools: Any) -> None:
+    """When the recorded cluster was."""
+    one = tools.exchange(22, 4, {}, {"producer_id": 7})
+    target = Target(("b", 1))
+
+    assert not_ready(one, tools.answer(22, 4, error_code=14), target)
+    assert not not_ready(one, tools.answer(22, 4, error_code=47), target)
+    assert not not_ready(one, tools.answer(22, 4), target)
+
+
+def test_an_error_that_was_recorded_is_taken(tools: Any) -> None:
+    """The client has asked again by itself, and the recording has that."""
+    one = tools.exchange(22, 4, {}, {"error_code": 14})
+
+    assert not not_ready(one, tools.answer(22, 4, error_code=14), Target(("b", 1)))
+
+
+def test_a_missing_topic_is_waited_for_only_if_it_was_made(tools: Any) -> None:
+    """By the replay itself."""
+    parts = [{"index": 0, "records": None}]
+    one = tools.exchange(0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": parts}]}, {})
+    failed = [{"name": "t", "partition_responses": [{"index": 0, "error_code": 3, "base_offset": -1}]}]
+    now, target = tools.answer(0, 9, responses=failed), Target(("b", 1))
+    before = not_ready(one, now, target)
+    target.make(["t"])
+
+    assert (before, not_ready(one, now, target)) == (False, True)
