@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import yaml
+from confluent_kafka import Producer
+
+from kproxy.audit_config import AuditConfig
 from kproxy.rules.document import parse_rules
+from kproxy.testing.cluster import MockCluster
 from kproxy.testing.fake import FakeBroker
+from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.proxy import Proxy
+from kproxy.testing.wait import until
 from kproxy.wire import Message, apis, encode
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -112,3 +119,30 @@ def test_the_rules_of_the_admin_page_are_right() -> None:
         re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "admin.md").read_text(), re.MULTILINE | re.DOTALL)
     ):
         assert len(parse_rules(block, f"admin.md block {number}")) > 0
+
+
+def test_the_commands_of_the_audit_page(tmp_path: Path) -> None:
+    """They print what the page shows, for three records through a proxy that is killed and started again."""
+    (config,) = re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "audit.md").read_text(), re.MULTILINE | re.DOTALL)
+    AuditConfig.model_validate({**yaml.safe_load(config)["audit"], "dir": str(tmp_path)})
+    with MockCluster(1) as cluster:
+        cluster.create_topic("orders", 1)
+        listener = {"name": "main", "bind": f"127.0.0.1:{free_port_with_room(16)}", "cluster": "main"}
+        audit = {"dir": str(tmp_path / "audit"), "flush": "50ms", "details": {"Produce": "requests"}}
+        document = {"clusters": {"main": {"bootstrap": [cluster.bootstrap]}}, "listeners": [listener], "audit": audit}
+        with Proxy(config=document) as proxy:
+            producer = Producer({"bootstrap.servers": proxy.bootstrap, "client.id": "shop", "log_level": 0})
+            for _ in range(3):
+                producer.produce("orders", b"socks", partition=0)
+                assert producer.flush(20) == 0
+            open_file = next((tmp_path / "audit").glob(".*.ndjson.tmp"))
+            until(lambda: open_file.read_text().count('"api":"Produce"') == 3)
+            assert proxy.child is not None
+            proxy.child.kill()
+        with Proxy(config=document) as proxy:
+            until(lambda: list((tmp_path / "audit").glob("dt=*/*")))
+
+    for command, expected in console_examples("audit.md"):
+        ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        pattern = ".*".join(re.escape(part) for part in expected.split("…"))
+        assert re.fullmatch(pattern, ran.stdout), f"{command}\n{ran.stdout}{ran.stderr}"

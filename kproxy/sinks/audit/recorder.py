@@ -9,13 +9,18 @@ from __future__ import annotations
 import threading
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from kproxy.errors import KproxyError
 from kproxy.events.schema import RECOVERED_EVENT
 
 from .event_sink import Counters, Data, Unblocked, never_mind
 from .lines import Lines
 from .queue import Gap
+
+FAREWELL = 5.0
+"""Seconds for the outlets that are running already when another one cannot be started."""
 
 Tell = Callable[[Data, Callable[[], None]], None]
 """Of an outlet: make a `recovered` event of these data, and call the function once it is durable at this outlet."""
@@ -57,15 +62,21 @@ class Recorder:
 
     def __init__(self, source: str, outlets: Sequence[Outlet], on_unblocked: Unblocked = never_mind) -> None:
         self.outlets = tuple(outlets)
+        self._started: list[Outlet] = []
         self._adds = tuple(outlet.add for outlet in outlets)
         self.on_unblocked = on_unblocked
         self._lines = Lines(source)
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the outlets' threads."""
-        for outlet in self.outlets:
-            outlet.start(self._tell_of(outlet), self._unblocked)
+        """Start the outlets' threads. Raises KproxyError when one cannot be started at all, with none of them left."""
+        try:
+            for outlet in self.outlets:
+                outlet.start(self._tell_of(outlet), self._unblocked)
+                self._started.append(outlet)
+        except KproxyError:
+            self.close(FAREWELL)
+            raise
 
     @property
     def source(self) -> str:
@@ -96,9 +107,10 @@ class Recorder:
                 add(line, lines.last_id, lines.day, type_name, data)
 
     def close(self, timeout: float) -> bool:
-        limit = clock.monotonic() + timeout
-        closed = [outlet.close(max(0.0, limit - clock.monotonic())) for outlet in self.outlets]  # each of them
-        return all(closed)
+        if not self._started:
+            return True
+        with ThreadPoolExecutor(len(self._started)) as pool:  # each has the whole time
+            return all(list(pool.map(lambda outlet: outlet.close(timeout), self._started)))
 
     def _tell_of(self, origin: Outlet) -> Tell:
         def tell(data: Data, then: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from kproxy.events.schema import RECOVERED_EVENT
 from kproxy.sinks.audit.event_sink import Counters
+from kproxy.sinks.audit.kafka_outlet import WrongOptions
 from kproxy.sinks.audit.queue import Gap, Queue
 from kproxy.sinks.audit.recorder import Recorder, Tell, told_gap
 
@@ -108,14 +109,28 @@ def test_blocked_as_long_as_one_of_them_is() -> None:
 
 
 def test_close_closes_all_of_them() -> None:
-    """Also when the first one was not well; together they have the time that was given."""
+    """Also when the first one was not well; each has the time that was given."""
     files, kafka, recorder = both()
     files.well = False
 
     assert recorder.close(7.0) is False
+    assert (files.closed_in, kafka.closed_in) == (7.0, 7.0)
+
+
+def test_an_outlet_that_cannot_be_started() -> None:
+    """Those that were are closed again, so that they leave nothing behind."""
+
+    class Wrong(Fake):
+        def start(self, tell: Tell, on_unblocked: Callable[[], None]) -> None:
+            raise WrongOptions("audit.kafka: no")
+
+    files, kafka = Fake("files"), Wrong("kafka")
+    recorder = Recorder("host/boot/0", [files, kafka])
+    with pytest.raises(WrongOptions):
+        recorder.start()
+
     assert files.closed_in is not None
-    assert kafka.closed_in is not None
-    assert 0 < kafka.closed_in <= files.closed_in <= 7.0
+    assert kafka.closed_in is None
 
 
 def test_threads_may_put_at_the_same_time() -> None:
