@@ -98,10 +98,9 @@ class Client:
         """One connection from beginning to end."""
         with wire.scope:
             try:
+                splitter = Splitter()
                 with trio.fail_after(CONNECT):
-                    stream = await self.connect(address)
-                    splitter = Splitter()
-                    await self.prove(stream, splitter)
+                    stream = await self.connect(address, splitter)
             except (OSError, trio.TooSlowError, trio.BrokenResourceError, KproxyError, ssl.SSLError) as error:
                 self.wires.pop(number, None)
                 self.player.failed(number, str(error) or f"no answer in {CONNECT:g} s", trio.current_time())
@@ -118,17 +117,22 @@ class Client:
             self.player.closed(number, trio.current_time())
             self.obey()
 
-    async def connect(self, address: Address) -> trio.abc.Stream:
+    async def connect(self, address: Address, splitter: Splitter) -> trio.abc.Stream:
+        """A stream on which requests can be sent. Raises OSError, KproxyError; nothing is left open then."""
         host, port = address
         try:
-            tcp = await trio.open_tcp_stream(host, port)
+            stream: trio.abc.Stream = await trio.open_tcp_stream(host, port)
         except OSError as error:
             raise OSError(first_reason(error)) from error
-        if self.tls is None:
-            return tcp
-        secured = trio.SSLStream(tcp, self.tls, server_hostname=host, https_compatible=True)
-        await secured.do_handshake()
-        return secured
+        try:
+            if self.tls is not None:
+                stream = trio.SSLStream(stream, self.tls, server_hostname=host, https_compatible=True)
+                await stream.do_handshake()
+            await self.prove(stream, splitter)
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return stream
 
     async def prove(self, stream: trio.abc.Stream, splitter: Splitter) -> None:
         """Say who we are, if there is something to say."""
