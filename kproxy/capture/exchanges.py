@@ -82,7 +82,7 @@ class Exchanges:
         key, version, correlation_id = _REQUEST(data)
         self.who.exchanges += 1
         seen = Seen(self.who, self.who.exchanges, key, version, correlation_id, client_id(data, key, version), None)
-        seen.request = kept(cut, key, version, "request", said)
+        seen.request = kept(cut, key, version, "request", said, own=self.own)
         if key == PRODUCE:
             seen.acks = said["acks"] if "acks" in said else acks(data, version)
         if said:
@@ -115,7 +115,7 @@ class Exchanges:
             while pending[0].correlation_id != correlation_id:
                 self._give_up(pending.popleft())
         seen = pending.popleft()
-        seen.response = kept(cut, seen.key, seen.version, RESPONSE, said)
+        seen.response = kept(cut, seen.key, seen.version, RESPONSE, said, own=self.own)
         seen.outcome = "answered"
         if said:
             self._tell(seen, said)
@@ -200,10 +200,10 @@ def acks(data: bytes, version: int) -> int | None:
     return produce_acks(version)(data, 0, len(data), length)
 
 
-def kept(cut: Cut, key: int, version: int, direction: str, said: dict[str, Any]) -> Frame:
-    """The frame without credentials."""
+def kept(cut: Cut, key: int, version: int, direction: str, said: dict[str, Any], *, own: bool) -> Frame:
+    """The frame without credentials; kproxy's own captures have none."""
     data, withheld = cut.data, said.get("withheld", "")
-    if not withheld:
+    if not own:
         try:
             data, withheld = take_out(data, key, version, direction)
         except DecodeError as error:

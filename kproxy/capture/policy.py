@@ -69,8 +69,12 @@ def known_header(seen: Seen, *, response: bool) -> bytes:
 def header_end(seen: Seen, data: bytes, *, response: bool) -> int:
     """Where the body begins; for what cannot be followed, the end of the fixed part."""
     direction = "response" if response else "request"
-    end = body_start(data, 0, len(data), version_of_header(seen.key, seen.version, direction), direction)
-    return min(len(data), 4 if response else 8) if end is None else end
+    form = version_of_header(seen.key, seen.version, direction)
+    for one in range(form, -1, -1):  # without tags that cannot be read, then without a client id
+        end = body_start(data, 0, len(data), one, direction)
+        if end is not None:
+            return end
+    return len(data)
 
 
 def first_value(seen: Seen, data: bytes, *, response: bool) -> int:

@@ -17,6 +17,7 @@ from typing import IO, Any
 from kproxy.watch.seen import Frame, Seen, Who
 
 from . import pcapng
+from .exchanges import acks
 from .packets import LONGEST_SEGMENT, Conversation, packed, pool_address
 from .policy import Policy
 
@@ -125,6 +126,8 @@ class CaptureWriter:
 
     def _frame(self, talk: Conversation, side: int, seen: Seen, frame: Frame, said: dict[str, Any]) -> None:
         kept = self.policy.kept(seen, frame, response=side == 1)
+        if seen.acks is not None and side == 0 and (len(kept) < frame.size - 4 and acks(kept, seen.version) is None):
+            said = {**said, "acks": seen.acks}
         if frame.withheld:
             said = {**said, "withheld": frame.withheld}
         first, last = self.wall(frame.first), self.wall(frame.last)
@@ -188,6 +191,4 @@ def about_exchange(seen: Seen) -> dict[str, Any]:
         said["other_wait"] = list(seen.other_wait)
     if seen.outcome == "closed":
         said["outcome"] = "closed"
-    if seen.acks is not None and seen.response is None:
-        said["acks"] = seen.acks
     return said
