@@ -1,0 +1,57 @@
+"""What an answer is: a question, a text, columns. Columns that mean the same wherever they stand are declared here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kproxy.events.column import Column
+from kproxy.events.schema import CONNECTION
+
+_COMMON = {column.name: column for column in CONNECTION} | {
+    column.name: column
+    for column in (
+        Column("client_id", "string", "client id, as the client chose it"),
+        Column("topic", "string", "the topic, as the client says it; absent: known by its id only"),
+        Column("broker_topic", "string", "the topic's name at the broker"),
+        Column("partition", "int", "the partition; absent: those beyond what is told one by one"),
+        Column("api", "string", "name of the API"),
+        Column("version", "int", "version of the API"),
+        Column("error", "string", "error name; in lower case: none of the protocol's, see the text"),
+        Column("group", "string", "the group, as the client says it"),
+        Column("broker_group", "string", "the group's name at the broker"),
+        Column("first_seen", "timestamp", "the first time"),
+        Column("last_seen", "timestamp", "the last time"),
+        Column("requests", "long", "how many", "requests"),
+        Column("errors", "long", "how many of them ended in an error", "requests"),
+        Column("records", "long", "records that were taken or brought", "records"),
+        Column("bytes", "long", "bytes of their batches", "bytes"),
+        Column("findings", "string", "what is worth a look, in words; empty: nothing", array=True),
+    )
+}
+TOPIC_REQUESTS = Column("requests", "long", "requests, counted once for each of the topic's partitions", "requests")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A gold table. `order`: columns (`-`: the largest first) by which the report shows its rows."""
+
+    name: str
+    title: str
+    question: str
+    text: str
+    """What must be known to read it."""
+    reads: tuple[str, ...]
+    order: tuple[str, ...]
+    columns: tuple[Column, ...]
+    worst_first: tuple[str, ...] = ()
+    """Verdicts, in the order in which the report shows them."""
+
+
+def columns(*given: str | Column) -> tuple[Column, ...]:
+    """Columns of `_COMMON` by name, and others as they are."""
+    return tuple(_COMMON[one] if isinstance(one, str) else one for one in given)
+
+
+SOFTWARE = ("software_name", "software_version")
+CLIENT = ("client_id", "principal", "client_address", *SOFTWARE)
+TIMES = ("first_seen", "last_seen")

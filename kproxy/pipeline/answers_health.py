@@ -1,0 +1,152 @@
+"""Answers on health: latency, errors, groups, lag, storms, and what rules did."""
+
+from __future__ import annotations
+
+from kproxy.events.column import Column
+from kproxy.pipeline.answer import TIMES, Answer, columns
+
+LATENCY = Answer(
+    "latency",
+    "Latency",
+    "How long do requests take, by API and node, and where does the time go?",
+    "From a request's first byte read to its response's last byte sent on. A Fetch waits at the broker for records, "
+    "and a JoinGroup for the other members: that is no slowness. Percentiles are upper bounds of a histogram with "
+    "bounds at 1, 2, 5, 10, 25, 50, 100, 250, 500 ms, 1, 2.5, 5, 10 and 30 s: the true value is at most what is told, "
+    "and more than the bound below. The broker's part is known of requests told one by one.",
+    reads=("requests",),
+    order=("-p99_ms", "-requests"),
+    columns=columns(
+        *("cluster", "api", "node", "requests"),
+        Column("mean_ms", "double", "mean time", "ms"),
+        Column("p50_ms", "double", "half took at most this", "ms"),
+        Column("p95_ms", "double", "95 % took at most this", "ms"),
+        Column("p99_ms", "double", "99 % took at most this", "ms"),
+        Column("max_ms", "double", "the longest", "ms"),
+        Column("broker_ms", "double", "mean time at the broker, and to it and back; absent: not known", "ms"),
+        Column("rule_ms", "double", "mean time for which rules held requests or responses", "ms"),
+        Column("wait_ms", "double", "mean time for which kproxy held them for other reasons", "ms"),
+        Column("throttled", "long", "how many were told to wait (throttle_time_ms)", "requests"),
+        Column("throttle_ms", "double", "mean time that these were told to wait", "ms"),
+    ),
+)
+
+ERRORS_AND_DENIALS = Answer(
+    "errors_and_denials",
+    "Errors and denials",
+    "What went wrong, and who was refused?",
+    "Three kinds of rows, not to be added together: a `request` that ended badly, a `partition` answered with an error "
+    "(a request with five bad partitions is one of the first kind and five of the second), a `connection` that failed "
+    "to authenticate. `unanswered` and `closed` are requests that got no answer. Some errors are part of ordinary "
+    "life, such as NOT_LEADER_OR_FOLLOWER after a leader has moved, or REBALANCE_IN_PROGRESS.",
+    reads=("requests", "produce_partitions", "fetch_partitions", "commits", "connections"),
+    order=("kind", "-count"),
+    worst_first=("authentication", "authorization", "cut off", "other"),
+    columns=columns(
+        "cluster",
+        Column("kind", "string", "authentication, authorization, cut off or other"),
+        Column("what", "string", "request, partition or connection"),
+        *("api", "error"),
+        Column("answered_by", "string", "kproxy: a rule answered in the broker's place; absent: of partitions"),
+        *("client_id", "principal", "client_address", "topic", *TIMES),
+        Column("count", "long", "how many requests, partitions or connections"),
+    ),
+)
+
+GROUP_HEALTH = Answer(
+    "group_health",
+    "Groups",
+    "Which groups rebalance, flap, or commit too often?",
+    "A rebalance is a generation that members joined, or a new epoch of a group of the newer protocol (KIP-848). "
+    "Findings: `rebalances often`: more than 6 an hour; `flapping members`: three or more member ids for each member "
+    "at the group's largest; `zombies`: heartbeats of members that the group has gone on without; `commits often`: "
+    "more than 60 a minute and member. Rates are over the time from the first to the last sight, an hour or a minute "
+    "at least.",
+    reads=("groups", "requests"),
+    order=("-rebalances", "-zombie_heartbeats", "group"),
+    columns=columns(
+        *("cluster", "group", "broker_group", "findings"),
+        Column("protocol", "string", "assignor that was chosen last; absent: not known"),
+        Column("members", "long", "members when it was largest", "members"),
+        Column("member_ids", "long", "different member ids; an estimate, exact where they are few"),
+        Column("rebalances", "long", "generations or epochs that it went through"),
+        Column("rebalances_per_hour", "double", "the same per hour"),
+        Column("joins", "long", "JoinGroup requests that went well", "requests"),
+        Column("failed_joins", "long", "those that did not, without a member's first step (KIP-394)", "requests"),
+        Column("leaves", "long", "members that left", "requests"),
+        Column("most_joins_client", "string", "client id that joined most often"),
+        Column("most_joins_address", "string", "its address"),
+        Column("most_joins", "long", "how often it joined", "requests"),
+        Column("heartbeats", "long", "heartbeats", "requests"),
+        Column("zombie_heartbeats", "long", "those of members that the group has gone on without", "requests"),
+        Column("commits", "long", "requests that committed offsets", "requests"),
+        Column("commits_per_minute", "double", "the same per minute"),
+        *TIMES,
+    ),
+)
+
+GROUP_LAG = Answer(
+    "group_lag",
+    "Lag and commits",
+    "How far are groups behind, and did commits go back?",
+    "Lag is the end of the log, as readers and writers saw it last, less the last commit: as good as the last look at "
+    "both, and absent where nobody read or wrote the partition through kproxy. A commit goes back when it is below the "
+    "one before it: a reset, or two members that both think the partition theirs.",
+    reads=("commits", "fetch_partitions", "produce_partitions"),
+    order=("-lag", "-commits_back", "group", "topic", "partition"),
+    columns=columns(
+        *("cluster", "group", "broker_group", "topic", "broker_topic", "partition"),
+        Column("lag", "long", "records between the last commit and the end of the log; absent: not known", "records"),
+        Column("committed_offset", "long", "the last commit"),
+        Column("committed_at", "timestamp", "when that was"),
+        Column("log_end", "long", "end of the log as it was seen last"),
+        Column("log_end_at", "timestamp", "when that was"),
+        Column("commits", "long", "commits of this partition"),
+        Column("commits_back", "long", "those below the one before"),
+    ),
+)
+
+STORMS = Answer(
+    "storms",
+    "Storms",
+    "Who connects, or asks for metadata, too often?",
+    "Per client address. A storm is a minute with 60 connections, or with 300 Metadata, ApiVersions or FindCoordinator "
+    "requests, from one address.",
+    reads=("connections", "requests"),
+    order=("-storm", "-peak_per_minute", "client_address"),
+    columns=columns(
+        *("cluster", "client_address"),
+        Column("what", "string", "connections, Metadata, ApiVersions or FindCoordinator"),
+        Column("storm", "boolean", "there was a storm"),
+        Column("peak_per_minute", "long", "how many in the worst minute"),
+        Column("peak_at", "timestamp", "when that was"),
+        Column("mean_per_minute", "double", "mean over the minutes with any"),
+        Column("total", "long", "how many in all"),
+        Column("minutes", "long", "minutes with any", "minutes"),
+    ),
+)
+
+RULES_EFFECT = Answer(
+    "rules_effect",
+    "Rules",
+    "What did each rule do, and to whom?",
+    "Matched: its selectors held; fired: its trigger, too; applied: what it changed has gone out. These are the rules' "
+    "own counts. Requests, clients and topics come from requests told one by one, so for APIs told in summary there "
+    "are none.",
+    reads=("rules", "requests"),
+    order=("-applied", "-matched", "rule", "day"),
+    columns=columns(
+        Column("rule", "string", "name of the rule"),
+        Column("day", "string", "UTC date"),
+        Column("kind", "string", "its kind"),
+        Column("matched", "long", "how often its selectors held", "requests"),
+        Column("fired", "long", "how often its trigger held, too", "requests"),
+        Column("applied", "long", "how often what it changed has gone out", "requests"),
+        Column("requests", "long", "requests on record that it fired for", "requests"),
+        Column("answered", "long", "those of them that kproxy answered in the broker's place", "requests"),
+        Column("clients", "long", "client ids of these requests; an estimate, exact where they are few"),
+        Column("topics", "long", "their topics; an estimate, exact where they are few"),
+        Column("client_names", "string", "client ids, the first ten by name", array=True),
+        Column("topic_names", "string", "topics, the first ten by name", array=True),
+        *TIMES,
+    ),
+)

@@ -1,0 +1,116 @@
+"""Answers on use: how much, who, which topics and clients, and who would not get along with Kafka 4."""
+
+from __future__ import annotations
+
+from kproxy.events.column import Column
+from kproxy.pipeline.answer import CLIENT, SOFTWARE, TIMES, TOPIC_REQUESTS, Answer, columns
+
+TRAFFIC = Answer(
+    "traffic",
+    "Traffic",
+    "How much went through, and when?",
+    "Hours are UTC.",
+    reads=("requests",),
+    order=("hour", "-requests"),
+    columns=columns(
+        "cluster",
+        Column("hour", "timestamp", "start of the hour"),
+        "api",
+        "requests",
+        "errors",
+        Column("request_bytes", "long", "bytes of request frames", "bytes"),
+        Column("response_bytes", "long", "bytes of response frames", "bytes"),
+    ),
+)
+
+WHO_WRITES = Answer(
+    "who_writes",
+    "Who writes",
+    "Who writes to each topic?",
+    "One row per topic and client. Records are those that the broker took.",
+    reads=("produce_partitions",),
+    order=("-records", "topic", "client_id"),
+    columns=columns(
+        *("cluster", "topic", "broker_topic", *CLIENT, *TIMES), TOPIC_REQUESTS, "records", "bytes", "errors"
+    ),
+)
+
+WHO_READS = Answer(
+    "who_reads",
+    "Who reads",
+    "Who reads each topic?",
+    "One row per topic and client. A client that waits for records and gets none reads, too: its requests count.",
+    reads=("fetch_partitions",),
+    order=("-records", "-requests", "topic"),
+    columns=columns(
+        *("cluster", "topic", "broker_topic", *CLIENT, *TIMES),
+        TOPIC_REQUESTS,
+        Column("empty", "long", "those of them that brought nothing for the partition", "requests"),
+        *("records", "bytes", "errors"),
+    ),
+)
+
+KAFKA4_READINESS = Answer(
+    "kafka4_readiness",
+    "Ready for Kafka 4",
+    "Which clients would break on Kafka 4?",
+    "Kafka 4 no longer takes versions of the protocol from before Kafka 2.1 (KIP-896). Verdicts, the first that holds: "
+    "`breaks`: the client used a version, or an API, that Kafka 4 lacks; `unknown api`: kproxy does not know the API; "
+    "`old software`: the client's library is older than those that KIP-896 took as its measure; `unknown software`: it "
+    "does not say what it is, as libraries before Kafka 2.4 do not, but its versions are fine; `ready`. A client takes "
+    "the highest version that its broker has, so on brokers before 2.1 `breaks` may be the broker's doing.",
+    reads=("requests",),
+    order=("verdict", "client_id", "api"),
+    worst_first=("breaks", "unknown api", "old software", "unknown software", "ready"),
+    columns=columns(
+        *("cluster", "client_id", *SOFTWARE, "api", "version"),
+        Column("minimum", "int", "first version of the API that Kafka 4 takes; absent: Kafka 4 lacks the API"),
+        Column("verdict", "string", "breaks, unknown api, old software, unknown software or ready"),
+        *(*TIMES, "requests"),
+        Column("principals", "string", "principals, the first ten by name", array=True),
+        Column("addresses", "string", "client addresses, the first ten by name", array=True),
+    ),
+)
+
+UNUSED_TOPICS = Answer(
+    "unused_topics",
+    "Unused topics",
+    "Which topics does nobody write to, or nobody read?",
+    "Topics as the clusters tell them, in the brokers' names, beside what went through kproxy: whoever goes past "
+    "kproxy is not seen. `internal` topics are Kafka's own; `gone`: the cluster had the topic, and has it no more.",
+    reads=("topology", "produce_partitions", "fetch_partitions"),
+    order=("verdict", "cluster", "topic"),
+    worst_first=("unused", "never read", "never written", "gone", "in use", "internal"),
+    columns=columns(
+        "cluster",
+        Column("topic", "string", "the topic's name at the broker"),
+        Column("verdict", "string", "unused, never read, never written, in use, internal or gone"),
+        Column("partitions", "long", "how many it has", "partitions"),
+        Column("internal", "boolean", "it belongs to Kafka itself"),
+        Column("known", "boolean", "it is in the last that the cluster told"),
+        Column("last_written", "timestamp", "the last successful write; absent: none"),
+        Column("last_read", "timestamp", "the last successful read, with records or without; absent: none"),
+        Column("records_written", "long", "records written", "records"),
+        Column("records_read", "long", "records read, each time", "records"),
+        Column("topic_id", "string", "its id, as told last"),
+    ),
+)
+
+DORMANT_CLIENTS = Answer(
+    "dormant_clients",
+    "Clients, and the dormant ones",
+    "Which clients are there, and which have gone silent?",
+    "A client that has sent nothing for 7 days, counted back from the last request of all, is dormant. What comes "
+    "before a client is authenticated is left out.",
+    reads=("requests",),
+    order=("-dormant", "-days_idle", "client_id"),
+    columns=columns(
+        *("cluster", "client_id", "principal"),
+        Column("software", "string", "library and version, as used last; absent: it does not say"),
+        Column("client_address", "string", "address from which it came last"),
+        Column("addresses", "long", "how many addresses it came from; an estimate, exact where they are few"),
+        *(*TIMES, "requests"),
+        Column("days_idle", "long", "whole days from its last request to the last request of all", "days"),
+        Column("dormant", "boolean", "it was idle for 7 days or more"),
+    ),
+)

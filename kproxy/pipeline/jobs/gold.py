@@ -1,0 +1,100 @@
+"""Silver to gold: partials of the days that have changed, and the answers over all days.
+
+Strategy: the days are told apart by the silver batches that they are made of. Of the changed days each large silver
+table is summed once, the sums are cached on purpose (many answers are made of them), and each answer's partials are
+written day by day. Then each answer is combined from all its partials, which are small, written, and swapped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from datetime import date
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+from kproxy.pipeline.gold_lake import Days, GoldLake, revision
+from kproxy.pipeline.gold_tables import ANSWERS
+from kproxy.pipeline.run import Run
+from kproxy.pipeline.tables import TABLES
+from kproxy.pipeline.transforms.gold.answers import HOW
+from kproxy.pipeline.transforms.gold.bases import Bases, bases
+from kproxy.pipeline.transforms.gold.conform import conform
+
+DAYS_AT_ONCE = 31
+"""Days whose sums are cached together: what a kill loses at most, and what bounds the cache."""
+CACHED = ("requests", "minutes", "ruled", "writes", "reads", "memberships")
+
+
+@dataclass(slots=True)
+class GoldMade:
+    """What the job did: the days made anew, and whether the answers were made anew; seconds of each step."""
+
+    days: list[date] = field(default_factory=list)
+    combined: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def gold(run: Run, *, again: bool = False) -> GoldMade:
+    """Bring gold up to date. `again`: make everything anew, as after silver was typed again."""
+    lake, done = GoldLake(run.lake), GoldMade()
+    made, silver = Days(revision()) if again else lake.made(), lake.silver_days()
+    changed = [day for day, batches in silver.items() if made.days.get(day) != batches]
+    for some in _in_parts(changed):
+        days = [date.fromisoformat(day) for day in some]
+        run.tell(f"gold: {some[0]} to {some[-1]}, {len(days)} of {len(changed)} days that have changed")
+        _make_days(run, lake, days, done)
+        made.days = {**made.days, **{day: silver[day] for day in some}}
+        lake.note(made)
+        done.days += days
+    if made.combined != made.made_of():
+        _combine(run, lake, done)
+        made.combined = made.made_of()
+        lake.note(made)
+        done.combined = True
+    return done
+
+
+def _in_parts(days: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(days), DAYS_AT_ONCE):
+        yield days[start : start + DAYS_AT_ONCE]
+
+
+def _make_days(run: Run, lake: GoldLake, days: list[date], done: GoldMade) -> None:
+    silver = {table.name: run.lake.read(table, days) for table in TABLES}
+    with _cached(bases(silver)) as sums:
+        for answer in ANSWERS:
+            with _timed(f"days of {answer.name}", run, done):
+                lake.replace_days(answer.name, HOW[answer.name].daily(sums), days)
+
+
+def _combine(run: Run, lake: GoldLake, done: GoldMade) -> None:
+    for answer in ANSWERS:
+        with _timed(answer.name, run, done):
+            rows = HOW[answer.name].combine(lake.partials(answer.name))
+            lake.replace(answer.name, conform(rows, answer))
+
+
+@contextmanager
+def _cached(sums: Bases) -> Iterator[Bases]:
+    """The sums in memory, or on disk where they do not fit, from first use to the end."""
+    kept: dict[str, DataFrame] = {}
+    for one in fields(sums):
+        if one.name in CACHED:
+            kept[one.name] = getattr(sums, one.name).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield replace(sums, **kept)
+    finally:
+        for rows in kept.values():
+            rows.unpersist()
+
+
+@contextmanager
+def _timed(what: str, run: Run, done: GoldMade) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    done.seconds[what] = done.seconds.get(what, 0.0) + time.monotonic() - began
+    run.tell(f"gold: {what}, {done.seconds[what]:.1f} s")

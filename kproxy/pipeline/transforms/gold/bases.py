@@ -1,0 +1,152 @@
+"""Silver summed as finely as the answers need it: each large silver table is read once, or twice where that costs less.
+
+Strategy: rows of silver stand for `count` requests, so everything is weighed by it. The sums have one row per day and
+distinct combination of names, which is far less than there are requests, and whole answers are made of these sums. All
+aggregates on the large tables are of fixed length (numbers, times), so that Spark's hash aggregate takes them; strings,
+sketches and structs are aggregated on the sums only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from kproxy.pipeline.transforms.gold.partial import BUCKETS
+
+WHO = ("cluster", "client_id", "principal", "client_address", "software_name", "software_version")
+"""A client, as far as it can be told from others."""
+COMMIT_APIS = ("OffsetCommit", "TxnOffsetCommit")
+STORM_APIS = ("ApiVersions", "FindCoordinator", "Metadata")
+"""What clients send when they start or lose their way; many of them in a minute are a storm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """What answers are made of: sums of large silver tables, and small ones as they are."""
+
+    requests: DataFrame
+    """`request_totals`"""
+    minutes: DataFrame
+    """`request_minutes`"""
+    ruled: DataFrame
+    """`ruled_requests`"""
+    writes: DataFrame
+    """`write_totals`"""
+    reads: DataFrame
+    """`read_totals`"""
+    memberships: DataFrame
+    """`membership_totals`"""
+    connections: DataFrame
+    commits: DataFrame
+    rules: DataFrame
+    topology: DataFrame
+
+
+def bases(silver: Mapping[str, DataFrame]) -> Bases:
+    """All of them, from silver tables by name."""
+    return Bases(
+        requests=request_totals(silver["requests"]),
+        minutes=request_minutes(silver["requests"]),
+        ruled=ruled_requests(silver["requests"]),
+        writes=write_totals(silver["produce_partitions"]),
+        reads=read_totals(silver["fetch_partitions"]),
+        memberships=membership_totals(silver["groups"]),
+        **{name: silver[name] for name in ("connections", "commits", "rules", "topology")},
+    )
+
+
+def request_totals(requests: DataFrame) -> DataFrame:
+    """Per day, client, node, API, version, acks, error, outcome, and of commits group: count, first_seen, last_seen,
+    bytes, latency in sum, maximum and buckets b0 to b14, parts of it, records, empty."""
+    keys = ["dt", *WHO, "node", "api", "version", "acks", "error", "outcome", "answered_by"]
+    commits = F.col("api").isin(*COMMIT_APIS)
+    group = F.when(commits, F.col("group")).alias("group")
+    broker_group = F.when(commits, F.coalesce("broker_group", "group")).alias("broker_group")
+    broker_count = F.when(F.col("broker_ms").isNotNull(), F.col("count"))
+    throttled = F.when(F.col("throttle_ms") > 0, F.col("count"))
+    sums = ("count", "request_bytes", "response_bytes", "latency_ms", "broker_ms", "rule_ms", "wait_ms", "throttle_ms")
+    return requests.groupBy(*keys, group, broker_group).agg(
+        *_seen(),
+        *[F.sum(name).alias(name) for name in (*sums, "total_records", "total_bytes", "empty")],
+        F.sum(broker_count).alias("broker_count"),
+        F.sum(throttled).alias("throttled"),
+        F.max("latency_max_ms").alias("latency_max_ms"),
+        *[F.sum(F.get("latency_buckets", F.lit(number))).alias(f"b{number}") for number in range(BUCKETS)],
+    )
+
+
+def request_minutes(requests: DataFrame) -> DataFrame:
+    """Per minute and API, and for `STORM_APIS` per client address: count, errors, bytes. Read by itself, since minutes
+    in the totals would make them many times longer."""
+    address = F.when(F.col("api").isin(*STORM_APIS), F.col("client_address")).alias("client_address")
+    return requests.groupBy("dt", "cluster", minute().alias("minute"), "api", address).agg(
+        F.sum("count").alias("count"),
+        F.sum(failed("count")).alias("errors"),
+        F.sum("request_bytes").alias("request_bytes"),
+        F.sum("response_bytes").alias("response_bytes"),
+    )
+
+
+def ruled_requests(requests: DataFrame) -> DataFrame:
+    """Requests for which rules fired, one row per rule: who, topics, count. Few, as a rule; taken as they are."""
+    ruled = requests.where(F.size("rules") > 0)
+    return ruled.select(
+        "dt", "time", F.explode("rules").alias("rule"), "cluster", "client_id", "topics_named", "count", "answered_by"
+    )
+
+
+def write_totals(produce_partitions: DataFrame) -> DataFrame:
+    """Per day, client, API, topic, partition, acks, codec, idempotence, error: count, records, bytes, batches, times,
+    and the end of the log as far as it was written."""
+    return _partition_totals(produce_partitions, "acks", "codec", "idempotent")
+
+
+def read_totals(fetch_partitions: DataFrame) -> DataFrame:
+    """The same of what was read, per day, client, API, topic, partition and error."""
+    return _partition_totals(fetch_partitions)
+
+
+def _partition_totals(rows: DataFrame, *more: str) -> DataFrame:
+    """`broker_topic` is filled where it is the same as `topic`. `log_end` is the largest offset of the day behind which
+    there was nothing yet: the high watermark, or one more than the last offset written or read."""
+    broker_topic = F.coalesce("broker_topic", "topic").alias("broker_topic")
+    end = F.greatest(F.col("high_watermark"), F.col("last_offset") + 1)
+    return rows.groupBy("dt", *WHO, "api", "topic", broker_topic, "partition", "error", *more).agg(
+        *_seen(),
+        *[F.sum(name).alias(name) for name in ("count", "records", "bytes", "batches", "empty")],
+        F.max(end).alias("log_end"),
+    )
+
+
+def membership_totals(groups: DataFrame) -> DataFrame:
+    """Per day, group, client, member, generation, API and error: count, times, and the most members that were told."""
+    broker_group = F.coalesce("broker_group", "group").alias("broker_group")
+    who = ("client_id", "client_address", "member", "generation", "protocol")
+    return groups.groupBy("dt", "cluster", "group", broker_group, *who, "api", "error").agg(
+        F.min("time").alias("first_seen"),
+        F.max("time").alias("last_seen"),
+        F.count(F.lit(1)).alias("count"),
+        F.max("members").alias("members"),
+    )
+
+
+def failed(amount: str) -> Column:
+    """An amount where there was an error, else null."""
+    return F.when(F.col("error").isNotNull(), F.col(amount))
+
+
+def went_well(amount: str) -> Column:
+    """An amount where there was no error, else null."""
+    return F.when(F.col("error").isNull(), F.col(amount))
+
+
+def minute() -> Column:
+    """The minute of `time`."""
+    return F.date_trunc("minute", "time")
+
+
+def _seen() -> tuple[Column, Column]:
+    return F.min("time").alias("first_seen"), F.max(F.coalesce("last", "time")).alias("last_seen")

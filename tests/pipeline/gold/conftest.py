@@ -1,0 +1,89 @@
+"""What tests of answers share: one Spark session, silver tables from literal rows, answers from silver tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from kproxy.pipeline.gold_tables import answer_named
+from kproxy.pipeline.schema import on_disk
+from kproxy.pipeline.spark import session
+from kproxy.pipeline.tables import TABLES, Table
+from kproxy.pipeline.transforms.gold.answers import HOW
+from kproxy.pipeline.transforms.gold.bases import bases
+from kproxy.pipeline.transforms.gold.conform import conform
+
+Row = Mapping[str, Any]
+Silver = Callable[..., dict[str, DataFrame]]
+COMMON = {"cluster": "main", "source": "host/boot/0", "batch": "1", "detail": "request"}
+"""What rows of silver have unless a test says otherwise."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark leaves the sockets open through which it fetches rows, and Python's collector closes them."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local session with one core and one partition, so that small tests are quick."""
+    started = session("local[1]", {"spark.sql.shuffle.partitions": "1", "spark.ui.showConsoleProgress": "false"})
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def silver(spark: SparkSession) -> Silver:
+    """silver(requests=[{…}], groups=[…]): all silver tables by name, those not given empty."""
+
+    def make(**rows: list[Row]) -> dict[str, DataFrame]:
+        return {table.name: frame(spark, table, rows.get(table.name, [])) for table in TABLES}
+
+    return make
+
+
+def frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
+    """Rows of one silver table; times may be given as texts, dt follows from them, count is 1, ids count up."""
+    schema = on_disk(table)
+    whole = [tuple(completed(row, number).get(name) for name in schema.names) for number, row in enumerate(rows, 1)]
+    unknown = {name for row in rows for name in row} - set(schema.names)
+    assert unknown == set(), f"{table.name} has no {unknown}"
+    return spark.createDataFrame(whole, schema)
+
+
+def completed(row: Row, number: int) -> dict[str, Any]:
+    full: dict[str, Any] = {**COMMON, "count": 1, "event_id": number, "row": 0, **row}
+    for name in ("time", "last", "minute", "first"):
+        if isinstance(full.get(name), str):
+            full[name] = when(full[name])
+    full.setdefault("time", when("2026-11-20 10:00:00"))
+    full.setdefault("last", full["time"])
+    full.setdefault("dt", full["time"].date())
+    return full
+
+
+def when(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.fixture
+def answer(silver: Silver) -> Callable[..., list[dict[str, Any]]]:
+    """answer("latency", requests=[…]): the rows of the answer that these rows of silver give, null values left out."""
+
+    def make(name: str, **rows: list[Row]) -> list[dict[str, Any]]:
+        how = HOW[name]
+        made = conform(how.combine(how.daily(bases(silver(**rows)))), answer_named(name))
+        return [known(row.asDict()) for row in made.collect()]
+
+    return make
+
+
+def known(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}
