@@ -75,7 +75,8 @@ class RequestStream(Stream):
         frame.settle(0)
         return True
 
-    def look_at_header(self, frame: Arriving, now: float) -> None:
+    def look_at_header(self, frame: Arriving, now: float, *, more: bool = True) -> None:
+        """Open an exchange, if its header is all here or no `more` will come."""
         data, watcher = frame.data, self.watcher
         key, version, correlation = (int.from_bytes(data[at : at + w], "big", signed=True) for at, w in HEADER)
         wanted = watcher.plan[code_of(key, version)]
@@ -83,10 +84,9 @@ class RequestStream(Stream):
         acks = None
         if end is not None and wanted.acks is not None:
             acks = wanted.acks(data, SIZE_BYTES, len(data), int.from_bytes(data[12:14], "big", signed=True))
-        if (end is None or (wanted.acks is not None and acks is None)) and len(data) < min(frame.total, LONGEST_HEAD):
-            frame.ask(2 * len(data))
-            return
-        if wanted.secret[0] and len(data) < min(frame.total, LONGEST_HEAD) and self.tags_go_on(frame, wanted):
+        short = end is None or (wanted.acks is not None and acks is None)
+        short = short or (bool(wanted.secret[0]) and self.tags_go_on(frame, wanted))
+        if short and more and len(data) < min(frame.total, LONGEST_HEAD):
             frame.ask(2 * len(data))
             return
         self.first = False
@@ -106,7 +106,7 @@ class RequestStream(Stream):
 
     def over(self, frame: Arriving, now: float) -> None:
         found = frame.owner
-        if not isinstance(found, Open):
+        if not isinstance(found, Open) or found.arriving is None:  # a token, or answered already
             return
         self.leave(frame, now)
         wanted, seen = found.wanted, found.seen
@@ -131,6 +131,8 @@ class RequestStream(Stream):
     def cut(self, now: float) -> None:
         """The connection has ended: a request under way will not become whole."""
         frame, self.frame = self.frame, None
+        if frame is not None and not frame.settled and len(frame.data) >= FIXED:
+            self.look_at_header(frame, now, more=False)
         if frame is not None and isinstance(frame.owner, Open) and frame.owner.arriving is not None:
             found = frame.owner
             self.leave(frame, now)

@@ -65,7 +65,6 @@ class ResponseStream(Stream):
             watcher.unread += 1
             frame.settle(0)
             return
-        watcher.responses += 1
         found = watcher.slowly(entry)
         frame.owner = found
         wanted = found.wanted
@@ -78,6 +77,7 @@ class ResponseStream(Stream):
     def over(self, frame: Arriving, now: float) -> None:
         found = frame.owner
         if isinstance(found, Open):
+            self.watcher.responses += 1
             if found.seen is not None:
                 found.seen.response = frame_of(frame, found, 1, now)
             self.watcher.over(found, "answered", now)
@@ -85,6 +85,8 @@ class ResponseStream(Stream):
     def cut(self, now: float) -> None:
         """The connection has ended: a response under way will not become whole."""
         frame, self.frame = self.frame, None
+        if frame is not None and not frame.settled and len(frame.data) >= FIXED:
+            self.find_request(frame)
         if frame is not None and isinstance(frame.owner, Open):
             found = frame.owner
             if found.seen is not None:
