@@ -48,3 +48,19 @@ def test_every_kind_is_one_of_the_table() -> None:
     }
 
     assert set(NAMED) <= kinds | {"client_id"}
+
+
+def test_no_field_with_such_a_name_is_forgotten() -> None:
+    """What is called host, client id, principal, user or member id in the table is of one of these kinds."""
+    words = ("host", "client_id", "principal", "user", "member_id", "entity_name")
+    other = {"principal_type", "owner_principal_type", "token_requester_principal_type"}  # `User`, as a rule
+    found = {
+        (slot.name, slot.kind)
+        for api in schema.apis()
+        for version in api.versions
+        for direction in ("request", "response")
+        for slot in layout.body(api.key, version, direction).everywhere()
+        if slot.type == "string" and any(word in slot.name for word in words) and slot.name not in other
+    }
+
+    assert {name for name, kind in found if kind not in NAMED} == set()

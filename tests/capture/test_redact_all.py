@@ -1,0 +1,94 @@
+"""Redaction of every message there is: only the places change, and none is forgotten."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from kproxy.capture.captured import Captured, Names
+from kproxy.capture.pseudonyms import NAMED, Pseudonyms
+from kproxy.capture.redact import Redaction
+from kproxy.testing.values import random_struct
+from kproxy.watch.seen import Form, Frame, Seen
+from kproxy.wire import Message, apis, decode_request, decode_response, encode, layout
+from kproxy.wire.layout import Struct
+from kproxy.wire.records import Record, encode_batch
+
+SECRET = "s3cr3t"
+BATCH = encode_batch([Record(0, 0, SECRET.encode(), SECRET.encode())])
+RANDOM_BODIES = 8
+"""Of each version: the places are found by the table, so that few say much."""
+
+
+def planted(struct: Struct, value: dict[str, Any]) -> None:
+    """A secret in each place; nulls stay."""
+    for slot in (*struct.slots, *struct.tagged):
+        inner = value.get(slot.name)
+        if slot.struct is not None and inner is not None:
+            for one in inner if slot.array else [inner]:
+                planted(slot.struct, one)
+        elif inner is not None and slot.type == "records":
+            value[slot.name] = BATCH
+        elif inner is not None and slot.type == "string" and slot.kind in NAMED and not slot.array:
+            value[slot.name] = SECRET
+
+
+def without_places(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
+    """The value, but whether there is something in a place, instead of what."""
+    found = dict(value)
+    for slot in (*struct.slots, *struct.tagged):
+        inner = value[slot.name]
+        if slot.struct is not None and inner is not None:
+            deeper = slot.struct
+            found[slot.name] = (
+                [without_places(deeper, one) for one in inner] if slot.array else without_places(deeper, inner)
+            )
+        elif slot.type == "records" or (slot.kind in NAMED and not slot.array):
+            found[slot.name] = inner is not None
+    return found
+
+
+@pytest.mark.parametrize("api", apis(), ids=lambda api: api.name)
+def test_every_message(api: Any) -> None:
+    """Requests and responses of all versions, with random bodies and secrets in every place."""
+    random = Random(api.key)
+    who = Captured(1, "client", "1.2.3.4", 5, "6.7.8.9", 9092, 0.0, Names())
+    for version in api.versions:
+        for direction in ("request", "response"):
+            struct = layout.body(api.key, version, direction)
+            for _ in range(RANDOM_BODIES):
+                body = random_struct(struct, random)
+                planted(struct, body)
+                frame = encode(Message(api, version, header_of(api.key, version, direction), body))
+                kept = Frame(len(frame) + 4, 0.0, 0.0, frame, Form.WHOLE)
+                seen = Seen(who, 1, api.key, version, 1, SECRET, None)
+                setattr(seen, direction, kept)
+                redaction = Redaction(Pseudonyms())
+                made = getattr(redaction.exchange(seen), direction)
+
+                assert SECRET.encode() not in made.data
+                assert (made.form, made.size, redaction.cut) == (Form.WHOLE, len(made.data) + 4, 0)
+                before, after = (read(data, api.key, version, direction) for data in (frame, made.data))
+                assert same(without_places(struct, before), without_places(struct, after))
+
+
+def header_of(key: int, version: int, direction: str) -> dict[str, Any]:
+    if direction == "response":
+        return {"correlation_id": 1}
+    named = {"request_api_key": key, "request_api_version": version, "correlation_id": 1}
+    return named if (key, version) == (7, 0) else named | {"client_id": SECRET}
+
+
+def read(data: bytes, key: int, version: int, direction: str) -> dict[str, Any]:
+    return decode_request(data).body if direction == "request" else decode_response(data, key, version).body
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and views by their bytes."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
