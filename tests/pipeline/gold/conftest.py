@@ -1,10 +1,9 @@
-"""What tests of answers share: one Spark session, silver tables from literal rows, answers from silver tables."""
+"""What tests of answers share: silver tables from literal rows, and answers from silver tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kproxy.pipeline.gold_tables import answer_named
 from kproxy.pipeline.schema import on_disk
-from kproxy.pipeline.spark import session
 from kproxy.pipeline.tables import TABLES, Table
 from kproxy.pipeline.transforms.gold.answers import HOW
 from kproxy.pipeline.transforms.gold.bases import bases
@@ -24,24 +22,10 @@ COMMON = {"cluster": "main", "source": "host/boot/0", "batch": "1", "detail": "r
 """What rows of silver have unless a test says otherwise."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves the sockets open through which it fetches rows, and Python's collector closes them."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A local session with one core and one partition, so that small tests are quick."""
-    started = session("local[1]", {"spark.sql.shuffle.partitions": "1", "spark.ui.showConsoleProgress": "false"})
-    yield started
-    started.stop()
-
-
 @pytest.fixture
 def silver(spark: SparkSession) -> Silver:
     """silver(requests=[{…}], groups=[…]): all silver tables by name, those not given empty."""
+    spark.conf.set("spark.sql.shuffle.partitions", "1")  # for some rows, more only take time
 
     def make(**rows: list[Row]) -> dict[str, DataFrame]:
         return {table.name: frame(spark, table, rows.get(table.name, [])) for table in TABLES}
