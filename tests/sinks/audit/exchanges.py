@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
+from kproxy.sinks.audit.request_event import request_event
 from kproxy.watch.seen import Form, Frame, Outcome, Seen
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import encode
 from kproxy.wire.headers import write_header
+from kproxy.wire.records import Producer, Record, encode_batch
 
 
 @dataclass
@@ -73,3 +76,28 @@ def seen(
         found.response = Frame(len(data) + 4, 1.011, 1.0125, data, Form.WHOLE)
     found.outcome = outcome or ("answered" if response is not None else "unanswered")
     return found
+
+
+HEADER = frozenset(
+    (
+        "connection", "cluster", "listener", "client_address", "client_port", "node", "broker", "principal",
+        "software_name", "software_version", "client_id", "correlation_id", "api", "api_key", "version", "outcome",
+        "answered_by", "request_bytes", "response_bytes", "request_in", "request_out", "response_in", "response_out",
+        "latency_ms", "broker_ms", "rule_ms", "wait_ms",
+    )
+)  # fmt: skip
+"""Columns that the events of all exchanges have."""
+
+ORDERS = UUID("0a000000-0000-0000-0000-000000000001")
+KNOWN = FakeWho(topics={str(ORDERS): "orders"}, renamed={"orders": "prod.orders", "billing": "prod.billing"})
+NAMED = {"topic": "orders", "broker_topic": "prod.orders"}
+
+
+def said(exchange: Seen, most: int = 100) -> dict[str, Any]:
+    """The event without what all have."""
+    return {name: value for name, value in request_event(exchange, wall, most).items() if name not in HEADER}
+
+
+def batch(count: int, *, base: int = 0, codec: int = 0, producer: Producer | None = None) -> bytes:
+    records = [Record(base + number, 1000, None, b"secret") for number in range(count)]
+    return encode_batch(records, codec=codec, base_offset=base, producer=producer or Producer())
