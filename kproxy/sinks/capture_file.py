@@ -57,6 +57,7 @@ class CaptureFile:
         self.queue: SimpleQueue[Entry | None] = SimpleQueue()
         self.put_bytes = self.done_bytes = 0  # each is changed by one thread only
         self.asked: Stopped = "asked"
+        self.leaving = False
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PERMISSIONS)
         self.file: IO[bytes] = os.fdopen(descriptor, "wb", buffering=1 << 18)
         self.writer: CaptureWriter | None = None
@@ -77,7 +78,7 @@ class CaptureFile:
 
     def exchange(self, seen: Seen, server: Endpoint, opened: float | None, *, behind: bool) -> None:
         """Write it, or drop it. `behind`: as the broker saw it."""
-        if self.stopped:
+        if self.stopped or self.leaving:
             return
         size = length(seen.request) + length(seen.response)
         waiting = self.put_bytes - self.done_bytes
@@ -94,7 +95,7 @@ class CaptureFile:
 
     def stop(self, why: Stopped = "asked") -> None:
         """Write what waits, then end; `join` waits for that."""
-        self.asked = why
+        self.asked, self.leaving = why, True
         self.queue.put(None)
 
     def join(self, timeout: float) -> bool:

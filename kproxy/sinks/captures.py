@@ -36,7 +36,8 @@ LAST_WORDS = 5.0
 
 
 class CaptureRefused(TheyDidWrong):
-    """A capture that cannot be started; `code`: invalid_capture, capture_exists, no_captures, too_many_captures."""
+    """A capture that cannot be started; `code`: invalid_query, capture_exists, capture_failed, no_captures,
+    too_many_captures."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
@@ -82,7 +83,7 @@ class Captures:
             )
         if not NAME.fullmatch(name):
             raise CaptureRefused(
-                "invalid_capture", f'"{name}" is no name for a capture, letters, digits, "_", "-" and "." are allowed'
+                "invalid_query", f'file: letters, digits, "_", "-" and "." make the name of a capture, found "{name}"'
             )
         name = name if name.endswith(SUFFIX) else name + SUFFIX
         running = sum(not one.file.stopped for one in self.by_name.values())
@@ -101,13 +102,16 @@ class Captures:
         path = self.folder / name
         about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": side}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.folder.is_dir():
+                self.folder.mkdir(parents=True)
             file = CaptureFile(path, policy, limits, self.wall, lambda: self._over(name), about)
-        except FileExistsError:
+        except FileExistsError as error:
+            if not self.folder.is_dir():
+                raise CaptureRefused("capture_failed", f"{self.folder} is no folder") from error
             raise CaptureRefused("capture_exists", f"{path} is there already, and is not overwritten") from None
         except OSError as error:
             why = (error.strerror or str(error)).lower()
-            raise CaptureRefused("invalid_capture", f"{path} cannot be written: {why}") from None
+            raise CaptureRefused("capture_failed", f"{path} cannot be written: {why}") from None
         return Running(name, CaptureSink(file, policy, wanted, side, self.server, self.view), file, limits)
 
     def stop(self, name: str, why: Stopped = "asked") -> Running:
