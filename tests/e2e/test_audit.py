@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from kproxy.events.fitting import mistakes
+from kproxy.events.schema import BY_NAME
 from kproxy.testing.client import RawClient
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.wait import until
@@ -22,11 +24,13 @@ RECORDS = 500
 
 
 def events(folder: Path, type_name: str = "") -> list[dict[str, Any]]:
-    """What is published, in order of the files' names."""
+    """What is published, in order of the files' names; all of it is as its type declares."""
     found = []
     for path in sorted(folder.glob("dt=*/*.ndjson.gz")):
         lines = gzip.decompress(path.read_bytes()).splitlines()
         found += [json.loads(line) for line in lines]
+    for one in found:
+        assert mistakes(BY_NAME[one["type"]], one["data"]) == [], one
     return [one for one in found if type_name in one["type"]]
 
 
