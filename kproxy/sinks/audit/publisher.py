@@ -66,7 +66,9 @@ class Publisher:
                 self.counters.errors[reason_of(error)] += 1
                 self.counters.last_error = str(error)
                 if not failed:
-                    self.log.warning("audit: a file cannot be published, it is tried again", error=str(error))
+                    self.log.warning(
+                        "audit: files cannot be published or recovered, it is tried again", error=str(error)
+                    )
                 failed = True
                 if last:
                     return
@@ -75,7 +77,9 @@ class Publisher:
             except Exception as error:
                 self.counters.errors["mistake"] += 1
                 self.counters.last_error = repr(error)
-                self.log.error("audit: a file cannot be published, which is a mistake in kproxy", exc_info=error)
+                self.log.error(
+                    "audit: files cannot be published or recovered, which is a mistake in kproxy", exc_info=error
+                )
                 return
             with self._lock:
                 self.backlog -= 1

@@ -122,11 +122,11 @@ class Dead:
 
 def find_dead(folder: Path, own: str) -> Iterator[Dead]:
     """Processes that did not end in order, but the one whose files begin with `own`. Raises OSError."""
-    for path in folder.glob(f".*{UNBORN}"):
+    for path in _ending(folder, UNBORN):
         if (fd := lock_of_dead(path)) is not None:
             path.unlink(missing_ok=True)
             os.close(fd)
-    marks = {stem_of(path, SESSION) for path in folder.glob(f".*{SESSION}")}
+    marks = {stem_of(path, SESSION) for path in _ending(folder, SESSION)}
     files = {session_of(path.name[1:].partition(".ndjson")[0]) for path in _files(folder)}
     for stem in sorted(marks | files):
         if stem != own and (dead := _dead(folder, stem, marked=stem in marks)) is not None:
@@ -134,7 +134,12 @@ def find_dead(folder: Path, own: str) -> Iterator[Dead]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob(".*.ndjson.*") if _FILE.fullmatch(path.name))
+    return sorted(folder / name for name in os.listdir(folder) if _FILE.fullmatch(name))
+
+
+def _ending(folder: Path, ending: str) -> list[Path]:
+    """Hidden files; unlike `glob` it says so when the folder cannot be read."""
+    return sorted(folder / name for name in os.listdir(folder) if name.startswith(".") and name.endswith(ending))
 
 
 def _dead(folder: Path, stem: str, *, marked: bool) -> Dead | None:

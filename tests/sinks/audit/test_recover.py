@@ -162,6 +162,20 @@ def test_a_mark_that_never_got_its_name(audit: Make, tmp_path: Path) -> None:
     assert list(own.folder.iterdir()) == []
 
 
+def test_a_folder_that_cannot_be_read_yet(audit: Make, tmp_path: Path) -> None:
+    """Recovery is tried again until it can be."""
+    folder = tmp_path / "audit"
+    folder.write_text("a file where the folder should be")
+    own = audit()
+    until(lambda: own.counters.errors.total() >= 3)
+    folder.unlink()
+    leave(folder, {".ndjson.tmp": WHOLE})
+    until(lambda: own.counters.recovered == 1)
+    assert own.close()
+
+    assert recovered(published(folder), "unclean_end") == [FOUR]
+
+
 def test_killed_while_recovering(audit: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told but not published: the next start tells it again, and publishes it once."""
     leave(tmp_path / "audit", {".ndjson.tmp": WHOLE})
