@@ -20,13 +20,13 @@ NAMES = (PLAIN, TOPIC, SUMMARY, REQUESTS)
 CASES = tuple(
     Case(f"audit: {name}", frame, in_flight, connections)
     for name, frame, in_flight, connections in (
-        (ONE, "produce9-200", 1, 1),
-        (FIFTY, "produce9-200", 1, 50),
-        (f"{MANY}, Produce 12", "produce12-200", 32, 1),
+        (ONE, "produce9-200-same-name", 1, 1),
+        (FIFTY, "produce9-200-same-name", 1, 50),
+        (f"{MANY}, Produce 12", "produce12-200-same-name", 32, 1),
         ("Fetch 17, small answers, 1 in flight", "fetch17", 1, 1),
         ("Fetch 17, small answers, 32 in flight", "fetch17", 32, 1),
-        ("16 kB, 16 in flight, Produce 12", "produce12-16000", 16, 1),
-        ("1 MB, 4 in flight, Produce 12", "produce12-1000000", 4, 1),
+        ("16 kB, 16 in flight, Produce 12", "produce12-16000-same-name", 16, 1),
+        ("1 MB, 4 in flight, Produce 12", "produce12-1000000-same-name", 4, 1),
     )
 )
 GOAL = "audit: " + FIFTY

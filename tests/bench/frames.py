@@ -12,10 +12,13 @@ from typing import Any
 from targets import RENAMED
 
 from kproxy.wire import Message, apis, encode
+from kproxy.wire.records import Record, encode_batch
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 TOPIC = "load-1"
 TOPIC_ID = uuid.UUID("6bb2f9b5-5f4f-4f0e-9f3e-6c0f3a1c5d11")
+BATCH = 70
+"""Bytes of a batch's header and its record's, about."""
 BY_KEY = {api.key: api for api in apis()}
 
 
@@ -34,18 +37,25 @@ def response(key: int, version: int, body: dict[str, Any]) -> bytes:
     return whole(Message(BY_KEY[key], version, {"correlation_id": 0}, body))
 
 
-def produce(version: int, size: int) -> bytes:
-    """A Produce request of `size` bytes in all; what it carries is no record batch, since nobody here looks at it."""
+def batch(size: int) -> bytes:
+    """One record with a value of so many bytes."""
+    return encode_batch([Record(0, 1_700_000_000_000, None, bytes(size))])
+
+
+def produce(version: int, size: int, topic: str = TOPIC) -> bytes:
+    """A Produce request of `size` bytes in all, or some fewer, with one batch of one record.
+
+    `topic`: RENAMED + TOPIC is what the stand-in answers; with TOPIC that is so only behind a proxy that renames.
+    """
 
     def made(room: int) -> bytes:
-        partition = {"index": 0, "records": bytes(room)}
-        topic = {"name": TOPIC, "partition_data": [partition]}
-        return request(
-            PRODUCE, version, {"transactional_id": None, "acks": 1, "timeout_ms": 30000, "topic_data": [topic]}
-        )
+        partition = {"index": 0, "records": batch(room)}
+        data = [{"name": topic, "partition_data": [partition]}]
+        body = {"transactional_id": None, "acks": 1, "timeout_ms": 30000, "topic_data": data}
+        return request(PRODUCE, version, body)
 
     room = size - len(made(0))
-    while len(made(room)) > size:  # the length of a length
+    while len(made(room)) > size:  # the lengths of lengths
         room -= 1
     return made(room)
 
@@ -66,7 +76,7 @@ def fetch(version: int) -> bytes:
 def fetch_response(version: int, records: int) -> bytes:
     partition = {
         "partition_index": 0, "error_code": 0, "high_watermark": 1, "last_stable_offset": 1, "log_start_offset": 0,
-        "aborted_transactions": None, "preferred_read_replica": -1, "records": bytes(records),
+        "aborted_transactions": None, "preferred_read_replica": -1, "records": batch(max(records - BATCH, 0)),
     }  # fmt: skip
     topic = {"topic_id": TOPIC_ID, "partitions": [partition]}
     return response(FETCH, version, {"throttle_time_ms": 0, "error_code": 0, "session_id": 0, "responses": [topic]})

@@ -103,6 +103,8 @@ class StandIns:
         for version in (9, 12):
             for size in (200, 16_000, 100_000, 1_000_000):
                 contents[f"produce{version}-{size}"] = frames.produce(version, size)
+                same = frames.produce(version, size, frames.RENAMED + frames.TOPIC)
+                contents[f"produce{version}-{size}-same-name"] = same
         for name, data in contents.items():
             (self.folder / name).write_bytes(data)
         return {name: self.folder / name for name in contents}
