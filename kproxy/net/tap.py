@@ -6,19 +6,19 @@ watches pays nothing. One that was open before begins when no frame is under way
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kproxy.core.commands import CLIENT
 from kproxy.watch.seen import Seen
 from kproxy.watch.watcher import Watcher
 
+from .driven import Feed
 from .side import BUFFER
 from .who import ConnectionWho
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .driven import Feed
     from .taps import Taps
 
 
@@ -51,11 +51,21 @@ class Tap:
         self.behind_began = False
         self.from_client: Feed = connection.client.feed
         self.from_broker: Feed = connection.broker.feed
-        connection.client.feed, connection.broker.feed = self.client_feed, self.broker_feed
         connection.session.observer = self
         self.refocus()
 
     # ---- what passes
+
+    def put_in_place(self) -> None:
+        """Stand before the session's feeds, with as little between as may be."""
+        connection = self.connection
+        if connection.leaving is not None:  # something else stands before them already, and before us
+            return
+        if self.settled and self.behind is None:
+            connection.client.feed = watched_requests(self.watcher.from_client, self.from_client)
+            connection.broker.feed = watched_responses(self.watcher.to_client, self.from_broker)
+        else:
+            connection.client.feed, connection.broker.feed = self.client_feed, self.broker_feed
 
     def client_feed(self, view: memoryview, n: int, now: float) -> int:
         """Stands before the session's."""
@@ -117,6 +127,7 @@ class Tap:
             self.behind_began = True
             self.behind.awaiting(session.awaited_requests)
         self.settled = True
+        self.put_in_place()
 
     def refocus(self) -> None:
         """Sinks have come or gone."""
@@ -129,9 +140,35 @@ class Tap:
             self.settled = False
         else:
             self.behind.refocus(fanout.depth)
+        self.put_in_place()
 
     def end(self, now: float) -> None:
         """The connection is over."""
         self.watcher.end(now)
         if self.behind is not None:
             self.behind.end(now)
+
+
+Watch = Callable[[bytearray, int, float], None]
+
+
+def watched_requests(watch: Watch, feed: Feed) -> Feed:
+    """`feed`, and before it `watch` sees what came."""
+
+    def watched(view: memoryview, n: int, now: float) -> int:
+        watch(BUFFER, n, now)
+        return feed(view, n, now)
+
+    return watched
+
+
+def watched_responses(watch: Watch, feed: Feed) -> Feed:
+    """`feed`, and after it `watch` sees what passes."""
+
+    def watched(view: memoryview, n: int, now: float) -> int:
+        go = feed(view, n, now)
+        if go:
+            watch(BUFFER, go, now)
+        return go
+
+    return watched
