@@ -67,3 +67,11 @@ class Normal:
     def ignores(self, name: str) -> bool:
         """Whether this group is left out."""
         return any(one.name == name for one in self.ignored)
+
+
+def groups_table() -> str:
+    """The groups as a Markdown table, for the page about replays."""
+    rows = (
+        f"| `{one.name}` | {one.means} | {'compared' if one.compare else 'left out'} |\n" for one in table()[0].values()
+    )
+    return "| group | what its fields say | |\n|---|---|---|\n" + "".join(rows)
