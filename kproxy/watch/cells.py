@@ -53,7 +53,7 @@ class Line:
 ApiKey = tuple[int | None, int | None, str | None, int | None, int | None]
 """(api key, version, client id, error code, acks)"""
 
-PartKey = tuple[int, int, str | None, str | bytes, int | None, int, int | None, str, bool | None]
+PartKey = tuple[int | None, int | None, str | None, str | bytes, int | None, int, int | None, str, bool | None]
 """(api key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent)"""
 
 

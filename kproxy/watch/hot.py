@@ -25,6 +25,8 @@ PLAIN, BATCH, EXACT = 0, 1, 2
 """Of Asks and Answers: nothing of the body counts; one record batch is read; the body is the same to the last byte."""
 PRODUCED = 3
 """Of Answers: the base offset is read."""
+ROWS = 4
+"""Of Asks: requests that are read row by row (`middle_way.py`), and that no other is like."""
 
 SMALLEST_REQUEST = 10
 """Bytes of a request header with a client id that is null."""
@@ -101,8 +103,10 @@ class Ask:
         self.overhead = place.overhead
         self.least, self.most = place.sizes
 
-    def asked(self, size: int, count: int) -> list[Any] | None:
-        """The rows of such a request; see `rows.Asked`."""
+    def asked(self, size: int, count: Any) -> list[Any] | None:
+        """The rows of such a request; see `rows.Asked`. `count`: its records, or its rows if they were read."""
+        if self.kind == ROWS:
+            return list(count)
         if self.part is None:
             return None
         topic, partition, codec, idempotent = self.part

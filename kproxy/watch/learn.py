@@ -20,7 +20,7 @@ from kproxy.wire.walk import walk
 
 from .credentials import REQUEST, RESPONSE
 from .error_places import error_at, place
-from .hot import BATCH, EXACT, PLAIN, PRODUCED, Answer, Answers, Ask, Place, asked_form, read_form
+from .hot import BATCH, EXACT, PLAIN, PRODUCED, ROWS, Answer, Answers, Ask, Place, asked_form, read_form
 from .rows import topic_of
 from .seen import Depth
 from .summary import LONGEST
@@ -103,6 +103,15 @@ class Asks:
                 if found is not None:
                     return found
         return None
+
+    def of_rows(self, client: bytes, acks: int) -> Ask:
+        """The Ask of requests that are read row by row."""
+        found = self.known.get((client, acks))
+        if found is None:
+            self.make_room()
+            found = self.known[client, acks] = Ask(self.wanted, self.code, b"", client_of(client))
+            found.kind, found.acks = ROWS, acks
+        return found
 
     def make_room(self) -> None:
         if len(self.known) >= MOST_LEARNT:
@@ -205,6 +214,8 @@ def part_key(ask: Ask) -> Any:
 
 def find_answer(ask: Ask, buf: Buffer, pos: int, size: int) -> Answer | None:
     """The Answer of the whole response at `pos`, known or learnt. None: it has to be read."""
+    if ask.kind == ROWS:
+        return None
     answers = ask.answers
     found = known_answer(answers, buf, pos, size)
     if found is None and worth_trying(answers):

@@ -23,7 +23,9 @@ def rows_of(seen: Seen, asked: list[Asked] | None = None) -> list[Row]:
     """The rows of an exchange that was answered, or is due no answer. Empty where they cannot be read."""
     if seen.key == PRODUCE:
         asked = asked_rows(seen.request_body) if asked is None else asked
-        return produce_rows(asked, None if seen.acks == 0 else seen.response_body, seen.acks)
+        if seen.acks != 0 and seen.response_body is None:  # nobody knows whether it was written
+            return []
+        return produce_rows(asked, answers_of(seen.response_body))
     return fetch_rows(seen.response_body, seen.key == FETCH)
 
 
@@ -42,15 +44,18 @@ def asked_rows(request: dict[str, Any] | None) -> list[Asked]:
     return rows
 
 
-def produce_rows(asked: list[Asked], response: dict[str, Any] | None, acks: int | None) -> list[Row]:
-    """What was to be written, and whether it was. Without a readable response nobody knows, and there are no rows."""
-    if response is None and acks != 0:
-        return []
+def answers_of(response: dict[str, Any] | None) -> dict[tuple[Topic, int], tuple[int, int]]:
+    """(topic, partition) → (error code, base offset) of a Produce response."""
     answers: dict[tuple[Topic, int], tuple[int, int]] = {}
     for topic in (response or {}).get("responses") or ():
         name = topic_of(topic, "name")
         for part in topic["partition_responses"] or ():
             answers[name, part["index"]] = part["error_code"], part["base_offset"]
+    return answers
+
+
+def produce_rows(asked: list[Asked], answers: dict[tuple[Topic, int], tuple[int, int]]) -> list[Row]:
+    """What was to be written, and whether it was."""
     rows: list[Row] = []
     for name, index, size, batches, records, codec, idempotent in asked:
         error, base = answers.get((name, index), (0, -1))

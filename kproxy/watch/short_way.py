@@ -15,6 +15,7 @@ from .exchanges import MOST_OPEN, Exchanges
 from .hot import BATCH, FOLD_AT, PLAIN, PRODUCED, Answer, Ask
 from .incoming import RequestStream
 from .learn import Asks, find_answer
+from .middle_way import take_request, take_response
 from .outgoing import ResponseStream
 from .seen import Depth
 from .summary import Summary
@@ -90,7 +91,8 @@ class ShortWay:
             if pos != tried and self._find_ask(buf, pos, n):
                 tried = pos
             else:
-                pos = self._read_requests(buf, pos, n, now)
+                after = take_request(self, buf, pos, n, now)
+                pos = after if after >= 0 else self._read_requests(buf, pos, n, now)
         self.requests += number
         if len(opened) > MOST_OPEN:
             self.shed(now)
@@ -163,7 +165,8 @@ class ShortWay:
             if pos != tried and self._find_answer(buf, pos, n):
                 tried = pos
             else:
-                pos = self._read_responses(buf, pos, n, now)
+                after = take_response(self, buf, pos, n, now)
+                pos = after if after >= 0 else self._read_responses(buf, pos, n, now)
         self.responses += number
 
     # ---- frames that are not like the one before them

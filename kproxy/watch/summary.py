@@ -84,30 +84,53 @@ class Summary:
 
         `asked`: the rows of its request, where they were read already.
         """
-        if now >= self.until:
-            self.roll(now)
         request, response = seen.request, seen.response
         begun = now if request is None else request.first
-        cell = self.api((seen.key, seen.version, seen.client_id, error or None, seen.acks), begun)
-        cell.count += 1
-        cell.request_bytes += request.size if request is not None else 0
+        size, latency = 0, None
+        if response is not None and seen.outcome == "answered":
+            size = response.size
+            latency = None if request is None else response.last - request.first
+        rows = None
+        if deep and seen.key in ROWS and seen.outcome in ("answered", "no_answer_due"):
+            known = seen.key == PRODUCE or seen.response_body is not None
+            rows = rows_of(seen, asked) if known else None
+        key = seen.key, seen.version, seen.client_id, error or None, seen.acks
+        asked_size = request.size if request is not None else 0
+        cell = self.count(key, begun, now, asked_size, size, latency, rows)
         cell.rule += sum(seen.rule_wait)
         cell.wait += sum(seen.other_wait)
-        if response is not None and seen.outcome == "answered":
-            cell.response_bytes += response.size
-            if request is not None:
-                cell.answered(response.last - request.first)
-        if deep and seen.key in ROWS and seen.outcome in ("answered", "no_answer_due"):
-            rows = rows_of(seen, asked)
-            if seen.key in READS and not any(row[3] for row in rows) and not seen.unread:
-                cell.empty += 1
-            self.rows(seen, rows, cell, begun)
 
-    def rows(self, seen: Seen, rows: list[Row], api: ApiCell, begun: float) -> None:
+    def count(
+        self,
+        key: ApiKey,
+        begun: float,
+        now: float,
+        request_size: int,
+        response_size: int,
+        latency: float | None,
+        rows: list[Row] | None,
+    ) -> ApiCell:
+        """An exchange that began at `begun` was over at `now`. `rows`: of its partitions; None: they are not known."""
+        if now >= self.until:
+            self.roll(now)
+        cell = self.api(key, begun)
+        cell.count += 1
+        cell.request_bytes += request_size
+        cell.response_bytes += response_size
+        if latency is not None:
+            cell.answered(latency)
+        if rows is not None:
+            reads = key[0] in READS
+            if reads and not any(row[3] for row in rows):
+                cell.empty += 1
+            self.rows(key, rows, cell, begun, reads)
+        return cell
+
+    def rows(self, api_key: ApiKey, rows: list[Row], api: ApiCell, begun: float, reads: bool) -> None:
+        start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
         for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
             name = topic[:LONGEST] if len(topic) > LONGEST else topic
-            key = (seen.key, seen.version, api.key[2], name, partition, error, seen.acks, codec, idempotent)
-            cell = self.part(key, begun) or api
+            cell = self.part((*start, name, partition, error, acks, codec, idempotent), begun) or api
             cell.records += records
             cell.bytes += size
             cell.batches += batches
@@ -115,7 +138,7 @@ class Summary:
                 cell.told = True
                 continue
             cell.count += 1
-            if seen.key in READS:
+            if reads:
                 cell.empty += not size
             if cell.key[4] is not None:  # offsets of several partitions say nothing
                 cell.told(last, mark, begun)
@@ -134,7 +157,10 @@ class Summary:
             cell = self.apis.get(key)
             if cell is None:
                 cell = self.apis[key] = ApiCell(key, begun, begun)
-        cell.first, cell.last = min(cell.first, begun), max(cell.last, begun)
+        if begun > cell.last:
+            cell.last = begun
+        elif begun < cell.first:
+            cell.first = begun
         return cell
 
     def part(self, key: PartKey, begun: float) -> PartCell | None:
@@ -148,7 +174,10 @@ class Summary:
                     return None
             if cell is None:
                 cell = self.parts[key] = PartCell(key, begun, begun)
-        cell.first, cell.last = min(cell.first, begun), max(cell.last, begun)
+        if begun > cell.last:
+            cell.last = begun
+        elif begun < cell.first:
+            cell.first = begun
         return cell
 
     # ---- minutes

@@ -38,8 +38,8 @@ for five answers, as most do, to requests of 1 MB has room."""
 class Watcher(ShortWay):
     """Of one connection. Attributes: requests, responses, unanswered, unread (frames), request_bytes, response_bytes.
 
-    `responses` are those that found their request and came to their end. `unread` are responses of nobody's, and lengths
-    that cannot be: from such a one on only the bytes of its direction are counted.
+    `responses` are those that found their request and came to their end. `unread` are responses of nobody's, and
+    lengths that cannot be: from such a one on only the bytes of its direction are counted.
     """
 
     def __init__(
