@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kproxy.rules.permissions import permissions
 from kproxy.watch.seen import Form, Seen
 
 from .connection_event import connection_columns
@@ -21,9 +22,19 @@ Wall = Callable[[float], float]
 MOST = 100
 """Topics, partitions and resources that one event tells one by one."""
 
+LONGEST_LIST = 256 * 1024
+"""Bytes of an answer that is read although it only shows something, such as Metadata of all topics: 30 ms at worst, in
+which no other connection is served. What a request has changed is read whatever the length."""
 
-def request_event(seen: Seen, wall: Wall, most: int = MOST) -> dict[str, Any]:
-    """The data of a `REQUEST_EVENT`, absent ones left out. `most`: topics, partitions and resources, each, in it."""
+READ = frozenset((1, 78))
+"""Fetch and ShareFetch: most of a long answer is records, of which only the headers are read."""
+
+
+def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGEST_LIST) -> dict[str, Any]:
+    """The data of a `REQUEST_EVENT`, absent ones left out.
+
+    `most`: topics, partitions and resources, each, in it. `longest`: bytes of an answer that only shows something.
+    """
     data = connection_columns(seen.who)
     if seen.client_id:
         data["client_id"] = plain(seen.client_id)
@@ -39,10 +50,11 @@ def request_event(seen: Seen, wall: Wall, most: int = MOST) -> dict[str, Any]:
     put_times(data, seen, wall)
     if seen.rules:
         data["rules"] = [plain(name) or "" for name in seen.rules]
-    request, response = seen.request_body, seen.response_body
+    long = too_long(seen, longest)
+    request, response = seen.request_body, None if long else seen.response_body
     if request is not None or response is not None:
         data |= exchange(seen.key, seen.version).columns(request, response, seen.who, most)
-    why = unread(seen)
+    why = long or unread(seen)
     if why:
         data["unread"] = plain(why)
     return data
@@ -71,6 +83,17 @@ def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:
                 data["broker_ms"] = milliseconds(came - gone)
     data["rule_ms"] = milliseconds(rule_asked + rule_answered)
     data["wait_ms"] = milliseconds(other_asked + other_answered)
+
+
+def too_long(seen: Seen, longest: int) -> str:
+    """Why the response is not read although it is here; empty: it is."""
+    response = seen.response
+    if response is None or response.form is not Form.WHOLE or len(response.data) <= longest or seen.key in READ:
+        return ""
+    asked = permissions().get(seen.key)
+    if asked is None or asked.changes != "nothing":
+        return ""
+    return f"response: {response.size} bytes, more than the {longest} that are read of lists"
 
 
 def unread(seen: Seen) -> str | None:

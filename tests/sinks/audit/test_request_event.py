@@ -190,3 +190,22 @@ def test_texts_are_bounded_and_can_be_written() -> None:
     event = said(seen("Heartbeat", 4, request, {}))
     assert event["group"] == "?g"
     assert event["member"] == "m" * 499 + "…"
+
+
+def test_long_lists_are_not_read() -> None:
+    """Of a long answer that only shows something the request is told, and why there is no more."""
+    topics = [{"name": "x" * 200, "partitions": []} for _ in range(2000)]
+    exchange = seen("Metadata", 9, {"topics": [{"name": "a"}]}, {"topics": topics})
+    assert exchange.response is not None
+    assert said(exchange) == {
+        "topics": [{"topic": "a"}],
+        "unread": f"response: {exchange.response.size} bytes, more than the 262144 that are read of lists",
+    }
+
+
+def test_long_answers_to_changes_are_read() -> None:
+    """Who leads a group of thousands gets a long answer; its generation is told."""
+    members = [{"member_id": f"m-{number}", "metadata": bytes(200)} for number in range(2000)]
+    request = {"group_id": "g", "member_id": "m-0", "protocol_type": "consumer", "protocols": []}
+    event = said(seen("JoinGroup", 9, request, {"generation_id": 4, "members": members}))
+    assert (event["generation"], event["members"]) == (4, 2000)
