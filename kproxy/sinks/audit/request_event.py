@@ -26,8 +26,9 @@ LONGEST_LIST = 256 * 1024
 """Bytes of an answer that is read although it only shows something, such as Metadata of all topics: 30 ms at worst, in
 which no other connection is served. What a request has changed is read whatever the length."""
 
-READ = frozenset((1, 78))
-"""Fetch and ShareFetch: most of a long answer is records, of which only the headers are read."""
+LISTS = frozenset(key for key, asked in permissions().items() if asked.changes == "nothing") - {1, 78}
+"""APIs that only show something; without Fetch and ShareFetch: most of a long answer of theirs is records, of which
+only the headers are read."""
 
 
 def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGEST_LIST) -> dict[str, Any]:
@@ -88,10 +89,7 @@ def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:
 def too_long(seen: Seen, longest: int) -> str:
     """Why the response is not read although it is here; empty: it is."""
     response = seen.response
-    if response is None or response.form is not Form.WHOLE or len(response.data) <= longest or seen.key in READ:
-        return ""
-    asked = permissions().get(seen.key)
-    if asked is None or asked.changes != "nothing":
+    if response is None or response.form is not Form.WHOLE or len(response.data) <= longest or seen.key not in LISTS:
         return ""
     return f"response: {response.size} bytes, more than the {longest} that are read of lists"
 
