@@ -22,7 +22,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.errors import TheyDidWrong, WeDidWrong
 
 from .event_sink import Counters, Data, Unblocked, WhenFull
-from .queue import OVERSHOOT, QUEUE_BYTES, Queue
+from .queue import OVERSHOOT, OVERSHOOT_BYTES, QUEUE_BYTES, Queue
 from .recorder import Tell, told_gap
 
 BEAT = 0.05
@@ -249,8 +249,8 @@ class KafkaOutlet:
             "acks": "all",
             "enable.idempotence": True,
             "message.timeout.ms": 0,  # no limit: the queue's bounds and the policy decide
-            "queue.buffering.max.messages": settings.queue * OVERSHOOT + 1000,
-            "queue.buffering.max.kbytes": settings.queue_bytes * OVERSHOOT // 1024 + 1024,
+            "queue.buffering.max.messages": settings.queue + OVERSHOOT,
+            "queue.buffering.max.kbytes": (settings.queue_bytes + OVERSHOOT_BYTES) // 1024,
             "error_cb": self._trouble,
         }
         try:

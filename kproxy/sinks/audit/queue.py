@@ -22,8 +22,12 @@ BATCH_BYTES = 1 << 18
 QUEUE_BYTES = 1 << 26
 """64 MiB: a hundred thousand events of the usual 600 bytes."""
 
-OVERSHOOT = 2
-"""Under `block`, so many times the bounds are taken: exchanges under way still make events after clients wait."""
+OVERSHOOT = 100_000
+"""Under `block`, so many events are taken beyond the bound: of exchanges that are under way when clients begin to wait.
+A client may have thousands of them, and a small queue must not mean that they are lost."""
+
+OVERSHOOT_BYTES = QUEUE_BYTES
+"""And so many bytes of their lines."""
 
 Item = TypeVar("Item")
 
@@ -116,13 +120,14 @@ class Queue(Generic[Item]):
             self._drop(number, number, reason)
 
     def _no_room(self, size: int) -> str:
-        counters, factor = self.counters, OVERSHOOT if self.blocking else 1
+        counters = self.counters
+        more, more_bytes = (OVERSHOOT, OVERSHOOT_BYTES) if self.blocking else (0, 0)
         if self.closed:
             return "closed"
         queued, queued_bytes = counters.queued + 1, counters.queued_bytes + size
         if self.blocking and (queued >= self.events or queued_bytes >= self.size):
             self.blocked = True
-        if queued > self.events * factor or queued_bytes > self.size * factor:
+        if queued > self.events + more or queued_bytes > self.size + more_bytes:
             return self.refusal or "queue_full"
         return ""
 

@@ -92,7 +92,7 @@ def test_block_drops_nothing_of_what_is_under_way() -> None:
 def test_block_has_an_end() -> None:
     """Memory is bounded even if nobody heeds `blocked`; what is lost then is counted."""
     own, _ = queue("block")
-    fill(own, 1, 10 * OVERSHOOT + 2)
+    fill(own, 1, 10 + OVERSHOOT + 2)
 
     assert own.counters.dropped == {"queue_full": 2}
 
