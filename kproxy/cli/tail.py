@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator
 from contextlib import closing
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -46,6 +47,8 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
     files, wanted = files_and_filter(words)
     show = shown_as(output)
     left = number or sys.maxsize
+    if not files and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what passes is seen at once, in pipes too
     try:
         with closing(from_files(files, wanted) if files else live(admin, wanted)) as found:
             for data in found:

@@ -9,6 +9,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -173,23 +175,52 @@ def test_standard_input(capture: Path) -> None:
 # ---- a running proxy
 
 
-def test_what_passes_is_told_as_it_passes() -> None:
-    """By the filter; an interrupt ends it in order."""
-    with FakeBroker() as broker, Proxy(broker.address) as proxy:
-        environment = {**os.environ, "KPROXY_ADMIN": f"http://{proxy.admin}"}
-        command = [sys.executable, "-m", "kproxy", "tail", "-o", "json", "~k metadata"]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as tail:
-            assert tail.stdout is not None
-            until(lambda: proxy.said("tail begins", filter="api == Metadata"))
-            with RawClient(proxy.bootstrap) as client:
-                client.brokers()
-            told = json.loads(tail.stdout.readline())
-            tail.send_signal(signal.SIGINT)
-            rest = tail.stdout.read()
-            code = tail.wait(10)
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_what_passes_is_told_as_it_passes(form: str) -> None:
+    """By the filter, at once, with the rules that acted; an interrupt ends it in order."""
+    rule = {"name": "slow", "kind": "delay", "match": {"api": "Metadata"}, "delay": "1ms"}
+    with (
+        FakeBroker() as broker,
+        Proxy(broker.address, rules=[rule]) as proxy,
+        tailing(proxy, "-o", form, "~k metadata ~mod") as tail,
+    ):
+        with RawClient(proxy.bootstrap) as client:
+            client.brokers()
+        assert tail.stdout is not None
+        told = tail.stdout.readline()
+        tail.send_signal(signal.SIGINT)
+        rest = tail.stdout.read()
+        code = tail.wait(10)
 
-    assert (told["api"], told["outcome"], told["answered_by"]) == ("Metadata", "answered", "broker")
+    if form == "json":
+        event = json.loads(told)
+        assert (event["api"], event["answered_by"], event["rules"]) == ("Metadata", "broker", ["slow"])
+    else:
+        cells = told.rstrip("\n").split("\t")
+        assert (cells[2:5], cells[-1]) == (["raw", "bootstrap", "Metadata v4"], "slow")
     assert (rest, code) == ("", 0)
+
+
+def test_a_proxy_that_ends() -> None:
+    """It does not wait for whoever looks; who looks is told, with exit code 1."""
+    with FakeBroker() as broker, Proxy(broker.address) as proxy, tailing(proxy) as tail:
+        assert proxy.stop() == 0
+        _, said = tail.communicate(timeout=10)
+
+    assert (said, tail.returncode) == (f"kproxy: the proxy at http://{proxy.admin} has ended\n", 1)
+
+
+@contextmanager
+def tailing(proxy: Proxy, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """`kproxy tail`, once it misses nothing."""
+    command = [sys.executable, "-m", "kproxy", "tail", *words]
+    environment = {**os.environ, "KPROXY_ADMIN": f"http://{proxy.admin}"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
+        try:
+            until(lambda: proxy.said("tail begins"))
+            yield tail
+        finally:
+            tail.terminate()
 
 
 def test_no_proxy_answers() -> None:
