@@ -91,7 +91,7 @@ def endpoint(backend: Backend, methods: dict[str, Operation]) -> Endpoint:
         operation = methods["GET" if request.method == "HEAD" else request.method]
         shown = await operation.handle(backend, await operation.call(request))
         if isinstance(shown, Response):
-            return shown
+            return shown if request.method != "HEAD" else Response(media_type=operation.media)
         return JSONResponse(shown.model_dump(mode="json"), operation.status)
 
     return handle

@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.capture.packet_file import PacketFile
+from kproxy.capture.policy import Policy
 from kproxy.capture.reader import read
+from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
 from kproxy.testing.sight import NOON, conversation, orders, write_capture
 
@@ -52,6 +54,27 @@ def test_names_are_others(source: Path, tmp_path: Path) -> None:
         + [("client-2", "10.0.0.3", "host-2:9092", None)] * 2
     )
     assert next(iter(read(target))).request.first == NOON + 1  # type: ignore[union-attr]
+
+
+def test_both_sides_of_a_capture_of_kproxy(tmp_path: Path) -> None:
+    """What passed at the broker is redacted, too, and stands on its own interface as before."""
+    source, target = tmp_path / "both.pcapng", tmp_path / "shown.pcapng"
+    with source.open("wb") as file:
+        writer = CaptureWriter(file, Policy("full"))
+        for seen in conversation():
+            writer.write(seen, ("127.0.0.1", 9092))
+            writer.write_broker(seen, ("172.16.0.1", 9093))
+        writer.finish(NOON + 60, "asked")
+    assert run(source, target, "--names").exit_code == 0
+
+    assert b"user-2" not in target.read_bytes()
+    for side in ("client", "broker"):
+        shown = [(one.api, one.client_id, one.outcome) for one in read(target, side=side)]  # type: ignore[arg-type]
+        assert [(api, outcome) for api, _, outcome in shown] == [
+            (one.api, one.outcome)
+            for one in read(source, side=side)  # type: ignore[arg-type]
+        ]
+        assert {client for _, client, _ in shown} == {"client-1", "client-2"}
 
 
 def test_a_file_that_is_there_is_kept(source: Path, tmp_path: Path) -> None:
