@@ -9,6 +9,8 @@ from kproxy.core.principal import Outcome
 from kproxy.watch.seen import Who
 from kproxy.wire.error_codes import error_name
 
+from .text import plain
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -49,7 +51,7 @@ def connection_columns(who: Who) -> dict[str, Any]:
         "client_port": who.client_port,
         "node": who.node,
         "broker": who.broker,
-        "principal": who.principal,
+        "principal": plain(who.principal),
         "software_name": who.software_name,
         "software_version": who.software_version,
     }
@@ -59,7 +61,7 @@ def connection_columns(who: Who) -> dict[str, Any]:
 def opened(who: LiveWho) -> dict[str, Any]:
     """A client has connected."""
     data = {"what": "open", **connection_columns(who), "tls": who.tls}
-    return data if who.sni is None else data | {"sni": who.sni}
+    return data if who.sni is None else data | {"sni": plain(who.sni)}
 
 
 def authenticated(who: LiveWho, outcome: Outcome) -> dict[str, Any]:
@@ -74,8 +76,8 @@ def closed(who: LiveWho, client_id: str | None) -> dict[str, Any]:
     assert end is not None, "it is open"
     data: dict[str, Any] = {"what": "close", **connection_columns(who), "tls": who.tls}
     optional = {
-        "client_id": client_id,
-        "sni": who.sni,
+        "client_id": plain(client_id),
+        "sni": plain(who.sni),
         "mechanism": None if who.outcome is None else who.outcome.mechanism,
         "connect_ms": None if end.connect is None else round(end.connect * 1000, 3),
         "unread_frames": end.unread or None,
@@ -83,7 +85,7 @@ def closed(who: LiveWho, client_id: str | None) -> dict[str, Any]:
     data |= {name: value for name, value in optional.items() if value is not None}
     return data | {
         "cause": end.cause,
-        "message": end.message,
+        "message": plain(end.message) or "",
         "seconds": round(end.seconds, 6),
         "requests": end.requests,
         "responses": end.responses,
