@@ -14,6 +14,7 @@ from .segments import FIN, RST, Segment
 from .tcp import WHOLE, Direction
 
 BOTH = 3
+NOTHING: dict[str, Any] = {}
 
 
 class Connection:
@@ -58,8 +59,8 @@ class Connection:
             framer, take = self.framers[side], self.takers[side]
             for piece in direction.receive(segment.sequence, segment.data, segment.size, time):
                 frames = framer.receive(piece)
-                for number, cut in enumerate(frames, 1):
-                    take(cut, said if said and number == len(frames) else {})
+                for cut in frames:
+                    take(cut, said if said and cut is frames[-1] else NOTHING)
         if segment.flags & RST:
             return True
         if segment.flags & FIN:
@@ -74,6 +75,6 @@ class Connection:
         for side, direction in enumerate(self.directions):
             for piece in direction.give_up():
                 for cut in self.framers[side].receive(piece):
-                    self.takers[side](cut, {})
+                    self.takers[side](cut, NOTHING)
         self.exchanges.end()
         self.who.over = time

@@ -56,6 +56,10 @@ class Framer:
     def receive(self, piece: Piece) -> list[Cut]:
         """The frames that this completes."""
         data, missing, time = piece
+        length = len(data) - LENGTH
+        plain = not (self.left or self.lost or missing or self.prefix) and 0 <= length <= self.most
+        if plain and length == int.from_bytes(data[:LENGTH], "big"):  # a segment that is one frame, as most are
+            return [Cut(LENGTH + length, data[LENGTH:], time, time)]
         if self.lost:
             if not self.begins(data):
                 return []

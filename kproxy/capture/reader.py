@@ -141,11 +141,12 @@ class Capture:
         counts.truncated += len(segment.data) < segment.size
         at = packet.interface if self.own else 0  # others' interfaces may show the same packet twice
         there = (at, segment.source, segment.source_port, segment.target, segment.target_port)
+        if there in self.open and not segment.flags & SYN:
+            self._segment(there, segment, packet)
+            return
         back = (at, segment.target, segment.target_port, segment.source, segment.source_port)
         if segment.flags & SYN:
             self._syn(segment, there, back, packet)
-        elif there in self.open:
-            self._segment(there, segment, packet)
         elif back in self.open:
             self._segment(back, segment, packet)
         elif segment.size and not self._ended_before(there, back, packet.time):

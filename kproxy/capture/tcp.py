@@ -7,7 +7,7 @@ bytes are missing. Sequence numbers have 32 bits and wrap (RFC 9293, section 3.4
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 HALF, WHOLE = 1 << 31, 1 << 32
@@ -44,14 +44,17 @@ class Direction:
         """The SYN has this number."""
         self.next = (sequence + 1) % WHOLE
 
-    def receive(self, sequence: int, data: bytes, size: int, time: float) -> Iterator[Piece]:
+    def receive(self, sequence: int, data: bytes, size: int, time: float) -> Iterable[Piece]:
         """`data` is what was captured of `size` bytes from `sequence` on."""
         if self.next < 0:
             self.next = sequence
         if sequence == self.next and not self.waiting:
             self.next = (sequence + size) % WHOLE
-            yield Piece(data, size - len(data), time)
-            return
+            return (Piece(data, size - len(data), time),)
+        return self._odd(sequence, data, size, time)
+
+    def _odd(self, sequence: int, data: bytes, size: int, time: float) -> Iterator[Piece]:
+        """A segment that is not just the next one."""
         ahead = (sequence - self.next) % WHOLE
         if ahead >= HALF:
             ahead -= WHOLE
