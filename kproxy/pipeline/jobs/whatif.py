@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from glob import glob
 from uuid import UUID
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kproxy.errors import DecodeError
+from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.whatif import answers
 from kproxy.pipeline.whatif.candidate import Candidate, Texts
 from kproxy.pipeline.whatif.capture_source import CaptureSource
@@ -50,6 +52,8 @@ def whatif(
     Raises DocumentError for rules with a mistake, LakeError when there is no capture.
     """
     Candidate(texts, 0.0)  # mistakes are told here, not by a worker
+    if not glob(captures):
+        raise LakeError(f"no capture at {captures}")
     spark.dataSource.register(CaptureSource)
     recorded = spark.read.format("kproxy-capture").option("ports", ports).load(captures).persist()
     unfit = {

@@ -153,5 +153,5 @@ rules:
 
 def test_rules_with_a_mistake_are_refused() -> None:
     """With its place."""
-    with pytest.raises(DocumentError, match='r.yaml:1:25: unknown kind "dely"'):
+    with pytest.raises(DocumentError, match=r'r\.yaml:1:25: unknown kind "dely"'):
         Candidate([("r.yaml", "rules: [{name: a, kind: dely}]")], BEGAN)
