@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from kproxy.errors import DecodeError
+from kproxy.watch.credentials import take_out
 from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import layout, schema
 from kproxy.wire.edit import Edits
@@ -79,6 +80,11 @@ class Redaction:
         """A request or response. Its size changes with what was edited."""
         if frame.form is Form.NONE:
             return frame
+        if not frame.withheld:  # nothing is left to take out, unless somebody has made a mistake
+            data, why = take_out(frame.data, seen.key, seen.version, direction)
+            if why:
+                form = frame.form if len(data) == len(frame.data) else Form.HEAD
+                frame = replace(frame, data=data, form=form, withheld=why)
         start = header_of(frame.data, seen.key, seen.version, direction)
         if start is None:  # where the body begins cannot be told, so nothing in it can
             self.cut += 1

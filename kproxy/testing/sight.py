@@ -12,6 +12,7 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.sinks.audit.lines import Lines
 from kproxy.sinks.audit.request_event import request_event
+from kproxy.watch.credentials import take_out
 from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import Message, encode
 from kproxy.wire.records import Producer, Record, encode_batch
@@ -58,17 +59,22 @@ def exchange(
     asked = encode(Message(api, version, header, dict(request)))
     seen = Seen(
         who=who, number=number, key=api.key, version=version, correlation_id=number, client_id=who.client_id,
-        request=_frame(asked, form, at), acks=request.get("acks"),
+        request=_frame(asked, api.key, version, "request", form, at), acks=request.get("acks"),
     )  # fmt: skip
     if response is not None:
         answered = encode(Message(api, version, {"correlation_id": number}, dict(response)))
-        seen.response, seen.outcome = _frame(answered, form, at + 0.02), "answered"
+        seen.response, seen.outcome = _frame(answered, api.key, version, "response", form, at + 0.02), "answered"
     return seen
 
 
-def _frame(data: bytes, form: Form, at: float) -> Frame:
-    kept = {Form.WHOLE: data, Form.HEAD: data[:20], Form.NONE: b""}[form]
-    return Frame(len(data) + 4, at, at, kept, form)
+def _frame(frame: bytes, key: int, version: int, direction: str, form: Form, at: float) -> Frame:
+    """Without credentials, as watchers keep it."""
+    data, withheld = take_out(frame, key, version, direction)
+    if len(data) < len(frame):
+        form = Form.HEAD
+    elif form is Form.HEAD:
+        data = data[:20]
+    return Frame(len(frame) + 4, at, at, b"" if form is Form.NONE else data, form, withheld)
 
 
 NOON = 1_795_262_400.0

@@ -202,6 +202,19 @@ def test_what_cannot_be_read_is_cut() -> None:
     assert redaction.cut == 4
 
 
+def test_credentials_are_taken_out_once_more() -> None:
+    """Watchers and readers keep none; if one did, they would not get any further."""
+    seen = captured(exchange("SaslAuthenticate", 1, {"auth_bytes": SECRET}, {"auth_bytes": SECRET}))
+    assert seen.request and seen.response
+    for frame in (seen.request, seen.response):
+        frame.data, frame.form, frame.withheld = frame.data + b"\0\0\0\6" + SECRET, Form.HEAD, ""
+    made = Redaction().exchange(seen)
+
+    assert made.request and made.response
+    assert (SECRET in made.request.data, SECRET in made.response.data) == (False, False)
+    assert made.request.withheld == made.response.withheld == "SASL token"
+
+
 def test_a_redacted_capture_reads_as_before(tmp_path: Path) -> None:
     """Same exchanges, same times, same outcomes; tshark reads its frames as before, too."""
     source, target = write_capture(tmp_path / "a.pcapng", conversation()), tmp_path / "b.pcapng"

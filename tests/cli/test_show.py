@@ -83,8 +83,9 @@ def test_what_was_cut_and_what_was_withheld(tmp_path: Path) -> None:
 
     assert "\n      16  10 bytes withheld: SASL token\n" in run(path, 1).stdout
     shown = run(path, 2).stdout
-    assert ('value: "****"' in shown, "overwritten with *: config values" in shown) == (True, True)
+    assert "bytes withheld: config values" in shown
     assert "secret" not in shown + run(path, 1).stdout
+    assert "pass" not in shown
     head = run(cut, 1).stdout
     assert " bytes were not kept" in head
     assert "\nrecords: not shown, of the request the beginning was kept" in head
