@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kproxy.watch.seen import Seen
 
 from .captured import Captured
 from .exchanges import Exchanges, begins_request
 from .framing import Framer
+from .notes import NOTHING, Note
 from .segments import FIN, RST, Segment
 from .tcp import WHOLE, Direction
 
 BOTH = 3
-NOTHING: dict[str, Any] = {}
 
 
 class Connection:
@@ -50,7 +49,7 @@ class Connection:
             return True
         return initial == sequence
 
-    def receive(self, segment: Segment, time: float, said: dict[str, Any]) -> bool:
+    def receive(self, segment: Segment, time: float, said: Note) -> bool:
         """Whether the connection is over now. `said`: the note at the packet, about the frame that ends in it."""
         self.last = time
         side = 0 if (segment.source, segment.source_port) == self.client else 1

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
 
 from kproxy.core.sasl import GSSAPI_FIRST, RawTokens
 from kproxy.errors import DecodeError
@@ -22,6 +21,7 @@ from kproxy.wire.head import produce_acks
 
 from .captured import Captured
 from .framing import Cut
+from .notes import Note
 
 PRODUCE, METADATA, SASL_HANDSHAKE, API_VERSIONS, CONTROLLED_SHUTDOWN = 0, 3, 17, 18, 7
 MOST_WAITING = 10_000
@@ -69,7 +69,7 @@ class Exchanges:
         self.unread = self.strangers = self.tokens = 0
         self.alien = False
 
-    def request(self, cut: Cut, said: dict[str, Any]) -> None:
+    def request(self, cut: Cut, said: Note) -> None:
         """The client's next frame. `said`: the note at its last packet."""
         data = cut.data
         if not (self.who.exchanges or self.alien or self.own):
@@ -95,7 +95,7 @@ class Exchanges:
         if len(self.pending) > MOST_WAITING:
             self._give_up(self.pending.popleft())
 
-    def response(self, cut: Cut, said: dict[str, Any]) -> None:
+    def response(self, cut: Cut, said: Note) -> None:
         """The broker's next frame."""
         if self.alien:
             return
@@ -141,14 +141,14 @@ class Exchanges:
             seen.outcome = outcome
         self.take(seen)
 
-    def _tell(self, seen: Seen, said: dict[str, Any]) -> None:
+    def _tell(self, seen: Seen, said: Note) -> None:
         """What a note says of an exchange."""
         if "who" in said:
             self.who.tell(said["who"])
         seen.rules = said.get("rules", seen.rules)
         seen.answered_by_rule = said.get("answered_by") == "kproxy"
-        seen.rule_wait = tuple(said.get("rule_wait", seen.rule_wait))
-        seen.other_wait = tuple(said.get("other_wait", seen.other_wait))
+        seen.rule_wait = said.get("rule_wait", seen.rule_wait)
+        seen.other_wait = said.get("other_wait", seen.other_wait)
         seen.outcome = said.get("outcome", seen.outcome)
 
     def _first(self, data: bytes) -> None:
@@ -200,7 +200,7 @@ def acks(data: bytes, version: int) -> int | None:
     return produce_acks(version)(data, 0, len(data), length)
 
 
-def kept(cut: Cut, key: int, version: int, direction: str, said: dict[str, Any], *, own: bool) -> Frame:
+def kept(cut: Cut, key: int, version: int, direction: str, said: Note, *, own: bool) -> Frame:
     """The frame without credentials; kproxy's own captures have none."""
     data, withheld = cut.data, said.get("withheld", "")
     if not own:

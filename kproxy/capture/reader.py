@@ -21,8 +21,8 @@ from kproxy.watch.seen import Seen
 
 from .captured import Captured, Names
 from .connection import Connection
+from .notes import NOTHING, packet_note
 from .packet_file import Packet, PacketFile
-from .pcapng import read_note
 from .segments import ACK, SYN, Segment, segment_of
 from .undecided import Kept, Key, Undecided
 
@@ -153,7 +153,7 @@ class Capture:
             self._begun_before(segment, there, back, packet)
 
     def _segment(self, key: Key, segment: Segment, packet: Packet) -> None:
-        said = read_note(packet.comment) if packet.comment else {}
+        said = packet_note(packet.comment) if packet.comment else NOTHING
         if self.open[key].receive(segment, packet.time, said):
             self.ended[key] = packet.time
             if len(self.ended) > MOST_ENDED:
@@ -179,8 +179,9 @@ class Capture:
         self.ended.pop(key, None)
         made = self._open(key, packet, begun_before=False)
         made.begin(side, segment.sequence)
-        said = read_note(packet.comment) if packet.comment else {}
-        made.who.number = said.get("connection", made.who.number)
+        said = packet_note(packet.comment)
+        if "connection" in said:  # kproxy's own, also after an editor has made another file of it
+            made.who.number, made.exchanges.own = said["connection"], True
         made.who.tell(said)
 
     def _begun_before(self, segment: Segment, there: Key, back: Key, packet: Packet) -> None:

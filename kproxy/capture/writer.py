@@ -17,7 +17,7 @@ from typing import IO, Any
 from kproxy.watch.seen import Frame, Seen, Who
 
 from . import pcapng
-from .exchanges import acks
+from .exchanges import SASL_HANDSHAKE, acks
 from .packets import LONGEST_SEGMENT, Conversation, packed, pool_address
 from .policy import Policy
 
@@ -191,4 +191,6 @@ def about_exchange(seen: Seen) -> dict[str, Any]:
         said["other_wait"] = list(seen.other_wait)
     if seen.outcome == "closed":
         said["outcome"] = "closed"
+    if (seen.key, seen.version) == (SASL_HANDSHAKE, 0) and seen.response is not None:
+        said["behind"] = "raw SASL tokens are not recorded"  # KIP-43: they follow without headers
     return said

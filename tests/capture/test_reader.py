@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -16,6 +17,7 @@ from kproxy.capture.captured import Captured
 from kproxy.capture.pcapng import LINK_RAW
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import MOST_CONNECTIONS, Capture, connections, read
+from kproxy.errors import CaptureError
 from kproxy.testing.captures import client, metadata, packets, pcap, produce, tshark, written
 from kproxy.watch.seen import Form, Seen
 
@@ -261,3 +263,21 @@ def test_policies_of_kproxys_own_captures(tmp_path: Path) -> None:
                     assert (after.form is Form.WHOLE) == (before.data == after.data)
         if payload != "none":
             assert [None, 1, 0, None] == [seen.acks for seen in found]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_damaged_files(golden: Path, tmp_path: Path, seed: int) -> None:
+    """Whatever the bytes are, there are exchanges or a CaptureError; what was exchanged can be asked for."""
+    random = Random(seed)
+    own = written(tmp_path / "own", [metadata(1), produce(2, size=90_000), produce(3, acks=0)], Policy("head", 40))
+    data = bytearray(random.choice((golden, own)).read_bytes())
+    for _ in range(random.choice((1, 5, 50))):
+        place = random.randrange(len(data))
+        data[place] = random.choice((0, 255, 127, 128, random.randrange(256), data[place] ^ 1 << random.randrange(8)))
+    path = tmp_path / "c"
+    path.write_bytes(data)
+
+    with suppress(CaptureError):
+        for seen in Capture(path, side=random.choice(("client", "both"))):
+            assert seen.request is not None
+            assert len((seen.request_body, seen.response_body, seen.api)) == 3

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from kproxy.capture.policy import Policy
-from kproxy.testing.captures import client, metadata, produce, tshark, written
+from kproxy.capture.reader import Capture
+from kproxy.testing.captures import client, metadata, produce, tool, tshark, written
 from kproxy.watch.seen import Seen
 
 FIELDS = ("kafka.api_key", "kafka.api_version", "kafka.correlation_id", "kafka.client_id")
@@ -66,6 +68,22 @@ def test_heads_name_the_requests(tmp_path: Path) -> None:
     for payload in ("head", "none"):
         path = written(tmp_path / f"{payload}.pcapng", sent, Policy(payload, 40))  # type: ignore[arg-type]
         assert asked(path) == [[str(seen.key), str(seen.version), str(seen.correlation_id), "shop"] for seen in sent]
+
+
+def test_what_editcap_makes_of_it_is_still_kproxys(tmp_path: Path) -> None:
+    """Numbers, notes and all are there in a part that Wireshark's tools have written."""
+    who = client(17, principal="User:anna")
+    path = written(tmp_path / "c.pcapng", [metadata(number, who=who) for number in range(4)], Policy("none"))
+    part = tmp_path / "part.pcapng"
+    subprocess.run([tool("editcap"), "-r", str(path), str(part), "1-7"], check=True, timeout=60)
+
+    capture = Capture(part)
+    found = list(capture)
+
+    assert not capture.own
+    assert [(17, "User:anna", number, "answered") for number in range(2)] == [
+        (seen.who.number, seen.who.principal, seen.correlation_id, seen.outcome) for seen in found
+    ]
 
 
 def test_bytes_follow_as_a_stream(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""What kproxy's notes at packets may say, and the reader of such notes.
+
+Strategy: a file may come from anywhere, so what a note says is taken only when it has these names and types; else the
+note says nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+import msgspec
+
+from .pcapng import NOTE
+
+
+class Client(TypedDict, total=False):
+    """Who speaks, as far as it is known."""
+
+    cluster: str | None
+    listener: str | None
+    node: int | None
+    broker: str | None
+    principal: str | None
+    software_name: str | None
+    software_version: str | None
+
+
+class Note(Client, total=False):
+    """At the first packet of a connection: its number, and who the client is. At the last packet of a frame: the rest.
+
+    `who`: what has become known of the client since. `acks`: of a Produce request, where the bytes that are kept do not
+    have them. `withheld`: why the frame is not whole. `rules`, `answered_by`, `rule_wait`, `other_wait`, `outcome`: of
+    the exchange that ends with the frame.
+    """
+
+    connection: int
+    who: Client
+    acks: int
+    withheld: str
+    rules: list[str]
+    answered_by: str
+    rule_wait: tuple[float, float]
+    other_wait: tuple[float, float]
+    outcome: Literal["closed"]
+
+
+_decode = msgspec.json.Decoder(Note).decode
+NOTHING: Note = {}
+
+
+def packet_note(comment: str) -> Note:
+    """What a comment says, if it is a note of kproxy's."""
+    if not comment.startswith(NOTE):
+        return NOTHING
+    try:
+        return _decode(comment[len(NOTE) :])
+    except msgspec.DecodeError:
+        return NOTHING
