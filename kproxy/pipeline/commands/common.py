@@ -1,0 +1,86 @@
+"""What all commands share: where the lake is, which Spark, how much is told; and the run that comes of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kproxy.errors import WeDidWrong
+
+if TYPE_CHECKING:
+    from kproxy.pipeline.run import Run
+
+_OPTIONS = (
+    click.option(
+        "--lake", default="lake", show_default=True, envvar="KPROXY_LAKE", metavar="PATH",
+        help="Folder or URI of the lake; also from KPROXY_LAKE.",
+    ),
+    click.option("--master", metavar="URL", help="Spark's master; local[*] by default, or what spark-submit says."),
+    click.option("--memory", metavar="SIZE", help="Heap of a local Spark; 2g by default."),
+    click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's; may be given often."),
+    click.option("--quiet", is_flag=True, help="Do not tell how far the job has come."),
+)  # fmt: skip
+
+
+def job(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the shared options, and `function` a Run in their place as its first argument."""
+
+    @functools.wraps(function)
+    def command(
+        lake: str, master: str | None, memory: str | None, conf: tuple[str, ...], quiet: bool, **options: Any
+    ) -> None:
+        kafka = bool(options.get("kafka"))
+        with opened(lake, master, memory, settings(conf), quiet=quiet, kafka=kafka) as run:
+            function(run, **options)
+
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def opened(
+    lake: str,
+    master: str | None = None,
+    memory: str | None = None,
+    conf: dict[str, str] | None = None,
+    *,
+    quiet: bool = False,
+    kafka: bool = False,
+) -> Iterator[Run]:
+    """A session, which ends with the block, and the lake."""
+    try:
+        from kproxy.pipeline.lake import Lake
+        from kproxy.pipeline.run import Run
+        from kproxy.pipeline.spark import session
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        raise WeDidWrong("pyspark is not installed; pip install 'kproxy[pipeline]' brings it") from error
+    spark = session(master, conf, memory=memory, kafka=kafka)
+    try:
+        yield Run(spark, Lake(spark, lake), silent if quiet else to_stderr)
+    finally:
+        spark.stop()
+
+
+def to_stderr(line: str) -> None:
+    """Progress is not the answer."""
+    click.echo(line, err=True)
+
+
+def silent(line: str) -> None:
+    """Nobody wants to know."""
+
+
+def settings(conf: tuple[str, ...]) -> dict[str, str]:
+    """`name=value` texts as a dict; a usage error if one is not."""
+    pairs = [one.partition("=") for one in conf]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise click.UsageError(f"--conf {name}: name=value is expected")
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,37 @@
+"""`kproxy audit completeness`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from kproxy.pipeline.commands.common import job
+
+if TYPE_CHECKING:
+    from kproxy.pipeline.run import Run
+
+
+@click.command("completeness")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per source and line.")
+@job
+def command(run: Run, as_json: bool) -> None:
+    """Say which events are missing, or came twice, of each source.
+
+    A source numbers its events without gaps; what is missing between the first and the last was lost, or has not been
+    taken over yet. Also told: lines that were no events.
+    """
+    from kproxy.pipeline.jobs.completeness import completeness_of, corrupt_of
+
+    for row in completeness_of(run).toLocalIterator():
+        found = row.asDict()
+        if as_json:
+            click.echo(json.dumps(found, default=str))
+        else:
+            click.echo(
+                f"{found['source']}: {found['events']:,} events, {found['missing']:,} missing, {found['doubles']:,} "
+                f"doubled, ids {found['first_id']:,} to {found['last_id']:,}, {found['first']} to {found['last']}"
+            )
+    for row in corrupt_of(run).collect():
+        click.echo(f"corrupt: {row['reason']}: {row['lines']:,} lines", err=as_json)

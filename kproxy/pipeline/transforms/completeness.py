@@ -1,0 +1,77 @@
+"""Which events are missing, and which came twice: of each source the ids that have come against those that should have.
+
+A source numbers its events from 1 on without gaps. So between the first and the last id that have come, what has not
+come was lost, is in a file that has not been taken over yet, or was deleted by retention.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kproxy.events.column import Column
+from kproxy.pipeline.table import SOURCE, Table
+from kproxy.pipeline.transforms.ids import BITS
+
+COMPLETENESS = Table(
+    "completeness",
+    "the events of one source",
+    (
+        SOURCE,
+        Column("events", "long", "different events that have come", "events"),
+        Column("doubles", "long", "events that came once more; silver has them once after `compact`", "events"),
+        Column("missing", "long", "ids between first_id and last_id that have not come", "events"),
+        Column("first_id", "long", "the lowest id that has come"),
+        Column("last_id", "long", "the highest"),
+        Column("first", "timestamp", "time of the earliest event"),
+        Column("last", "timestamp", "time of the latest"),
+    ),
+    key=("source",),
+)
+
+
+def completeness(ids: DataFrame) -> DataFrame:
+    """A row of COMPLETENESS for each source, of rows of IDS."""
+    of_sources = (
+        _blocks(ids)
+        .groupBy("source")
+        .agg(
+            F.sum(F.bit_count("mask")).alias("events"),
+            F.sum("lines").alias("lines"),
+            F.min(_edge("min")).alias("first_id"),
+            F.max(_edge("max")).alias("last_id"),
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
+        )
+    )
+    return of_sources.select(
+        "source",
+        "events",
+        (F.col("lines") - F.col("events")).alias("doubles"),
+        (F.col("last_id") - F.col("first_id") + 1 - F.col("events")).alias("missing"),
+        "first_id",
+        "last_id",
+        "first",
+        "last",
+    )
+
+
+def _blocks(ids: DataFrame) -> DataFrame:
+    """One row per source and block, of all batches and days together."""
+    return ids.groupBy("source", "block").agg(
+        F.bit_or("mask").alias("mask"),
+        F.sum("lines").alias("lines"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+    )
+
+
+def _edge(which: str) -> SparkColumn:
+    """The lowest (`min`) or highest (`max`) id of a block."""
+    bits = "lpad(bin(mask), 64, '0')"
+    place = {
+        "min": f"64 - length(trim(trailing '0' from {bits}))",
+        "max": f"length(trim(leading '0' from {bits})) - 1",
+    }[which]
+    return F.shiftleft("block", BITS) + F.expr(place).cast("long")
