@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from uuid import UUID
 
 from kproxy.errors import DecodeError, EncodeError
@@ -21,14 +21,15 @@ UNWRITTEN = "sent as it was recorded: "
 
 
 class Fixing:
-    """`names`: name of a recorded topic id; `ids`: the target's id of a name, kept up to date by its owner."""
+    """`names`: name of a recorded topic id; `ids`: the target's id of a name, `spread`: lines whose fetches go to
+    several brokers; these two are kept up to date by their owner."""
 
-    def __init__(self, names: Mapping[UUID, str], ids: Mapping[str, UUID]) -> None:
+    def __init__(self, names: Mapping[UUID, str], ids: Mapping[str, UUID], spread: Set[int] = frozenset()) -> None:
         self.producers, self.groups = Producers(), Groups()
         self.fixes: tuple[Fix, ...] = (
             TopicIds(names, ids),
             LeaderEpochs(),
-            FetchSessions(),
+            FetchSessions(spread),
             self.producers,
             self.groups,
             Configs(),

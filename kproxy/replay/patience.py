@@ -14,16 +14,23 @@ from .recording import Exchange
 from .structs import codes
 from .target import Target
 
+PRODUCE, FETCH = 0, 1
 NOT_YET = frozenset((5, 14, 15, 51))
 """LEADER_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS."""
+MOVED = frozenset((6, 16))
+"""NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR: the target is asked once more where it is."""
 NO_TOPIC = frozenset((3, 100))
 """UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID: of topics that the replay has just made."""
 
 
 def not_ready(exchange: Exchange, now: Message, target: Target) -> bool:
-    """Whether the request should be sent again."""
+    """Whether the request should be sent again. A Produce that partly went well should not, nor a Fetch, which the next
+    Fetch repeats."""
     found = codes(now)
-    if not found or not found <= NOT_YET | NO_TOPIC:
+    if not found or not found <= NOT_YET | MOVED | NO_TOPIC or exchange.key == FETCH:
+        return False
+    if exchange.key == PRODUCE and any(not part["error_code"] for topic in now.body["responses"] or ()
+                                       for part in topic["partition_responses"] or ()):  # fmt: skip
         return False
     if exchange.response is None or found & codes(exchange.response):
         return False

@@ -18,18 +18,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from kproxy.wire import encode
+
 from .commands import Command, Finish, WakeAt
 from .fixes import Asked
 from .fixes.topic_ids import ids_in
 from .fixing import Fixing
 from .gates import Gates
-from .links import SCOUT, Links
+from .gather import Gather
+from .links import SCOUT, Links, Then
 from .outcome import Outcome
-from .patience import not_ready
+from .patience import MOVED, not_ready
 from .places import Places, Wish
 from .recording import Exchange, Recording
 from .scout import AGAIN_AFTER, Scout, show
-from .target import Coordinator, Target
+from .structs import codes
+from .target import Address, Coordinator, Target
 
 PATIENCE = 10.0
 """Seconds that anything is waited for; longer than a broker takes to make an internal topic, shorter than a user's."""
@@ -67,7 +71,8 @@ class Player:
         self.recording, self.target, self.pace, self.told = recording, target, pace, told
         self.commands: list[Command] = []
         self.names = recording.names
-        self.fixing, self.places = Fixing(self.names, target.ids), Places(target, self.names)
+        self.places = Places(target, self.names)
+        self.fixing = Fixing(self.names, target.ids, self.places.spread)
         self.links = Links(self.commands)
         self.scout = Scout(target, self.links, pace.patience)
         self.gates = Gates(recording, apart=pace.order == "connection")
@@ -162,25 +167,37 @@ class Player:
         if missing := self.unknown(exchange, lane.wish):
             self.scout.want(missing, now)
             return False
-        address = self.places.address(exchange, lane.wish)
-        if address in self.links.unreachable:
+        addresses = self.places.addresses(exchange, lane.wish)
+        if gone := [one for one in addresses if one in self.links.unreachable]:
             lane.next()
-            reason = f"{show(address)} cannot be reached: {self.links.unreachable[address]}"
+            reason = f"{show(gone[0])} cannot be reached: {self.links.unreachable[gone[0]]}"
             self.settle(Outcome(exchange, "not sent", reason=reason))
             return True
-        link = self.links.to(exchange.line.number, address)
-        if not link.opened:
+        links = [self.links.to(exchange.line.number, one) for one in addresses]
+        if not all(link.opened for link in links):
             return False
+        wanted = lane.wish
         lane.next()
-        frame, asked = self.fixing.request(exchange, link.number)
-        notes = asked.notes if asked is not None else []
-        if exchange.silent:
-            self.links.send(link, frame, None)
-            self.settle(Outcome(exchange, "silent", notes=notes))
-        else:
+        frame, asked = self.fixing.request(exchange, links[0].number)
+        sent = Try(exchange, wanted, asked, frame, now, asked.notes if asked is not None else [])
+        if not exchange.silent:
             self.flying[exchange.place] = now
-            self.links.send(link, frame, partial(self.answered, Try(exchange, asked, frame, address, now, notes)))
+        self.dispatch(sent, addresses)
+        if exchange.silent:
+            self.settle(Outcome(exchange, "silent", notes=sent.notes))
         return True
+
+    def dispatch(self, sent: Try, addresses: list[Address]) -> None:
+        """Send it, in parts if these are several places."""
+        line, parts = sent.exchange.line.number, [(addresses[0], sent.frame)]
+        message = sent.asked.message if sent.asked is not None else sent.exchange.decode_request()
+        if len(addresses) > 1 and message is not None:
+            parts = [(address, encode(part)) for address, part in self.places.parts(message, addresses)]
+        then: Then | None = None if sent.exchange.silent else partial(self.answered, sent)
+        if then is not None and len(parts) > 1 and message is not None:
+            then = Gather(message, len(parts), then).part
+        for address, frame in parts:
+            self.links.send(self.links.to(line, address), frame, then)
 
     def unknown(self, exchange: Exchange, wanted: Wish) -> set[str | Coordinator]:
         missing = self.places.unknown(wanted)
@@ -200,16 +217,23 @@ class Player:
         message = self.fixing.answer(exchange, sent.asked, frame)
         if message is not None and exchange.request is not None:
             if not_ready(exchange, message, self.target) and now - self.flying[exchange.place] < self.pace.patience:
+                if codes(message) & MOVED:
+                    self.places.forget(sent.wish)
                 self.again.append((now + AGAIN_AFTER, partial(self.resend, sent)))
                 return
             self.target.learn(exchange.request, message)
         self.settle(Outcome(exchange, "answered", frame, message, now - sent.at, "", sent.notes, sent.tries))
 
     def resend(self, sent: Try, now: float) -> None:
-        """The same bytes once more: nothing had come of them."""
+        """The same once more, since nothing had come of it, to where it belongs now."""
+        if sent.exchange.place not in self.flying:
+            return  # it has been given up
+        if missing := self.places.unknown(sent.wish):
+            self.scout.want(missing, now)
+            self.again.append((now + AGAIN_AFTER, partial(self.resend, sent)))
+            return
         sent.tries, sent.at = sent.tries + 1, now
-        link = self.links.to(sent.exchange.line.number, sent.address)
-        self.links.send(link, sent.frame, partial(self.answered, sent))
+        self.dispatch(sent, self.places.addresses(sent.exchange, sent.wish))
 
     def settle(self, outcome: Outcome) -> None:
         """This exchange is done with."""
@@ -244,9 +268,9 @@ class Try:
     """A request on its way. `at`: when it was sent last."""
 
     exchange: Exchange
+    wish: Wish
     asked: Asked | None
     frame: bytes
-    address: tuple[str, int]
     at: float
     notes: list[str]
     tries: int = 1

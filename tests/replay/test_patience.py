@@ -35,3 +35,21 @@ def test_a_missing_topic_is_waited_for_only_if_it_was_made(tools: Any) -> None:
     target.make(["t"])
 
     assert (before, not_ready(one, now, target)) == (False, True)
+
+
+def test_what_has_moved_is_sent_again_if_nothing_of_it_went_well(tools: Any) -> None:
+    """A Produce that went well in part would be written twice."""
+    parts = [{"index": number, "records": None} for number in (0, 1)]
+    one = tools.exchange(0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": parts}]}, {})
+    answers = [
+        [{"index": number, "error_code": code, "base_offset": -1} for number, code in enumerate(codes)]
+        for codes in ((6, 6), (6, 0))
+    ]
+    found = [
+        not_ready(one, tools.answer(0, 9, responses=[{"name": "t", "partition_responses": each}]), Target(("b", 1)))
+        for each in answers
+    ]
+
+    assert found == [True, False]
+    assert not_ready(tools.exchange(12, 3, {}, {}), tools.answer(12, 3, error_code=16), Target(("b", 1)))
+    assert not not_ready(tools.exchange(1, 11, {"topics": []}, {}), tools.answer(1, 11, error_code=6), Target(("b", 1)))

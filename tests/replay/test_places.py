@@ -27,25 +27,39 @@ def produce(tools: Any, *partitions: int) -> Any:
     return tools.exchange(0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": parts}]}, {})
 
 
-def fetch(tools: Any, *partitions: int) -> Any:
-    parts = [{"partition": number} for number in partitions]
-    return tools.exchange(1, 13, {"topics": [{"topic_id": UUID(int=7), "partitions": parts}]}, {})
+def test_a_request_is_cut_into_parts_by_leaders(tools: Any, places: Places) -> None:
+    """What nobody leads goes with the first of them; with one leader it stays whole."""
+    one, other = produce(tools, 0, 1, 2, 9), produce(tools, 1, 9)
+    addresses = places.addresses(one, places.of(one))
+    parts = places.parts(one.request, addresses)
+    found = {
+        address: [part["index"] for topic in message.body["topic_data"] for part in topic["partition_data"]]
+        for address, message in parts
+    }
+
+    assert found == {("b1", 9092): [0, 1, 9], ("b2", 9092): [2]}
+    assert places.parts(other.request, places.addresses(other, places.of(other))) == [(("b1", 9092), other.request)]
 
 
-def test_a_request_goes_to_the_leader_of_most_of_its_partitions(tools: Any, places: Places) -> None:
-    """The others are counted."""
-    one = produce(tools, 0, 1, 2)
+def test_fetches_of_a_connection_are_about_all_that_it_fetches(tools: Any, places: Places) -> None:
+    """Its session holds them all; topics may be named by id. With several leaders there is no session."""
+    parts = [[{"partition": number}] for number in (0, 2)]
+    seen = [tools.seen(1, 13, {"topics": [{"topic_id": UUID(int=7), "partitions": part}]}, {}, at=at)
+            for at, part in enumerate(parts)]  # fmt: skip
+    first, second = tools.record(seen).exchanges
 
-    assert places.address(one, places.of(one)) == ("b1", 9092)
+    for one in (first, second):
+        assert places.addresses(one, places.of(one)) == [("b1", 9092), ("b2", 9092)]
+    assert places.spread == {first.line.number}
+
+
+def test_share_fetches_go_where_most_of_their_partitions_are(tools: Any, places: Places) -> None:
+    """As a whole, and those after them too; the others are counted."""
+    topics = [{"topic_id": UUID(int=7), "partitions": [{"partition_index": number} for number in (0, 1, 2)]}]
+    one = tools.exchange(78, 1, {"group_id": "g", "member_id": "m", "topics": topics}, {})
+
+    assert places.addresses(one, places.of(one)) == [("b1", 9092)]
     assert places.astray == 1
-
-
-def test_fetches_of_a_connection_stay_together(tools: Any, places: Places) -> None:
-    """For the sake of their session; topics may be named by id."""
-    first, later = fetch(tools, 2), fetch(tools, 0)
-    later.line = first.line
-
-    assert [places.address(one, places.of(one)) for one in (first, later)] == [("b2", 9092), ("b2", 9092)]
 
 
 def test_group_requests_go_to_the_coordinator(tools: Any, places: Places) -> None:
@@ -54,9 +68,9 @@ def test_group_requests_go_to_the_coordinator(tools: Any, places: Places) -> Non
         (12, 3, {"group_id": "g"}), (28, 3, {"group_id": "g", "transactional_id": "x"}),
         (26, 3, {"transactional_id": "x"})))  # fmt: skip
 
-    assert places.address(beat, places.of(beat)) == places.address(commit, places.of(commit)) == ("b3", 9092)
+    assert places.addresses(beat, places.of(beat)) == places.addresses(commit, places.of(commit)) == [("b3", 9092)]
     assert places.unknown(places.of(end)) == {(TRANSACTION, "x")}
-    assert places.address(end, places.of(end)) == ("boot", 9092)
+    assert places.addresses(end, places.of(end)) == [("boot", 9092)]
 
 
 def test_what_is_about_nothing_goes_to_the_bootstrap_server(tools: Any, places: Places) -> None:
@@ -65,7 +79,7 @@ def test_what_is_about_nothing_goes_to_the_bootstrap_server(tools: Any, places: 
         wanted = places.of(one)
 
         assert places.unknown(wanted) == set()
-        assert places.address(one, wanted) == ("boot", 9092)
+        assert places.addresses(one, wanted) == [("boot", 9092)]
 
 
 def test_topics_that_are_not_known_are_asked_for(tools: Any, places: Places) -> None:
@@ -73,6 +87,15 @@ def test_topics_that_are_not_known_are_asked_for(tools: Any, places: Places) -> 
     places.target.asked.clear()
 
     assert places.unknown(places.of(produce(tools, 0))) == {"t"}
+
+
+def test_what_has_moved_is_asked_for_again(tools: Any, places: Places) -> None:
+    """Topics and coordinators."""
+    beat = tools.exchange(12, 3, {"group_id": "g"}, {})
+    for one in (beat, produce(tools, 0)):
+        places.forget(places.of(one))
+
+        assert places.unknown(places.of(one))
 
 
 def test_groups_in_an_array_are_found(tools: Any) -> None:

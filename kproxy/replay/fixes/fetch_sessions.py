@@ -8,6 +8,7 @@ partitions that the recorded session had at that moment, each with what the clie
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from kproxy.core.fetch_sessions import FETCH, LISTING, SESSIONS_SINCE
@@ -35,7 +36,9 @@ class FetchSessions:
 
     requests = answers = frozenset((FETCH,))
 
-    def __init__(self) -> None:
+    def __init__(self, spread: Set[int] = frozenset()) -> None:
+        self.spread = spread
+        """Numbers of the lines whose partitions have several leaders: they use no session."""
         self.held: dict[tuple[int, int], Held] = {}
         """(line, recorded id) → the session."""
         self.opening: dict[tuple[int, int], Held] = {}
@@ -54,6 +57,8 @@ class FetchSessions:
             self.held.pop((line, number), None)
             if epoch == OPENING:
                 self.opening[line, asked.exchange.place] = Held(body)
+            if line in self.spread:
+                body |= {"session_id": NONE, "session_epoch": CLOSING}
         elif old is None:
             asked.notes.append(UNSEEN)
             body |= {"session_id": NONE, "session_epoch": CLOSING, "forgotten_topics_data": []}
@@ -64,12 +69,13 @@ class FetchSessions:
         body = asked.message.body
         held.session.update(body)
         self.used[asked.exchange.place] = held
-        if held.number:
+        if held.number and asked.exchange.line.number not in self.spread:
             body |= {"session_id": held.number, "session_epoch": held.epoch}
             held.epoch = next_epoch(held.epoch)
             return
         topics = LISTING.topics(held.session.asked.items())
-        body |= {"session_id": NONE, "session_epoch": OPENING, "topics": topics, "forgotten_topics_data": []}
+        epoch = CLOSING if asked.exchange.line.number in self.spread else OPENING
+        body |= {"session_id": NONE, "session_epoch": epoch, "topics": topics, "forgotten_topics_data": []}
 
     def answer(self, asked: Asked, recorded: Message | None, now: Message) -> None:
         if now.version < SESSIONS_SINCE:
