@@ -7,6 +7,7 @@ ordered within it, on purpose: a session must see its frames in order. Findings 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from glob import glob
@@ -45,17 +46,18 @@ class WhatIf:
 
 
 def whatif(
-    spark: SparkSession, captures: str, texts: Texts, *, ports: str = "9092", tasks: int | None = None
+    spark: SparkSession, captures: list[str], texts: Texts, *, ports: str = "9092", tasks: int | None = None
 ) -> WhatIf:
-    """Rehearse `texts` (name and content of rule files) on the captures that the glob finds.
+    """Rehearse `texts` (name and content of rule files) on captures, files or globs of them.
 
     Raises DocumentError for rules with a mistake, LakeError when there is no capture.
     """
     Candidate(texts, 0.0)  # mistakes are told here, not by a worker
-    if not glob(captures):
-        raise LakeError(f"no capture at {captures}")
+    for one in captures:
+        if not glob(one):
+            raise LakeError(f"no capture at {one}")
     spark.dataSource.register(CaptureSource)
-    recorded = spark.read.format("kproxy-capture").option("ports", ports).load(captures).persist()
+    recorded = spark.read.format("kproxy-capture").option("ports", ports).load(json.dumps(captures)).persist()
     unfit = {
         row["unfit"]: row["count"] for row in recorded.where("unfit is not null").groupBy("unfit").count().collect()
     }

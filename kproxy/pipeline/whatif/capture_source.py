@@ -1,13 +1,15 @@
 """Captures as a Spark source: a row for each exchange, a task for each file.
 
     spark.dataSource.register(CaptureSource)
-    spark.read.format("kproxy-capture").load("captures/*.pcapng")
+    spark.read.format("kproxy-capture").load('["captures/*.pcapng"]')
 
-The path is a glob of files that the workers can reach as files. Option `ports`: those of brokers, with commas.
+The path is a JSON list of files, and globs of them, that the workers can reach as files. Option `ports`: those of brokers,
+with commas.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from glob import glob
@@ -70,7 +72,7 @@ class CaptureReader(DataSourceReader):
         self.ports = [int(port) for port in options.get("ports", str(KAFKA_PORT)).split(",")]
 
     def partitions(self) -> list[InputPartition]:
-        found = sorted(glob(self.path))
+        found = sorted({path for one in json.loads(self.path) for path in glob(one)})
         if not found:
             raise LakeError(f"no capture at {self.path!r}")
         return [File(path) for path in found]

@@ -70,7 +70,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def found(spark: SparkSession, capture: str) -> WhatIf:
     """Divided among three tasks; the rules count per connection, so that changes nothing."""
-    return whatif(spark, capture, [("r.yaml", RULES)], tasks=3)
+    return whatif(spark, [capture], [("r.yaml", RULES)], tasks=3)
 
 
 def rules_of(found: WhatIf) -> dict[str, dict[str, Any]]:
@@ -106,12 +106,12 @@ def test_a_rule_that_counts_over_all_connections_is_told_as_approximate(spark: S
     """Each task has some of the connections only."""
     rule = "rules: [{name: r, kind: error, match: {topic: clicks}, when: {nth: 4}, error: NOT_LEADER_OR_FOLLOWER}]"
 
-    assert rules_of(whatif(spark, capture, [("r.yaml", rule)]))["r"]["approximate"] is True
+    assert rules_of(whatif(spark, [capture], [("r.yaml", rule)]))["r"]["approximate"] is True
 
 
 def test_what_was_not_recorded_whole_is_counted_by_its_reason(spark: SparkSession, tmp_path: Path) -> None:
     """A capture of heads has no bodies to rehearse."""
-    found = whatif(spark, written(tmp_path / "heads.pcapng", "none"), [("r.yaml", RULES)])
+    found = whatif(spark, [written(tmp_path / "heads.pcapng", "none")], [("r.yaml", RULES)])
 
     assert found.exchanges == 0
     assert sum(found.unfit.values()) == CONNECTIONS * WRITES
@@ -120,6 +120,6 @@ def test_what_was_not_recorded_whole_is_counted_by_its_reason(spark: SparkSessio
 def test_mistakes_are_told_before_any_work(spark: SparkSession, capture: str, tmp_path: Path) -> None:
     """In the rules, with their place; and when there is no capture."""
     with pytest.raises(DocumentError, match=r"r\.yaml:1:25: unknown kind"):
-        whatif(spark, capture, [("r.yaml", "rules: [{name: a, kind: dely}]")])
+        whatif(spark, [capture], [("r.yaml", "rules: [{name: a, kind: dely}]")])
     with pytest.raises(LakeError, match="no capture at"):
-        whatif(spark, str(tmp_path / "*.pcapng"), [("r.yaml", RULES)])
+        whatif(spark, [str(tmp_path / "*.pcapng")], [("r.yaml", RULES)])

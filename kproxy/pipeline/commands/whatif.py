@@ -1,0 +1,108 @@
+"""`kproxy audit whatif`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kproxy.pipeline.commands.common import job
+
+if TYPE_CHECKING:
+    from kproxy.pipeline.jobs.whatif import WhatIf
+    from kproxy.pipeline.run import Run
+
+RULES = ("rule", "kind", "matched", "fired", "applied", "requests", "changed", "answered", "closed", "lost",
+         "delay_ms_max", "clients", "topics", "approximate")  # fmt: skip
+AFFECTED = ("rule", "client_id", "client_address", "api", "topic", "requests")
+SAMPLES = ("rule", "time", "client_id", "api", "version", "topics", "capture", "connection", "number")
+
+
+@click.command("whatif")
+@click.argument("captures", nargs=-1, required=True, metavar="CAPTURE…")
+@click.option(
+    "--rules", "rule_paths", multiple=True, required=True, type=click.Path(exists=True, path_type=Path), metavar="PATH",
+    help="Rule file, or a folder of them; may be given often.",
+)  # fmt: skip
+@click.option(
+    "--ports", default="9092", show_default=True, help="Ports of brokers in captures of tcpdump, with commas."
+)
+@click.option("--tasks", type=click.IntRange(1), help="Parts to divide the connections into; by default one a core.")
+@click.option("--most", type=click.IntRange(1), default=20, show_default=True, help="Rows of `affected` to print.")
+@click.option("--save", metavar="NAME", help="Keep the answers, whole, in the lake under whatif/NAME.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print.")
+@job
+def command(
+    run: Run, captures: tuple[str, ...], rule_paths: tuple[Path, ...], ports: str, tasks: int | None, most: int,
+    save: str | None, output: str,
+) -> None:  # fmt: skip
+    """Say what rules would have done to the traffic in CAPTUREs: to how many requests, of which clients and topics.
+
+    Captures must hold whole frames (`kproxy capture … --payload full`, or tcpdump without a snap length). A rule that
+    counts over all connections is marked approximate: each task has only some of them. Nothing is sent anywhere.
+    """
+    from kproxy.pipeline.jobs.whatif import whatif
+    from kproxy.rules.document import rule_files
+
+    texts = [(str(path), path.read_text(encoding="utf-8", errors="surrogateescape")) for path in rule_files(rule_paths)]
+    found = whatif(run.spark, list(captures), texts, ports=ports, tasks=tasks)
+    run.tell(f"what-if: {found.exchanges:,} exchanges rehearsed")
+    for why, count in sorted(found.unfit.items()):
+        run.tell(f"what-if: {count:,} not rehearsed, {why}")
+    if save:
+        for name in ("rules", "affected", "samples"):
+            getattr(found, name).write.mode("overwrite").parquet(f"{run.lake.path}/whatif/{save}/{name}")
+    if output == "json":
+        click.echo(json.dumps(document(found, most), indent=2, ensure_ascii=False, default=str))
+    else:
+        show(found, most)
+
+
+def document(found: WhatIf, most: int) -> dict[str, Any]:
+    """The answers as JSON has them."""
+    return {
+        "exchanges": found.exchanges,
+        "unfit": found.unfit,
+        "rules": [row.asDict() for row in found.rules.collect()],
+        "affected": [row.asDict() for row in found.affected.limit(most).collect()],
+        "samples": [row.asDict() for row in found.samples.collect()],
+    }
+
+
+def show(found: WhatIf, most: int) -> None:
+    """Three tables; plain in pipes."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    answers = document(found, most)
+    for title, columns, rows in (
+        ("What each rule would have done", RULES, answers["rules"]),
+        ("Whom it would have been about", AFFECTED, answers["affected"]),
+        ("Samples", SAMPLES, answers["samples"]),
+    ):
+        if not console.is_terminal:
+            for row in rows:
+                click.echo("\t".join(cell(row[name]) for name in columns))
+            continue
+        table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+        for name in columns:
+            table.add_column(name)
+        for row in rows:
+            table.add_row(*(Text(cell(row[name])) for name in columns))
+        console.print(table)
+        console.print()
+
+
+def cell(value: Any) -> str:
+    """Nothing is -; no tab or line end is left in it."""
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return ", ".join(map(cell, value)) or "-"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return "".join(char if char.isprintable() else " " for char in str(value))
