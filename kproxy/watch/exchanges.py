@@ -50,7 +50,9 @@ class Exchanges(deque[Any]):
         return None
 
     def newest(self, correlation: int) -> int:
-        """Where the newest entry with this id stands; -1: nowhere."""
+        """Where the newest entry with this id stands; -1: nowhere. Most often it is the last one, or the first."""
+        if self and self[0][0] == correlation and self[-1][0] != correlation:
+            return 0  # clients do not use an id twice at a time
         for at in range(len(self) - 1, -1, -1):
             if self[at][0] == correlation:
                 return at

@@ -24,13 +24,12 @@ from .hot import BATCH, EXACT, PLAIN, PRODUCED, ROWS, Answer, Answers, Ask, Plac
 from .rows import topic_of
 from .seen import Depth
 from .summary import LONGEST
-from .wanted import FETCH, PRODUCE, SASL_HANDSHAKE, Wanted
+from .wanted import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, Wanted
 
 MOST_LEARNT = 200
 """Asks of one API, and Answers of one Ask. A producer of more partitions on one connection is rare."""
 PATIENCE = 16
 """Failures after which learning is tried once in so many frames only."""
-CONTROLLED_SHUTDOWN = 7  # whose version 0 has no client id
 RECORDS_ASKED = frozenset(("topic_data[].partition_data[].records",))
 MARK = "responses[].partitions[].high_watermark"
 RECORDS_READ = frozenset((MARK, "responses[].partitions[].records"))

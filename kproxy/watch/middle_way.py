@@ -1,8 +1,8 @@
-"""The middle way: frames that are here as a whole and of which only numbers are wanted, but that are like none before.
+"""The middle way: frames that are here as a whole, but that are like none before, or that somebody takes.
 
-Strategy. Requests to write are read for their rows (`row_reader.py`) and remembered as those of the short way are.
-Responses, whatever they bring, are counted from their first bytes and their rows. What cannot be read in this way is
-left to the slow one.
+Strategy. Where only numbers are wanted, requests to write are read for their rows (`row_reader.py`) and remembered as
+those of the short way are; responses, whatever they bring, are counted from their first bytes and their rows. Where
+frames are wanted they are copied. What needs more care than that is left to the slow way: credentials, long frames.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from kproxy.wire.primitives import Buffer
 
 from .credentials import REQUEST, RESPONSE
 from .error_places import error_at
-from .hot import Ask
+from .exchanges import Open
 from .outgoing import HEAD
 from .row_reader import read_rows
 from .rows import produce_rows
-from .seen import Depth
-from .wanted import PRODUCE
+from .seen import Depth, Form, Frame
+from .wanted import PRODUCE, SMALL, Wanted
 
 if TYPE_CHECKING:
     from .short_way import ShortWay
@@ -31,12 +31,16 @@ SHORT = Struct(">ii").unpack_from
 
 
 def take_request(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) -> int:
-    """Take the Produce request at `pos`; the position behind it, -1 if it does not go this way."""
+    """Take the request at `pos`; the position behind it, -1 if it does not go this way."""
     if n - pos < 14:
         return -1
     size, code, correlation, length = HEADER(buf, pos)
     asks, end = watcher.asks.get(code), int(pos + 4 + size)
-    if asks is None or not asks.rows or not asks.usable or end > n or length > size - 10:
+    if asks is None or size < 10 or end > n or length > size - 10:
+        return -1
+    if asks.wanted.plain[0]:
+        return keep_request(watcher, asks.wanted, buf, pos, now)
+    if not asks.rows or not asks.usable:
         return -1
     found = read_rows(PRODUCE, asks.wanted.version, REQUEST, buf, pos, end)
     if found is None:
@@ -55,12 +59,16 @@ def take_request(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) -
 
 def take_response(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) -> int:
     """Take the response at `pos`; the position behind it, -1 if it does not go this way."""
-    if not watcher.open or n - pos < 8 or watcher.summary is None:
+    if not watcher.open or n - pos < 8:
         return -1
     correlation, ask, then, asked_size, asked_count = watcher.open[0]
     size, found = SHORT(buf, pos)
     end = int(pos + 4 + size)
-    if found != correlation or not isinstance(ask, Ask) or not ask.wanted.counted or size < 4 or end > n:
+    if found != correlation or size < 4 or end > n:
+        return -1
+    if isinstance(ask, Open):
+        return keep_response(watcher, ask, buf, pos, now) if ask.wanted.plain[1] else -1
+    if watcher.summary is None or not ask.wanted.counted:
         return -1
     wanted, rows = ask.wanted, None
     if wanted.depths[1] >= Depth.SKETCH:
@@ -76,4 +84,45 @@ def take_response(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) 
     error = error_at(wanted.key, wanted.version, buf[pos : min(pos + HEAD, end)])
     key = wanted.key, wanted.version, ask.client_id, error or None, ask.acks
     watcher.summary.count(key, then, now, asked_size + 4, size + 4, now - then, rows)
+    return end
+
+
+def keep_request(watcher: ShortWay, wanted: Wanted, buf: Buffer, pos: int, now: float) -> int:
+    """Copy a whole request without credentials."""
+    size, _, correlation, length = HEADER(buf, pos)
+    end, acks = int(pos + 4 + size), None
+    if size > (SMALL - 4 if wanted.small[0] else watcher.most):
+        return -1
+    if wanted.acks is not None:
+        acks = wanted.acks(buf, pos + 4, end, length)
+        if acks is None:
+            return -1
+    client_id = str(buf[pos + 14 : pos + 14 + length], "utf-8", "replace") if length >= 0 else None
+    if size + 4 > watcher.room:
+        return -1
+    watcher.requests += 1
+    found = watcher.begin(correlation, wanted, client_id, now)
+    watcher.reserve(found, size + 4)
+    seen = found.seen
+    assert seen is not None, "somebody takes it"
+    seen.request = Frame(size + 4, now, now, bytes(buf[pos + 4 : end]), Form.WHOLE)
+    seen.acks = acks
+    if acks == 0:
+        watcher.open.pop()  # no response will find it
+        watcher.over(found, "no_answer_due", now)
+    return end
+
+
+def keep_response(watcher: ShortWay, found: Open, buf: Buffer, pos: int, now: float) -> int:
+    """Copy a whole response without credentials."""
+    size, wanted, seen = SHORT(buf, pos)[0], found.wanted, found.seen
+    end = int(pos + 4 + size)
+    if seen is None or size > (SMALL - 4 if wanted.small[1] else watcher.most) or not watcher.reserve(found, size + 4):
+        return -1
+    watcher.open.popleft()
+    watcher.responses += 1
+    if wanted.counted:
+        found.error = error_at(wanted.key, wanted.version, buf[pos : min(pos + HEAD, end)])
+    seen.response = Frame(size + 4, now, now, bytes(buf[pos + 4 : end]), Form.WHOLE)
+    watcher.over(found, "answered", now)
     return end

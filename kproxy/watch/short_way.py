@@ -11,13 +11,13 @@ from struct import Struct
 
 from kproxy.wire.primitives import Buffer
 
-from .exchanges import MOST_OPEN, Exchanges
+from .exchanges import MOST_OPEN, Exchanges, Open
 from .hot import BATCH, FOLD_AT, PLAIN, PRODUCED, Answer, Ask
 from .incoming import RequestStream
 from .learn import Asks, find_answer
 from .middle_way import take_request, take_response
 from .outgoing import ResponseStream
-from .seen import Depth
+from .seen import Depth, Outcome
 from .summary import Summary
 from .wanted import MOST_PLANNED, Plan, Wanted
 
@@ -39,6 +39,7 @@ class ShortWay:
     ask: Ask
     asks: dict[int, Asks]
     incoming: RequestStream
+    most: int
     open: Exchanges
     outgoing: ResponseStream
     plain_in: bool
@@ -48,6 +49,7 @@ class ShortWay:
     requests: int
     response_bytes: int
     responses: int
+    room: int
     summary: Summary | None
 
     def from_client(self, buf: Buffer, n: int, now: float) -> None:
@@ -233,6 +235,18 @@ class ShortWay:
         silent.last = now
         silent.request_sizes += size
         silent.records += count
+
+    def begin(self, correlation: int, wanted: Wanted, client_id: str | None, now: float) -> Open:
+        """An exchange is opened."""
+        raise NotImplementedError
+
+    def reserve(self, found: Open, size: int) -> bool:
+        """Whether there is room for so many bytes."""
+        raise NotImplementedError
+
+    def over(self, found: Open, outcome: Outcome, now: float) -> None:
+        """An exchange has come to its end."""
+        raise NotImplementedError
 
     def look_ahead(self) -> None:
         """Find out whether the next frames may be like others."""

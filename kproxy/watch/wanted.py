@@ -11,6 +11,8 @@ from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
 from .seen import Depth
 
 PRODUCE, FETCH, SHARE_FETCH, SASL_HANDSHAKE = 0, 1, 78, 17
+CONTROLLED_SHUTDOWN = 7
+"""Whose version 0 has no client id."""
 RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
 """Messages with record batches in them that a summary wants the rows of."""
 SMALL = 65536
@@ -22,7 +24,7 @@ HEAD_KEPT = 1024
 class Wanted:
     """Of one (api key, version). `counted`: the summary wants it. `taken`: somebody takes its exchanges."""
 
-    __slots__ = ("acks", "counted", "depth", "depths", "key", "secret", "taken", "values", "version")
+    __slots__ = ("acks", "counted", "depth", "depths", "key", "plain", "secret", "small", "taken", "values", "version")
 
     def __init__(self, key: int, version: int, depth: Depth, counted: bool) -> None:
         self.key, self.version, self.depth, self.counted = key, version, depth, counted
@@ -34,6 +36,11 @@ class Wanted:
         self.secret = tuple(withheld_body(key, version, one) for one in (REQUEST, RESPONSE))
         self.values = tuple(bool(known and secret_paths(key, one)) for one in (REQUEST, RESPONSE))
         self.depths = (self._depth(REQUEST), self._depth(RESPONSE))
+        # whole frames are kept as they are; produce requests have to say whether an answer is due
+        odd = key in (SASL_HANDSHAKE, CONTROLLED_SHUTDOWN) or (key == PRODUCE and self.acks is None)
+        self.plain = tuple(self.taken and not odd and not self.secret[at] and not self.values[at] for at in (0, 1))
+        sketched = depth == Depth.SKETCH
+        self.small = tuple(sketched and (key, one) in RECORDS for one in (REQUEST, RESPONSE))  # kept up to SMALL only
 
     def _depth(self, direction: str) -> Depth:
         """How much of the frames of one direction: rows are made from sketches."""

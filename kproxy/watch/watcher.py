@@ -53,6 +53,7 @@ class Watcher(ShortWay):
         self.open = Exchanges()
         self.room = max(KEPT, 2 * most)
         self.raw: RawTokens | None = None
+        self.unanswered_is: Outcome = "unanswered"
         self.mechanism = ""  # of a SaslHandshake v0 under way
         self.refocus(interest)
         self.incoming, self.outgoing = RequestStream(self), ResponseStream(self)
@@ -114,8 +115,9 @@ class Watcher(ShortWay):
         self.asks: dict[int, Asks] = {}
         self.ask = NOTHING_ASKED
 
-    def end(self, now: float) -> None:
-        """The connection is over."""
+    def end(self, now: float, *, closed: bool = False) -> None:
+        """The connection is over. `closed`: kproxy closed it, instead of having what is open answered."""
+        self.unanswered_is = "closed" if closed else "unanswered"
         self.outgoing.cut(now)
         self.incoming.cut(now)
         while self.open:
@@ -159,7 +161,7 @@ class Watcher(ShortWay):
     def lost(self, found: Open, now: float) -> None:
         """No response of it will be seen."""
         self.unanswered += 1
-        self.over(found, "unanswered", now)
+        self.over(found, self.unanswered_is, now)
 
     def over(self, found: Open, outcome: Outcome, now: float) -> None:
         """An exchange has come to its end."""

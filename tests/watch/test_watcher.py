@@ -120,6 +120,14 @@ def test_the_end_in_the_middle_of_frames() -> None:
     assert ("unanswered", Form.HEAD, 2) == (second.outcome, second.request.form, second.correlation_id)
 
 
+def test_a_connection_that_kproxy_closed() -> None:
+    """What was open then is told apart from what a broker left unanswered; both are counted as unanswered."""
+    watching = Watching(Depth.SKETCH).client(request(METADATA, 1, 1))
+    watching.watcher.end(101.0, closed=True)
+
+    assert (["closed"], 1) == ([one.outcome for one in watching.seen], watching.watcher.unanswered)
+
+
 def test_answered_before_the_request_is_whole() -> None:
     """A response may come while its request is still on its way; the exchange is over then."""
     watching = Watching(Depth.FULL)
