@@ -3,8 +3,8 @@
     spark.dataSource.register(CaptureSource)
     spark.read.format("kproxy-capture").load('["captures/*.pcapng"]')
 
-The path is a JSON list of files, and globs of them, that the workers can reach as files. Option `ports`: those of brokers,
-with commas.
+The path is a JSON list of files, and globs of them, that the workers can reach as files. Option `ports`: those of
+brokers, with commas.
 """
 
 from __future__ import annotations
