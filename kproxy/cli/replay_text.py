@@ -64,8 +64,8 @@ def said(report: Report, about: dict[str, int]) -> list[str]:
     lines = [f"not sent, {count}×: {reason}" for reason, count in report.reasons.most_common()]
     lines += [f"{count}×: {note}" for note, count in report.notes.most_common()]
     if about["partitions_astray"]:
-        lines.append(f"{about['partitions_astray']}×: a partition was asked of a broker that does not lead it, since "
-                     "its request has partitions of several leaders")  # fmt: skip
+        count = about["partitions_astray"]
+        lines.append(f"{count}×: a partition of a share group was asked of a broker that does not lead it")
     if about["did_not_wait"]:
         lines.append(f"{about['did_not_wait']}×: a request did not wait any longer for an answer before it")
     if report.reading.beyond:

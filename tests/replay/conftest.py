@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
-from kproxy.replay.client import Client
+from kproxy.replay.client import Authenticate, Client
 from kproxy.replay.fixes import Asked
 from kproxy.replay.normal import Normal
 from kproxy.replay.player import Pace, Player
@@ -204,14 +204,14 @@ class Tools:
             done.result(30)
 
     def play(
-        self, recording: Recording, bootstrap: str, pace: Pace | None = None, normal: Normal | None = None
+        self, recording: Recording, bootstrap: str, pace: Pace | None = None, authenticate: Authenticate | None = None
     ) -> Played:
         """Replay it to this `host:port`, at full speed unless told otherwise."""
         host, _, port = bootstrap.partition(",")[0].rpartition(":")
         target = Target((host, int(port)))
-        report = Report(normal or Normal(), recording.names, target.names.get)
+        report = Report(Normal(), recording.names, target.names.get)
         player = Player(recording, target, pace or Pace(None), report.told)
-        trio.run(Client(player).run)
+        trio.run(Client(player, authenticate=authenticate).run)
         return Played(player, report)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.capture.reader import read
 from kproxy.replay.player import Pace
+from kproxy.replay.sasl import plain
 from kproxy.testing.java import JavaProgram
-from kproxy.testing.kafka import Kafka
+from kproxy.testing.kafka import Kafka, Listener
 
 WAIT = 30.0
 
@@ -224,3 +226,25 @@ def test_connections_apart_and_in_recorded_time(tools: Any, recorder: Any, fresh
     assert time.monotonic() - began >= recording.seconds / 10
     assert [value for _, _, value in written(fresh.bootstrap(), "timed", 2)] == ["a", "b"]
     assert played.row("Produce").same == played.row("Produce").sent
+
+
+def test_a_cluster_of_three_with_authentication(tools: Any, recorder: Any, tmp_path: Path) -> None:
+    """What one broker was asked goes to the leaders and coordinators among three, each of which wants a password."""
+    tools.create(recorder.kafka.bootstrap(), "spread", 6)
+    values = [f"v{number}" for number in range(60)]
+    recording = recorded(
+        tools, recorder, tmp_path,
+        lambda: produced(recorder.bootstrap, "spread", values, **{"enable.idempotence": True}),
+        lambda: consumed(recorder.bootstrap, "spread", 60, **{"group.id": "group-4"}),
+    )  # fmt: skip
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    sasl = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": f'{module} required user_me="secret";'}
+    with Kafka(3, listeners=[Listener("SASL", "SASL_PLAINTEXT", sasl)]) as target:
+        tools.create(target.bootstrap(), "spread", 6)
+        played = tools.play(recording, target.bootstrap("SASL"), authenticate=partial(plain, "me", "secret"))
+        there = written(target.bootstrap(), "spread", 60)
+
+    assert not played.report.differs, played.report.as_json()
+    assert played.report.reading.totals() == (60, 60)
+    assert len(played.player.places.spread) == 1
+    assert there == written(recorder.kafka.bootstrap(), "spread", 60)
