@@ -216,11 +216,13 @@ class Player:
             return
         message = self.fixing.answer(exchange, sent.asked, frame)
         if message is not None and exchange.request is not None:
-            if not_ready(exchange, message, self.target) and now - self.flying[exchange.place] < self.pace.patience:
-                if codes(message) & MOVED:
-                    self.places.forget(sent.wish)
-                self.again.append((now + AGAIN_AFTER, partial(self.resend, sent)))
-                return
+            if not_ready(exchange, message, self.target):
+                if now - self.flying[exchange.place] < self.pace.patience:
+                    if codes(message) & MOVED:
+                        self.places.forget(sent.wish)
+                    self.again.append((now + AGAIN_AFTER, partial(self.resend, sent)))
+                    return
+                self.target.give_up(topic for topic, _ in sent.wish.partitions)
             self.target.learn(exchange.request, message)
         self.settle(Outcome(exchange, "answered", frame, message, now - sent.at, "", sent.notes, sent.tries))
 

@@ -85,6 +85,7 @@ class Scout:
                 self.asking.add(one)
                 self.again.append((now + AGAIN_AFTER, one))
             else:
+                self.target.give_up([one] if isinstance(one, str) else ())
                 self.target.asked.add(one)
                 self.since.pop(one, None)
 

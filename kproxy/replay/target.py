@@ -27,7 +27,8 @@ Coordinator = tuple[int, str]
 class Target:
     """Attributes: bootstrap; nodes (id → address); leaders ((topic, partition) → node id); ids (topic → id); names (id
     → topic); coordinators (→ node id); asked (topics and coordinators that an answer was had for, good or bad); made
-    (topics that the replay has created); versions (API key → (first, last), empty: not known)."""
+    (topics that the replay has created, or may have), missing (those of them that never came); versions (API key →
+    (first, last), empty: not known)."""
 
     def __init__(self, bootstrap: Address) -> None:
         self.bootstrap = bootstrap
@@ -38,6 +39,7 @@ class Target:
         self.coordinators: dict[Coordinator, int] = {}
         self.asked: set[str | Coordinator] = set()
         self.made: set[str] = set()
+        self.missing: set[str] = set()
         self.versions: dict[int, tuple[int, int]] = {}
 
     def lacks(self, key: int, version: int) -> str:
@@ -72,7 +74,9 @@ class Target:
         elif key == API_VERSIONS and not body["error_code"]:
             self.versions = {one["api_key"]: (one["min_version"], one["max_version"]) for one in body["api_keys"]}
         elif key == CREATE_TOPICS:
-            self.make(topic["name"] for topic in body["topics"] or () if not topic["error_code"])
+            made = {topic["name"] for topic in body["topics"] or () if not topic["error_code"]}
+            self.missing -= made
+            self.make(made)
         elif key == DELETE_TOPICS:
             for topic in body["responses"] or ():
                 if not topic["error_code"]:
@@ -82,8 +86,13 @@ class Target:
         self.nodes.update((one["node_id"], (one["host"], one["port"])) for one in body["brokers"] or ())
         creates = request.body.get("allow_auto_topic_creation", True) and request.body["topics"]
         for topic in body["topics"] or ():
-            if topic["error_code"] and creates and topic["name"] and topic["name"] not in self.ids:
-                self.make([topic["name"]])  # LEADER_NOT_AVAILABLE, or not yet there: it is being made
+            if (
+                topic["error_code"]
+                and creates
+                and topic["name"]
+                and topic["name"] not in self.missing | self.ids.keys()
+            ):
+                self.make([topic["name"]])  # LEADER_NOT_AVAILABLE, or not yet there: it may be being made
             if topic["error_code"] or not topic["name"]:
                 continue
             leaders = {(topic["name"], one["partition_index"]): one["leader_id"] for one in topic["partitions"] or ()}
@@ -104,6 +113,11 @@ class Target:
         """Topics that requests of the replay create: they may not be there at once."""
         self.made.update(made := set(topics))
         self.asked -= made
+
+    def give_up(self, topics: Iterable[str]) -> None:
+        """Topics that have been waited for long enough."""
+        self.missing.update(gone := self.made.intersection(topics))
+        self.made -= gone
 
     def forget(self, topic: str | None) -> None:
         """A topic that is deleted."""

@@ -52,6 +52,18 @@ def test_a_topic_that_is_being_made_is_asked_for_again(tools: Any, target: Targe
     assert "t" in target.asked
 
 
+def test_a_topic_that_never_comes_is_given_up(tools: Any, target: Target) -> None:
+    """Until it is made for certain: a broker may not make topics by itself, and does not say so."""
+    metadata(tools, target, {"name": "t", "error_code": 3}, creates=True)
+    target.give_up(["t", "other"])
+    metadata(tools, target, {"name": "t", "error_code": 3}, creates=True)
+    waiting = set(target.made)
+    create = tools.asked(tools.exchange(19, 5, {"topics": []}, {})).message
+    target.learn(create, tools.answer(19, 5, topics=[{"name": "t", "error_code": 0, "error_message": None}]))
+
+    assert (waiting, target.made, target.missing) == (set(), {"t"}, set())
+
+
 def test_topics_are_made_and_deleted(tools: Any, target: Target) -> None:
     """By the replay itself; an id is forgotten with its topic."""
     create = tools.asked(tools.exchange(19, 7, {"topics": []}, {})).message
