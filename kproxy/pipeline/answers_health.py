@@ -47,8 +47,9 @@ ERRORS_AND_DENIALS = Answer(
         Column("what", "string", "request, partition or connection"),
         *("api", "error"),
         Column("answered_by", "string", "kproxy: a rule answered in the broker's place; absent: of partitions"),
-        *("client_id", "principal", "client_address", "topic", *TIMES),
+        *("client_id", "principal", "client_address", "topic"),
         Column("count", "long", "how many requests, partitions or connections"),
+        *TIMES,
     ),
 )
 

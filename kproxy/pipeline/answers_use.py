@@ -31,7 +31,7 @@ WHO_WRITES = Answer(
     reads=("produce_partitions",),
     order=("-records", "topic", "client_id"),
     columns=columns(
-        *("cluster", "topic", "broker_topic", *CLIENT, *TIMES), TOPIC_REQUESTS, "records", "bytes", "errors"
+        *("cluster", "topic", "broker_topic", *CLIENT), TOPIC_REQUESTS, *("records", "bytes", "errors", *TIMES)
     ),
 )
 
@@ -43,10 +43,10 @@ WHO_READS = Answer(
     reads=("fetch_partitions",),
     order=("-records", "-requests", "topic"),
     columns=columns(
-        *("cluster", "topic", "broker_topic", *CLIENT, *TIMES),
+        *("cluster", "topic", "broker_topic", *CLIENT),
         TOPIC_REQUESTS,
         Column("empty", "long", "those of them that brought nothing for the partition", "requests"),
-        *("records", "bytes", "errors"),
+        *("records", "bytes", "errors", *TIMES),
     ),
 )
 

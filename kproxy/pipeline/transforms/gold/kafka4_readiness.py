@@ -2,7 +2,7 @@
 
 Strategy: what a client sends is the surest witness. A client takes the highest version that it and the broker have, so
 on brokers of 2.1 or later a version below Kafka 4's first one means that it has no better. Its name and version, if it
-says them, come second. Both tables are small and broadcast.
+says them, come second.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def daily(bases: Bases) -> DataFrame:
 def combine(partials: DataFrame) -> DataFrame:
     """The same with `minimum`, the first version that Kafka 4 has, and a verdict."""
     used = PARTIAL.merged(partials)
-    judged = used.join(F.broadcast(minimums(partials)), on="api", how="left")
-    known = F.coalesce("known", F.lit(False))
+    judged = used.select("*", minimum_of("api").alias("minimum"))
+    known = F.col("api").isin(*first_versions())
     verdict = (
         F.when(known & F.col("minimum").isNull(), "breaks")
         .when(F.col("version") < F.col("minimum"), "breaks")
@@ -58,10 +58,11 @@ def combine(partials: DataFrame) -> DataFrame:
     return judged.select("*", verdict.alias("verdict"))
 
 
-def minimums(like: DataFrame) -> DataFrame:
-    """api, minimum, known: of every API of the protocol's table the first version in Kafka 4, null if that lacks it."""
-    rows = [(name, first, True) for name, first in first_versions().items()]
-    return like.sparkSession.createDataFrame(rows, "api string, minimum int, known boolean")
+def minimum_of(api: str) -> Column:
+    """The first version of the API in Kafka 4; null for APIs that it lacks, and for those that the table lacks. Some
+    eighty entries, which go with the plan: a join would cost more than the look-up."""
+    entries = [F.lit(part) for name, first in first_versions().items() if first is not None for part in (name, first)]
+    return F.try_element_at(F.create_map(*entries), F.col(api))
 
 
 def first_versions() -> dict[str, int | None]:

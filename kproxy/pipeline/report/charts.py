@@ -1,0 +1,185 @@
+"""The charts, where one says more than a table: made by Plotly of small sums that Spark makes.
+
+Names come from clients, and Plotly takes a little HTML in texts, so names are escaped before they get there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.io
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+BARS = 15
+"""Bars of a chart: what can be compared at a glance."""
+LONGEST = 40
+"""Characters of a name beside a bar."""
+SERIES = 6
+"""Colours that are told apart easily, also by the colour-blind; more go into one that is called other."""
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
+"""Okabe and Ito's palette; the last is for `other`."""
+_LAYOUT = {
+    "template": "plotly_white",
+    "font": {"family": "system-ui, sans-serif", "size": 13},
+    "margin": {"l": 10, "r": 20, "t": 10, "b": 40},
+    "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+    "colorway": COLOURS,
+}
+_CONFIG = {"displayModeBar": False, "responsive": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """`figure` makes it of an answer's rows; `text` says what it shows."""
+
+    text: str
+    figure: Callable[[DataFrame], Any]
+
+    def draw(self, rows: DataFrame) -> str:
+        """HTML without the library; empty if there is nothing to draw."""
+        figure = self.figure(rows)
+        if figure is None:
+            return ""
+        return str(plotly.io.to_html(figure, config=_CONFIG, full_html=False, include_plotlyjs=False))
+
+
+def label(name: Any) -> str:
+    """A name as Plotly may show it: short, and without any HTML of its own."""
+    text = "(none)" if name is None else str(name)
+    return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
+
+
+def bars(values: list[tuple[Any, float]], title: str) -> Any:
+    """Bars that lie, the longest on top; None without any."""
+    if not values:
+        return None
+    positions = list(range(len(values)))
+    figure = go.Figure(go.Bar(x=[value for _, value in values], y=positions, orientation="h", marker_color=COLOURS[0]))
+    names = [label(name) for name, _ in values]
+    axis = {"tickvals": positions, "ticktext": names, "autorange": "reversed", "automargin": True}
+    height = 80 + 24 * len(values)
+    return figure.update_layout(**_LAYOUT, height=height, yaxis=axis, xaxis_title=title, bargap=0.3)
+
+
+def _top(rows: DataFrame, name: str, value: str) -> list[tuple[Any, float]]:
+    summed = rows.groupBy(name).agg(F.sum(value).alias("value"))
+    found = summed.where(F.col("value") > 0).orderBy(F.desc("value"), name).limit(BARS).collect()
+    return [(row[0], row["value"]) for row in found]
+
+
+def traffic(rows: DataFrame) -> Any:
+    """Requests by hour and API, or by day if there are many hours."""
+    hours = rows.select("hour").distinct().count()
+    unit = "hour" if hours <= 24 * 14 else "day"
+    biggest = [name for name, _ in _top(rows, "api", "requests")[:SERIES]]
+    named = F.when(F.col("api").isin(biggest), F.col("api")).otherwise("other").alias("api")
+    summed = rows.groupBy(F.date_trunc(unit, "hour").alias("at"), named).agg(F.sum("requests").alias("requests"))
+    found = {(row["api"], row["at"]): row["requests"] for row in summed.collect()}
+    times = sorted({at for _, at in found})
+    figure = go.Figure()
+    for number, api in enumerate([*biggest, "other"]):
+        if any(name == api for name, _ in found):
+            heights = [found.get((api, at), 0) for at in times]
+            colour = COLOURS[-1] if api == "other" else COLOURS[number]
+            figure.add_bar(x=times, y=heights, name=label(api), marker_color=colour)
+    return figure.update_layout(**_LAYOUT, barmode="stack", height=340, yaxis_title=f"requests per {unit}", bargap=0.05)
+
+
+def writers(rows: DataFrame) -> Any:
+    return bars(_top(rows, "topic", "records"), "records written")
+
+
+def readers(rows: DataFrame) -> Any:
+    return bars(_top(rows, "topic", "records"), "records read")
+
+
+def lag(rows: DataFrame) -> Any:
+    return bars(_top(rows, "group", "lag"), "records behind, all partitions")
+
+
+def errors(rows: DataFrame) -> Any:
+    return bars(_top(rows.where(F.col("what") != "partition"), "error", "count"), "requests and connections")
+
+
+def skew(rows: DataFrame) -> Any:
+    worst = rows.where(F.col("records_max_to_mean") > 1).orderBy(F.desc("records_max_to_mean"), "topic").limit(BARS)
+    return bars(
+        [(row["topic"], row["records_max_to_mean"]) for row in worst.collect()], "largest partition ÷ even share"
+    )
+
+
+def storms(rows: DataFrame) -> Any:
+    worst = rows.orderBy(F.desc("peak_per_minute"), "client_address", "what").limit(BARS).collect()
+    return bars([(f"{row['client_address']} {row['what']}", row["peak_per_minute"]) for row in worst], "worst minute")
+
+
+def readiness(rows: DataFrame) -> Any:
+    """Clients by verdict, the worst of each."""
+    order = ("breaks", "unknown api", "old software", "unknown software", "ready")
+    rank = F.array_position(F.array(*map(F.lit, order)), F.col("verdict"))
+    worst = rows.groupBy("cluster", "client_id").agg(F.min(rank).alias("rank"))
+    found = {row["rank"]: row["count"] for row in worst.groupBy("rank").count().collect()}
+    return bars([(verdict, found.get(number, 0)) for number, verdict in enumerate(order, 1)], "clients")
+
+
+def latency(rows: DataFrame) -> Any:
+    """Half, 95 % and 99 % of the slowest, on a logarithmic axis."""
+    timed = rows.where(F.col("p50_ms").isNotNull())
+    slowest = timed.orderBy(F.desc("p99_ms"), F.desc("requests")).limit(BARS).collect()
+    if not slowest:
+        return None
+    positions = list(range(len(slowest)))
+    figure = go.Figure()
+    symbols = (("p50_ms", "half", "circle"), ("p95_ms", "95 %", "diamond"), ("p99_ms", "99 %", "square"))
+    for column, name, symbol in symbols:
+        figure.add_scatter(
+            x=[row[column] for row in slowest],
+            y=positions,
+            mode="markers",
+            name=name,
+            marker={"symbol": symbol, "size": 11},
+        )
+    names = [
+        label(f"{row['api']} {'bootstrap' if row['node'] is None else 'node ' + str(row['node'])}") for row in slowest
+    ]
+    axis = {"tickvals": positions, "ticktext": names, "autorange": "reversed", "automargin": True}
+    x_axis = {"type": "log", "title": "at most so many ms", "dtick": 1}
+    return figure.update_layout(**_LAYOUT, height=110 + 26 * len(slowest), yaxis=axis, xaxis=x_axis)
+
+
+def rules(rows: DataFrame) -> Any:
+    """Changes applied by day, of the rules that did the most."""
+    biggest = [name for name, _ in _top(rows, "rule", "applied")[:SERIES]]
+    if not biggest:
+        return None
+    found = (
+        rows.where(F.col("rule").isin(biggest)).groupBy("rule", "day").agg(F.sum("applied").alias("applied")).collect()
+    )
+    figure = go.Figure()
+    for number, rule in enumerate(biggest):
+        days = sorted((row["day"], row["applied"]) for row in found if row["rule"] == rule)
+        heights = [count for _, count in days]
+        figure.add_bar(x=[day for day, _ in days], y=heights, name=label(rule), marker_color=COLOURS[number])
+    return figure.update_layout(
+        **_LAYOUT, barmode="stack", height=320, yaxis_title="applied", xaxis_type="category", showlegend=True
+    )
+
+
+CHARTS = {
+    "traffic": Chart("Requests over time, by API.", traffic),
+    "who_writes": Chart("Topics by records written.", writers),
+    "who_reads": Chart("Topics by records read.", readers),
+    "kafka4_readiness": Chart("Clients by their worst verdict.", readiness),
+    "latency": Chart("The slowest APIs and nodes: what half, 95 % and 99 % of the requests took at most.", latency),
+    "errors_and_denials": Chart("Errors of requests and connections.", errors),
+    "group_lag": Chart("Groups by lag.", lag),
+    "storms": Chart("The worst minute of each address and kind.", storms),
+    "rules_effect": Chart("What the rules that did most have changed, by day.", rules),
+    "partition_skew": Chart("Topics whose largest partition has more than its share.", skew),
+}
+"""By the answer's name."""

@@ -1,0 +1,155 @@
+"""From gold to a report: the rows that are shown, how many are not, headlines, charts.
+
+Strategy: without a period, the answers over all days are read as they lie there; with one, they are combined from the
+partials of its days. Each answer is cached while it is asked for its count and headlines, its first rows and its chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from kproxy.events.column import Column
+from kproxy.pipeline.answer import Answer
+from kproxy.pipeline.gold_lake import GoldLake
+from kproxy.pipeline.gold_tables import ANSWERS
+from kproxy.pipeline.raw_tables import IDS
+from kproxy.pipeline.report.cells import cell, grouped, size
+from kproxy.pipeline.report.charts import CHARTS
+from kproxy.pipeline.report.headlines import headlines
+from kproxy.pipeline.report.section import Headline, Overview, Report, Section, Source
+from kproxy.pipeline.transforms.completeness import completeness
+from kproxy.pipeline.transforms.gold.answers import HOW
+from kproxy.pipeline.transforms.gold.conform import conform
+
+SHOWN = 50
+"""Rows of an answer on the page: what somebody reads. The tables have all of them."""
+SHORT = {"traffic": 24}
+"""Traffic is for its chart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From one UTC date to another, both included; None: no limit."""
+
+    first: date | None = None
+    last: date | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.first is None and self.last is None
+
+    def holds(self, day: date) -> bool:
+        return (self.first is None or day >= self.first) and (self.last is None or day <= self.last)
+
+
+def gather(gold: GoldLake, period: Period, *, shown: int = SHOWN) -> Report:
+    """The report of a period."""
+    days = tuple(day for day in sorted(gold.made().days) if period.holds(date.fromisoformat(day)))
+    sections, facts = [], dict[str, Row]()
+    for answer in ANSWERS:
+        rows = answered(gold, answer, period).cache()
+        facts[answer.name] = rows.agg(*_facts(answer)).collect()[0]
+        sections.append(_section(answer, rows, facts[answer.name], min(shown, SHORT.get(answer.name, shown))))
+        rows.unpersist()
+    return Report(_overview(gold, days, facts, period), tuple(sections))
+
+
+def answered(gold: GoldLake, answer: Answer, period: Period) -> DataFrame:
+    """An answer over the days of a period."""
+    if period.whole:
+        return gold.read(answer)
+    partials = gold.partials(answer.name, period.first, period.last)
+    return conform(HOW[answer.name].combine(partials), answer)
+
+
+def _facts(answer: Answer) -> list[SparkColumn]:
+    heads = [count.alias(f"head{number}") for number, (_, count, _) in enumerate(headlines(answer.name))]
+    names = {column.name for column in answer.columns}
+    sums = [F.sum(name).alias(name) for name in ("requests", "errors", "records", "bytes") if name in names]
+    spans = [F.min("hour").alias("first"), F.max("hour").alias("last")] if "hour" in names else []
+    clusters = [F.sort_array(F.collect_set("cluster")).alias("clusters")] if "cluster" in names else []
+    return [F.count(F.lit(1)).alias("total"), *heads, *sums, *spans, *clusters]
+
+
+def _section(answer: Answer, rows: DataFrame, facts: Row, shown: int) -> Section:
+    first = rows.orderBy(*_order(answer)).limit(shown).collect()
+    columns = tuple(_worth_showing(answer.columns, first, facts))
+    heads = tuple(
+        Headline(facts[f"head{number}"] or 0, text, calls)
+        for number, (text, _, calls) in enumerate(headlines(answer.name))
+    )
+    cells = tuple(tuple(cell(row[column.name], column) for column in columns) for row in first)
+    chart = CHARTS.get(answer.name)
+    drawn = chart.draw(rows) if chart and facts["total"] else ""
+    return Section(answer, columns, cells, facts["total"], heads, drawn, chart.text if chart and drawn else "")
+
+
+def _order(answer: Answer) -> Iterator[SparkColumn]:
+    """Verdicts by their rank; what is known before what is not."""
+    for name in answer.order:
+        column = name.removeprefix("-")
+        if answer.worst_first and column in ("verdict", "kind"):
+            yield F.array_position(F.array(*map(F.lit, answer.worst_first)), F.col(column)).asc()
+        elif name.startswith("-"):
+            yield F.col(column).desc_nulls_last()
+        else:
+            yield F.col(column).asc_nulls_last()
+
+
+def _worth_showing(columns: tuple[Column, ...], rows: list[Row], facts: Row) -> Iterator[Column]:
+    """Not: columns without any value, the cluster if there is one only, broker's names that are the client's."""
+    for column in columns:
+        values = [row[column.name] for row in rows]
+        if rows and all(value is None or value == [] for value in values):
+            continue
+        if column.name == "cluster" and len(facts["clusters"]) <= 1:
+            continue
+        own = column.name.removeprefix("broker_")
+        if own != column.name and own in facts_of(rows) and values == [row[own] for row in rows]:
+            continue
+        yield column
+
+
+def facts_of(rows: list[Row]) -> list[str]:
+    return rows[0].__fields__ if rows else []
+
+
+def _overview(gold: GoldLake, days: tuple[str, ...], facts: dict[str, Row], period: Period) -> Overview:
+    traffic, written, read = facts["traffic"], facts["who_writes"], facts["who_reads"]
+    clusters: set[str] = set().union(*(row["clusters"] for row in facts.values() if "clusters" in row))
+    figures = (
+        ("requests", grouped(traffic["requests"] or 0)),
+        ("of them with an error", grouped(traffic["errors"] or 0)),
+        ("clients", grouped(facts["dormant_clients"]["total"])),
+        ("records written", grouped(written["records"] or 0)),
+        ("bytes written", size(written["bytes"] or 0)),
+        ("records read", grouped(read["records"] or 0)),
+        ("bytes read", size(read["bytes"] or 0)),
+    )
+    return Overview(
+        days, _hour(traffic["first"]), _hour(traffic["last"]), tuple(sorted(clusters)), figures,
+        tuple(_sources(gold, period)),
+    )  # fmt: skip
+
+
+def _hour(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%d %H:00}" if time else ""
+
+
+def _sources(gold: GoldLake, period: Period) -> Iterator[Source]:
+    """The sources with the most missing events first."""
+    ids = gold.lake.read(IDS)
+    within = [ids["dt"] >= F.lit(period.first)] if period.first else []
+    within += [ids["dt"] <= F.lit(period.last)] if period.last else []
+    for condition in within:
+        ids = ids.where(condition)
+    rows: list[Any] = completeness(ids).orderBy(F.desc("missing"), "source").limit(SHOWN).collect()
+    for row in rows:
+        yield Source(row["source"], row["events"], row["doubles"], row["missing"])

@@ -1,0 +1,72 @@
+"""The HTML page: one file that loads nothing. Plotly's library, once, makes 4.8 MB of it.
+
+Names come from clients and may hold anything: Jinja escapes all that it puts in, and the page's policy lets it reach
+for nothing outside of itself.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup, escape
+from plotly.offline import get_plotlyjs
+
+from kproxy.pipeline.report.cells import grouped, is_number
+from kproxy.pipeline.report.gather import Period
+from kproxy.pipeline.report.section import Report
+
+BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
+"""Verdicts and kinds that stand out."""
+PLAIN = ("verdict", "kind", "what", "api", "error", "day", "software_version", "client_address")
+"""Columns of short words, which stay on one line."""
+
+
+def page(report: Report, period: Period) -> str:
+    """The whole page."""
+    return _template().render(
+        overview=report.overview,
+        sections=report.sections,
+        empty=not report.overview.days,
+        nothing=nothing(period),
+        period=span(report),
+        plotly=Markup(get_plotlyjs() if report.overview.days else ""),
+        version=version("kproxy"),
+        grouped=grouped,
+        is_number=is_number,
+        bad=BAD,
+        plain=PLAIN,
+    )
+
+
+def span(report: Report) -> str:
+    """The days that there are, in words."""
+    days = report.overview.days
+    if not days:
+        return ""
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days)} days"
+
+
+def nothing(period: Period) -> str:
+    """Why a report is empty."""
+    if period.whole:
+        return "gold has no day yet; kproxy audit bronze, silver and gold fill it"
+    return f"gold has no day from {period.first or 'the first'} to {period.last or 'the last'}"
+
+
+def coded(text: str) -> Markup:
+    """Text in which `…` stands for code."""
+    parts = re.split(r"`([^`]*)`", text)
+    pieces = [Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)]
+    return Markup("").join(pieces)
+
+
+@cache
+def _template() -> jinja2.Template:
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["coded"] = coded
+    return environment.get_template("page.html.j2")
