@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 @from_source
 @job
 def command(run: Run, **given: Any) -> None:
-    """Take events over, type them, and do whatever follows from them, once."""
+    """Take events over, type them, and make the answers, once."""
     from kproxy.pipeline.jobs.bronze import bronze
+    from kproxy.pipeline.jobs.gold import gold
     from kproxy.pipeline.jobs.silver import silver
 
     bronze(run, source_of(given))
     silver(run)
+    gold(run)
