@@ -4,7 +4,7 @@ Strategy. A producer's requests to one partition differ in the length of the rec
 batch, and in nothing before them; so do the responses that bring a consumer one batch, and other requests and responses
 need not be looked at beyond their header. An `Ask` remembers the bytes of a request that stay, an `Answer` those of a
 response to it. One comparison of bytes and one `struct` call then say all that a summary counts. What does not match in
-every point is read as usual (`learn.py` makes Asks and Answers of such frames, `watcher.py` has the loops).
+every point is read as usual. `learn.py` and `learn_answers.py` make Asks and Answers, `short_way.py` has the loops.
 
 An Answer gathers what came since it was folded into the summary's cells: sums, and the latencies one by one.
 """

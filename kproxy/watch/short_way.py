@@ -14,7 +14,8 @@ from kproxy.wire.primitives import Buffer
 from .exchanges import MOST_OPEN, Exchanges, Open
 from .hot import BATCH, FOLD_AT, PLAIN, PRODUCED, Answer, Ask
 from .incoming import RequestStream
-from .learn import Asks, find_answer
+from .learn import Asks
+from .learn_answers import find_answer
 from .middle_way import take_request, take_response
 from .outgoing import ResponseStream
 from .seen import Depth, Outcome

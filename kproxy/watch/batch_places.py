@@ -1,0 +1,65 @@
+"""Where the one record batch of a Produce request or a Fetch response stands, and when it is worth while to look."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from kproxy.wire import layout
+from kproxy.wire.head import body_start
+from kproxy.wire.headers import header_version
+from kproxy.wire.primitives import read_uvarint
+from kproxy.wire.sketch import RecordsDigest
+from kproxy.wire.walk import walk
+
+from .credentials import REQUEST, RESPONSE
+from .hot import Place
+from .wanted import FETCH, PRODUCE
+
+MOST_LEARNT = 200
+"""Asks of one API, and Answers of one Ask. A producer of more partitions on one connection is rare."""
+PATIENCE = 16
+"""Failures after which learning is tried once in so many frames only."""
+RECORDS_ASKED = frozenset(("topic_data[].partition_data[].records",))
+RECORDS_READ = frozenset(("responses[].partitions[].high_watermark", "responses[].partitions[].records"))
+MAGIC_AT, ATTRIBUTES_AT, PRODUCER_AT = 16, 21, 43
+ATTRIBUTES, PRODUCER = Struct(">h"), Struct(">q")
+
+
+def worth_trying(what: Any) -> bool:
+    """Whether to learn, after so many failures in a row."""
+    what.misses += 1
+    return what.misses <= PATIENCE or not what.misses % PATIENCE
+
+
+def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset[str]) -> list[tuple[int, int, int]]:
+    """Where the values at these paths stand in a frame that can be read."""
+    hits: list[tuple[int, int, int]] = []
+    found = walk(key, version, direction, paths)
+    start = body_start(frame, 0, len(frame), header_version(key, version, direction), direction) or 0
+    found.run(frame, start, len(frame), hits)
+    return [hit for hit in hits if found.marks[hit[0]].what == "value"]
+
+
+def batch_place(frame: bytes, version: int, direction: str, records: RecordsDigest | None) -> Place | None:
+    """Where the only batch of a frame stands; None if there is not just one whole batch of magic 2 that counts."""
+    if records is None or records.batches != 1 or records.control or not records.records or records.records < 0:
+        return None
+    key, paths = (PRODUCE, RECORDS_ASKED) if direction == REQUEST else (FETCH, RECORDS_READ)
+    hits = spans(frame, key, version, direction, paths)
+    start, end = hits[-1][1:]
+    flexible = layout.body(key, version, direction).flexible
+    width = read_uvarint(frame, start)[1] - start if flexible else 4
+    behind = 3 if flexible else 0
+    if end - start - width != records.size or frame[end:] != bytes(behind) or frame[start + width + MAGIC_AT] != 2:
+        return None
+    if int.from_bytes(frame[start + width + 8 : start + width + 12], "big") + 12 != records.size:
+        return None
+    prefix = middle = 0
+    if direction == RESPONSE:
+        prefix = hits[0][1]
+        partition = layout.body(key, version, direction).everywhere()
+        offsets = sum(slot.name in ("last_stable_offset", "log_start_offset") for slot in partition)
+        middle = start - prefix - 8 - 8 * offsets
+    found = Place(start, width, behind, flexible, prefix, middle)
+    return found if found.sizes[0] <= len(frame) <= found.sizes[1] else None

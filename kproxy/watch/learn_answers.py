@@ -1,0 +1,122 @@
+"""Makes Answers (see `hot.py`) of whole responses, and finds the one that a response is like (see `learn.py`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.errors import DecodeError
+from kproxy.wire.primitives import Buffer
+from kproxy.wire.sketch import decode_sketch
+
+from .batch_places import ATTRIBUTES, ATTRIBUTES_AT, MOST_LEARNT, batch_place, spans, worth_trying
+from .credentials import RESPONSE
+from .error_places import error_at, place
+from .hot import BATCH, EXACT, PLAIN, PRODUCED, ROWS, Answer, Answers, Ask, read_form
+from .rows import topic_of
+from .seen import Depth
+from .summary import LONGEST
+from .wanted import FETCH, PRODUCE
+
+BASE = frozenset(("responses[].partition_responses[].base_offset",))
+
+
+def part_key(ask: Ask) -> Any:
+    assert ask.part is not None
+    topic, partition, codec, idempotent = ask.part
+    return ask.wanted.key, ask.wanted.version, ask.client_id, topic, partition, 0, ask.acks, codec, idempotent
+
+
+def find_answer(ask: Ask, buf: Buffer, pos: int, size: int) -> Answer | None:
+    """The Answer of the whole response at `pos`, known or learnt. None: it has to be read."""
+    if ask.kind == ROWS:
+        return None
+    answers = ask.answers
+    found = known_answer(answers, buf, pos, size)
+    if found is None and worth_trying(answers):
+        found = learn_answer(ask, bytes(buf[pos + 4 : pos + 4 + size]))
+    if found is not None:
+        answers.misses = 0
+    return found
+
+
+def known_answer(answers: Answers, buf: Buffer, pos: int, size: int) -> Answer | None:
+    for length in answers.lengths:
+        found = answers.known.get(bytes(buf[pos + 8 : pos + 8 + length]))
+        if found is not None and found.size in (0, size):
+            return found
+    for where, form in answers.places.items():
+        if size + 4 < form.size:
+            continue
+        _, _, same, _, middle, _, length, magic, attributes, _, _ = form.unpack_from(buf, pos)
+        if size == length + where.overhead and magic == 2:
+            found = answers.known.get((where, same, attributes, middle))
+            if found is not None:
+                return found
+    return None
+
+
+def learn_answer(ask: Ask, frame: bytes) -> Answer | None:
+    wanted = ask.wanted
+    where = place(wanted.key, wanted.version) if wanted.counted else None
+    if where is not None and error_at(wanted.key, wanted.version, bytes(4) + frame[:20]) != 0:
+        return None
+    if wanted.depths[1] < Depth.SKETCH:
+        prefix = frame[4 : where[0] - 2] if where is not None else b""
+        return remember(ask, Answer(ask, PLAIN, prefix, api_key(ask)), 0)
+    try:
+        body = decode_sketch(frame, wanted.key, wanted.version, RESPONSE)
+    except DecodeError:
+        return None
+    return learn_produced(ask, frame, body) if wanted.key == PRODUCE else learn_read(ask, frame, body)
+
+
+def api_key(ask: Ask) -> Any:
+    return ask.wanted.key, ask.wanted.version, ask.client_id, None, ask.acks
+
+
+def remember(ask: Ask, answer: Answer, size: int, key: Any = None) -> Answer:
+    """`size`: what the frame has to have; 0: any."""
+    answers = ask.answers
+    if len(answers.known) >= MOST_LEARNT:
+        answers.known.clear()
+        answers.lengths.clear()
+        answers.places.clear()
+    answer.size = size
+    answers.known[key or answer.prefix] = answer
+    if key is None and len(answer.prefix) not in answers.lengths:
+        answers.lengths.append(len(answer.prefix))
+    return answer
+
+
+def learn_produced(ask: Ask, frame: bytes, body: dict[str, Any]) -> Answer | None:
+    topics = list(body["responses"] or ())
+    parts = [(topic_of(topic, "name"), part) for topic in topics for part in topic["partition_responses"] or ()]
+    if ask.part is None or len(parts) != 1 or (parts[0][0], parts[0][1]["index"]) != ask.part[:2]:
+        return None
+    if parts[0][1]["error_code"] or parts[0][1]["base_offset"] < 0 or len(topics) != 1:
+        return None
+    start = spans(frame, PRODUCE, ask.wanted.version, RESPONSE, BASE)[0][1]
+    answer = Answer(ask, PRODUCED, frame[4:start], api_key(ask), part_key(ask))
+    return remember(ask, answer, len(frame))
+
+
+def learn_read(ask: Ask, frame: bytes, body: dict[str, Any]) -> Answer | None:
+    topics = list(body["responses"] or ())
+    if not topics:
+        return remember(ask, Answer(ask, EXACT, frame[4:], api_key(ask)), len(frame))
+    if ask.wanted.key != FETCH or len(topics) != 1 or len(topics[0]["partitions"] or ()) != 1:
+        return None
+    part, name = topics[0]["partitions"][0], topic_of(topics[0], "topic")
+    if part["error_code"] or part["high_watermark"] < 0 or len(name) > LONGEST:
+        return None
+    where = batch_place(frame, ask.wanted.version, RESPONSE, part["records"])
+    if where is None:
+        return None
+    (attributes,) = ATTRIBUTES.unpack_from(frame, where.before + where.width + ATTRIBUTES_AT)
+    codec = part["records"].codec
+    key = FETCH, ask.wanted.version, ask.client_id, name, part["partition_index"], 0, None, codec, None
+    answer = Answer(ask, BATCH, frame[4 : where.prefix], api_key(ask), key)
+    middle = frame[where.before - where.middle : where.before]
+    answer.of_batch(where, attributes, middle)
+    ask.answers.places[where] = read_form(where)
+    return remember(ask, answer, 0, (where, answer.prefix, attributes, middle))
