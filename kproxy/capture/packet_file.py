@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,8 @@ class PacketFile:
                 if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
                     raise
                 self.torn = True
+            except zlib.error as error:
+                raise CaptureError(f"{self.path}: damaged gzip behind byte {self.offset}: {error}") from None
 
     def _packets(self, file: IO[bytes]) -> Iterator[Packet]:
         magic = self._read(file, 4)

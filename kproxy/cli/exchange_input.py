@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import msgspec
 
 from kproxy.capture.packet_file import opened
 from kproxy.capture.reader import MOST_FRAME, Capture
+from kproxy.cli.event_types import judge
 from kproxy.errors import TheyDidWrong
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.watch.filter.view import Data, EventView, SeenView
@@ -31,6 +33,8 @@ EVERY_PARTITION = 1 << 31
 """Of captures all is told: whoever reads them has time."""
 LONGEST_LINE = 64 << 20
 """Bytes of an event; one has a few thousand, and what is longer is no event file."""
+
+DAMAGED = (gzip.BadGzipFile, zlib.error)
 
 What = Literal["capture", "events"]
 AnyView = EventView | SeenView
@@ -82,8 +86,11 @@ def kind_of(path: str) -> What:
         return "capture" if begin.startswith(CAPTURES) else "events"
     if Path(path).is_dir():
         return "events"
-    with opened(path) as file:
-        begin = file.read(4)
+    try:
+        with opened(path) as file:
+            begin = file.read(4)
+    except (EOFError, *DAMAGED) as error:
+        raise NoInput(f"{path} is gzip, and damaged or cut off at its beginning: {str(error).lower()}") from None
     if begin.startswith(CAPTURES):
         return "capture"
     if not begin or begin[:1] == b"{":
@@ -142,12 +149,15 @@ def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, Data, str]]:
                 try:
                     event = _decode(line)
                     found = str(event["type"]), dict(event["data"]), str(event.get("source", name))
+                    judge(*found[:2])
                 except (msgspec.DecodeError, KeyError, TypeError, ValueError):
                     _bad(trouble, f"{name}:{number}")
                 else:
                     yield found
-        except (EOFError, gzip.BadGzipFile):
+        except EOFError:
             _bad(trouble, f"{name}: it ends in the middle")
+        except DAMAGED:
+            _bad(trouble, f"{name}: it is damaged behind line {number}")
 
 
 def _bad(trouble: Trouble, where: str) -> None:

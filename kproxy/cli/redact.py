@@ -36,6 +36,8 @@ def command(source: str, target: str, names: bool, force: bool) -> None:
         raise click.UsageError(f"{target} is there already, overwrite it with --force")
     if source != "-" and Path(target).exists() and os.path.samefile(source, target):
         raise click.UsageError("IN and OUT are the same file")
+    if Path(target).exists() and not Path(target).is_file():
+        raise click.UsageError(f"{target} is a device or a pipe, and a file is wanted, which is whole when it is there")
     redaction = Redaction(Pseudonyms() if names else None)
     capture = write(source, target, redaction)
     for text in (*said_of(capture), *said(redaction)):
@@ -65,12 +67,11 @@ def write(source: str, target: str, redaction: Redaction) -> Capture:
             for gone in ended:
                 writer.closed(gone, last if gone.over is None else gone.over)
             writer.finish(last, "redacted")
+        if not redaction.exchanges:
+            raise TheyDidWrong(f"{source}: no Kafka exchange was found in it")
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
-    if not redaction.exchanges:
-        Path(target).unlink()
-        raise TheyDidWrong(f"{source}: no Kafka exchange was found in it")
     return capture
 
 

@@ -75,10 +75,15 @@ def show(place: int, view: AnyView, output: str, records: int) -> None:
     if not isinstance(view, SeenView):
         click.echo(json.dumps(view.data, indent=2, ensure_ascii=False))
     elif output == "json":
-        click.echo(json.dumps(json_of(place, view.seen), ensure_ascii=False))
+        click.echo(writable(json.dumps(json_of(place, view.seen), ensure_ascii=False)))
     else:
         for line in tree_of(place, view, records):
-            click.echo(line)
+            click.echo(writable(line))
+
+
+def writable(line: str) -> str:
+    r"""Bytes of a text that are no UTF-8 as `\udcff`, which JSON, too, takes for one letter."""
+    return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
 
 
 def tree_of(place: int, view: SeenView, records: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,21 @@ def test_a_capture_without_kafka(tmp_path: Path) -> None:
 
     assert (ran.exit_code, target.exists()) == (1, False)
     assert "no Kafka exchange was found in it" in ran.stderr
+
+
+def test_a_file_that_is_there_survives_a_source_without_exchanges(tmp_path: Path) -> None:
+    """Also with --force."""
+    (target := tmp_path / "kept.pcapng").write_bytes(b"something")
+    ran = run(write_capture(tmp_path / "none.pcapng", []), target, "--force")
+
+    assert (ran.exit_code, target.read_bytes()) == (1, b"something")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.pcapng", "none.pcapng"]
+
+
+def test_a_pipe_is_not_replaced_by_a_file(source: Path, tmp_path: Path) -> None:
+    """Nor would a device be, which a superuser could replace."""
+    os.mkfifo(target := tmp_path / "pipe")
+    ran = run(source, target, "--force")
+
+    assert (ran.exit_code, target.is_fifo()) == (2, True)
+    assert "is a device or a pipe" in ran.stderr

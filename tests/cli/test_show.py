@@ -170,3 +170,17 @@ def test_no_such_file() -> None:
     ran = run("gone.pcapng", "1")
 
     assert (ran.exit_code, "there is no file gone.pcapng" in ran.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["tree", "json"])
+def test_texts_that_are_no_utf_8_are_shown(tmp_path: Path, form: str) -> None:
+    """Names of headers and of topics may be any bytes: they stand as escapes or in hex."""
+    data = write_capture(tmp_path / "good.pcapng", conversation()).read_bytes()
+    (damaged := tmp_path / "damaged.pcapng").write_bytes(
+        data.replace(b"trace", b"tra\xdbe").replace(b"orders", b"\xdbrders")
+    )
+    ran = run(damaged, 3, "-o", form)
+
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    wanted = ("\n\\udcdbrders[0]: ", '  tra\\udcdbe="a1"') if form == "tree" else ('"name": {"hex": "db7264657273"}',)
+    assert all(one in ran.stdout for one in wanted)

@@ -10,6 +10,8 @@ LONGEST = 500
 of bounded size."""
 
 MICROSECONDS = 1_000_000
+FIRST, LAST = -30_610_224_000, 253_402_300_799
+"""Seconds since 1970 of the years 1000 and 9999, since RFC 3339 writes four digits; damaged captures tell of others."""
 
 
 def plain(text: str | None) -> str | None:
@@ -30,7 +32,7 @@ def stamp(seconds: float) -> str:
 
 @lru_cache(maxsize=16)
 def whole_second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return datetime.fromtimestamp(min(max(second, FIRST), LAST), UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def milliseconds(seconds: float) -> float:

@@ -32,10 +32,12 @@ def test_texts(text: str | None, expected: str | None) -> None:
         (1795255200.9999996, "2026-11-21T10:00:01.000000Z"),
         (1795255200.123456, "2026-11-21T10:00:00.123456Z"),
         (-0.5, "1969-12-31T23:59:59.500000Z"),
+        (1e13, "9999-12-31T23:59:59.000000Z"),
+        (-1e13, "1000-01-01T00:00:00.000000Z"),
     ],
 )
 def test_times(seconds: float, expected: str) -> None:
-    """Rounded to a microsecond, also across the end of a second."""
+    """Rounded to a microsecond, also across the end of a second; of damaged captures the nearest that can be."""
     assert stamp(seconds) == expected
 
 
