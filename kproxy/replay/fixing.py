@@ -17,6 +17,7 @@ from .fixes.producers import Producers
 from .fixes.topic_ids import TopicIds
 from .recording import Exchange
 
+UNREADABLE = "sent as it was recorded: it cannot be read"
 UNWRITTEN = "sent as it was recorded: "
 
 

@@ -23,7 +23,7 @@ from kproxy.wire import encode
 from .commands import Command, Finish, WakeAt
 from .fixes import Asked
 from .fixes.topic_ids import ids_in
-from .fixing import Fixing
+from .fixing import UNREADABLE, Fixing
 from .gates import Gates
 from .gather import Gather
 from .links import SCOUT, Links, Then
@@ -179,7 +179,8 @@ class Player:
         wanted = lane.wish
         lane.next()
         frame, asked = self.fixing.request(exchange, links[0].number)
-        sent = Try(exchange, wanted, asked, frame, now, asked.notes if asked is not None else [])
+        notes = asked.notes if asked is not None else [] if exchange.request is not None else [UNREADABLE]
+        sent = Try(exchange, wanted, asked, frame, now, notes)
         if not exchange.silent:
             self.flying[exchange.place] = now
         self.dispatch(sent, addresses)

@@ -74,11 +74,19 @@ class Stage:
         return {api: (one.requests, one.exact, one.alike, one.made, one.unmatched) for api, one in self.by_api.items()}
 
     def reply(self, frame: bytes, address: Address) -> Reply:
-        """To one request of a client."""
+        """To one request of a client. Never raises for what is in it, or in the recording."""
         try:
             request = decode_request(frame, trailing=True)
         except KproxyError as error:
             return self.unreadable(frame, str(error))
+        try:
+            return self.read(request, address)
+        except KproxyError as error:
+            self.unmatched[f"{request.api.name} {request.version}: {error}"] += 1
+            return Reply(close=True)
+
+    def read(self, request: Message, address: Address) -> Reply:
+        """To one that could be read."""
         count = self.by_api.setdefault(request.api.name, Count())
         count.requests += 1
         if request.api.key == PRODUCE and request.body["acks"] == 0:

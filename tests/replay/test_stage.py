@@ -141,6 +141,20 @@ def test_a_version_of_apiversions_from_the_future_gets_error_35(tools: Any) -> N
     assert stage.unmatched.total() == 2
 
 
+def test_a_request_whose_records_are_none_closes_its_connection(tools: Any) -> None:
+    """And is told; the stage goes on."""
+    parts = [{"index": 0, "records": None}]
+    asked = {"acks": 1, "topic_data": [{"name": "t", "partition_data": parts}]}
+    answer = {"responses": [{"name": "t", "partition_responses": [{"index": 0, "error_code": 0, "base_offset": 0}]}]}
+    stage = Stage(tools.record([tools.seen(0, 9, asked, answer)]))
+    bad = [{"index": 0, "records": b"\0" * 16 + b"\x09" + b"\0" * 60}]
+    reply = stage.reply(frame(0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": bad}]}), HERE)
+
+    assert (reply.frame, reply.close) == (None, True)
+    assert list(stage.unmatched) == ["Produce 9: entry at byte 0: magic 9, expected 0, 1 or 2"]
+    assert ask(stage, 12, 3, group_id="g").body["error_code"] == 0
+
+
 def test_a_produce_without_acks_gets_no_answer(tools: Any) -> None:
     """As ever."""
     stage = Stage(tools.record([tools.seen(3, 9, {}, {})]))

@@ -151,7 +151,10 @@ def test_a_consumer_group(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Pat
 def test_a_topic_that_is_missing_is_the_first_thing_in_the_report(
     tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path
 ) -> None:
-    """Errors stand before other differences, with the path of the field; records that were not read are told."""
+    """Errors stand before other differences, with the path of the field; records that were not read are told.
+
+    Needs a broker of its own, which makes no topics; whether it does can only be found out by waiting.
+    """
     tools.create(recorder.kafka.bootstrap(), "missing")
     recording = recorded(
         tools, recorder, tmp_path,
@@ -229,7 +232,10 @@ def test_connections_apart_and_in_recorded_time(tools: Any, recorder: Any, fresh
 
 
 def test_a_cluster_of_three_with_authentication(tools: Any, recorder: Any, tmp_path: Path) -> None:
-    """What one broker was asked goes to the leaders and coordinators among three, each of which wants a password."""
+    """What one broker was asked goes to the leaders and coordinators among three, each of which wants a password.
+
+    Takes as long as three brokers need to start.
+    """
     tools.create(recorder.kafka.bootstrap(), "spread", 6)
     values = [f"v{number}" for number in range(60)]
     recording = recorded(
