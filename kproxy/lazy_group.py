@@ -1,0 +1,62 @@
+"""A click group whose commands are in a table and imported when they are called, not before.
+
+The help text and each single command then start in some hundred milliseconds, whatever the others need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from kproxy.errors import DocumentError, KproxyError
+
+Commands = Mapping[str, tuple[str, str]]
+"""Name: (module with a click command called `command`, what it does in one line)."""
+
+
+class LazyGroup(click.Group):
+    """The group of `table`. An error that kproxy knows is a message and exit code 1, not a traceback."""
+
+    def __init__(self, *arguments: Any, table: Commands, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.table:
+            return None
+        module = importlib.import_module(self.table[cmd_name][0])
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.table:
+            ctx.fail(self._unknown(args[0]))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except DocumentError as error:
+            click.echo(str(error), err=True)
+        except KproxyError as error:
+            click.echo(f"kproxy: {error}", err=True)
+        return ctx.exit(1)
+
+    def _unknown(self, name: str) -> str:
+        close = get_close_matches(name, self.table, n=1)
+        hint = f', did you mean "{close[0]}"?' if close else ","
+        return f'unknown command "{name}"{hint} there are: {", ".join(self.table)}'
