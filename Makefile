@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself.
-.PHONY: demo test check test-all bench java jars
+.PHONY: demo test check test-all bench java jars tools
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -11,10 +11,10 @@ DEMO_READY := .venv/.ready-for-demo
 demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
 
-test: java check jars  ## style, types, imports, and every test in its short form
+test: java tools check jars  ## style, types, imports, and every test in its short form
 	$(PYTEST)
 
-test-all: java check jars  ## the same with every sweep whole; takes long
+test-all: java tools check jars  ## the same with every sweep whole; takes long
 	KPROXY_TEST_ALL=1 $(PYTEST)
 
 check: $(READY)  ## style, types and the direction of imports
@@ -34,6 +34,10 @@ java:
 	@found=$$(javac -version 2>&1 | sed 's/[^0-9]*\([0-9]*\).*/\1/'); test "$$found" -ge 17 || \
 	  { echo "Java is $$found, 17 or newer is needed (Debian: apt-get install openjdk-17-jdk-headless)" >&2; exit 1; }
 	@command -v mvn >/dev/null || { echo "no mvn found, Maven is needed to fetch Kafka's jars (Debian: apt-get install maven)" >&2; exit 1; }
+
+tools:
+	@for tool in tshark jq; do command -v $$tool >/dev/null || \
+	  { echo "no $$tool found, tests of captures and pages need it (Debian: apt-get install tshark jq)" >&2; exit 1; }; done
 
 .venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; say which to take: make PYTHON=python3.11 ..." >&2; exit 1; }
