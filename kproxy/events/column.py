@@ -22,7 +22,7 @@ class Column:
     unit: str = ""
     array: bool = False
     columns: tuple[Column, ...] = ()
-    since: str = "0.2"
+    since: str = "0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class EventType:
     name: str
     meaning: str
     columns: tuple[Column, ...]
-    since: str = "0.2"
+    since: str = "0.1"
 
     @property
     def short(self) -> str:

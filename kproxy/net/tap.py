@@ -143,10 +143,11 @@ class Tap:
         self.put_in_place()
 
     def end(self, now: float) -> None:
-        """The connection is over."""
-        self.watcher.end(now)
+        """The connection is over; what is open is closed rather than unanswered if that was kproxy's doing."""
+        ours = not self.connection.cause.startswith(("client_", "broker_"))
+        self.watcher.end(now, closed=ours)
         if self.behind is not None:
-            self.behind.end(now)
+            self.behind.end(now, closed=ours)
 
 
 Watch = Callable[[bytearray, int, float], None]

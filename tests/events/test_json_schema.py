@@ -84,5 +84,5 @@ def test_words_are_in_the_schema() -> None:
         "type": "number",
         "description": "request_in to response_out",
         "x-unit": "ms",
-        "x-since": "0.2",
+        "x-since": "0.1",
     }

@@ -14,9 +14,9 @@ def test_columns_of_structs_follow_under_their_path() -> None:
     expected = (
         "| column | type | unit | since | |\n"
         "|---|---|---|---|---|\n"
-        "| `parts` | struct[] |  | 0.2 | what it has |\n"
-        "| `parts[].name` | string |  | 0.2 | its name, a&#124;b |\n"
-        "| `parts[].weight` | int | g | 0.2 | weight |\n"
+        "| `parts` | struct[] |  | 0.1 | what it has |\n"
+        "| `parts[].name` | string |  | 0.1 | its name, a&#124;b |\n"
+        "| `parts[].weight` | int | g | 0.1 | weight |\n"
     )
     assert markdown_table((PARTS,)) == expected
     assert markdown_table(EventType("kproxy.thing.v1", "A thing", (PARTS,))) == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
@@ -259,3 +261,28 @@ async def test_while_taps_are_shut_no_client_is_read(net: Any, driver: str) -> N
             await net.exactly(upstream, len(asked))
             second = await broker.accept()
             await net.exactly(second, len(asked))
+
+
+async def test_what_kproxy_cuts_off_is_closed_and_what_a_client_leaves_is_unanswered(net: Any, driver: str) -> None:
+    """Of two requests without an answer the audit tells who was to blame."""
+    broker, sink = await net.open_broker(), Sink()
+    async with net.serving(net.config(broker.port), sessions(), driver) as running:
+        running.server.taps.fanout.add(sink)
+        for number in (1, 2):
+            client = await running.client()
+            await client.send_all(request(HEARTBEAT, 4, number))
+            await broker.accept()
+            await running.until(
+                lambda: (
+                    running.server.connections
+                    and any(connection.session.awaited for connection in running.server.connections)
+                )
+            )
+            if number == 1:
+                running.server.give_up("shutdown", "at once")
+            else:
+                client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.socket.close()
+            await running.settled()
+
+    assert [seen.outcome for seen in sink.seen] == ["closed", "unanswered"]
