@@ -54,7 +54,7 @@ class Fanout:
 
     def take(self, seen: Seen) -> None:
         if seen.key == METADATA and seen.outcome == "answered":
-            self._learn(seen)
+            self._tell(self._learn, seen)
         for sink in self.sinks:
             self._tell(sink.take, seen)
 

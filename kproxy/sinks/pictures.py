@@ -15,6 +15,10 @@ NO_ID = UUID(int=0)
 MOST_TOPICS = 200_000
 """Topics that are remembered of a cluster, some 60 MB; Kafka's own limit of partitions is about there."""
 
+MOST_MISSING = 100
+"""Partitions of a topic that an answer may leave out. Kafka's answers name all of them, from 0 on; in a damaged one an
+index may be 2^31 - 1, and that many leaders would stop everything."""
+
 
 class Topic(NamedTuple):
     """`leaders`: node id by partition, -1: none or not told."""
@@ -78,6 +82,7 @@ class Picture:
 def described(topic: Mapping[str, Any]) -> Topic:
     """One topic of a Metadata answer."""
     partitions = {one["partition_index"]: one["leader_id"] for one in topic["partitions"] or ()}
-    leaders = tuple(partitions.get(index, -1) for index in range(max(partitions, default=-1) + 1))
+    most = min(max(partitions, default=-1) + 1, len(partitions) + MOST_MISSING)
+    leaders = tuple(partitions.get(index, -1) for index in range(most))
     topic_id = topic.get("topic_id", NO_ID)
     return Topic(None if topic_id == NO_ID else str(topic_id), bool(topic.get("is_internal")), leaders)
