@@ -23,6 +23,8 @@ BAD = ("breaks", "old software", "unused", "never read", "authentication", "auth
 """Verdicts and kinds that stand out."""
 PLAIN = ("verdict", "kind", "what", "api", "error", "day", "software_version", "client_address")
 """Columns of short words, which stay on one line."""
+NAMES = ("client_id", "topic", "group", "rule")
+"""Columns of names that may be long, which get more room."""
 
 
 def page(report: Report, period: Period) -> str:
@@ -39,6 +41,7 @@ def page(report: Report, period: Period) -> str:
         is_number=is_number,
         bad=BAD,
         plain=PLAIN,
+        names=NAMES,
     )
 
 

@@ -1,0 +1,112 @@
+"""The gold job: which days it makes anew, and what comes of late data, retention and kills."""
+
+from datetime import date
+
+import pytest
+
+from kproxy.pipeline.gold_lake import GoldLake
+from kproxy.pipeline.gold_tables import ANSWERS, answer_named
+from kproxy.pipeline.jobs import gold as job
+from kproxy.pipeline.lake import Lake
+from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.report.gather import Period, gather
+from kproxy.pipeline.report.page import page
+from kproxy.pipeline.run import Run
+from kproxy.pipeline.tables import table_named
+
+pytestmark = pytest.mark.timeout(600)
+WRITE = {"api": "Produce", "topic": "orders", "partition": 0, "client_id": "shop", "records": 5, "bytes": 500}
+
+
+@pytest.fixture
+def run(spark, tmp_path):
+    return Run(spark, Lake(spark, str(tmp_path / "lake")), print)
+
+
+@pytest.fixture
+def put(run, silver):
+    """put("b1", produce_partitions=[…]): a finished batch of silver."""
+
+    def write(batch, **rows):
+        for name, made in silver(**rows).items():
+            if name in rows:
+                run.lake.replace(table_named(name), made.drop("batch"), batch)
+        Ledger(run.lake, "silver").add(batch, {})
+
+    return write
+
+
+def written(gold):
+    return {row["topic"]: row["records"] for row in gold.read(answer_named("who_writes")).collect()}
+
+
+def test_late_rows_of_an_old_day_change_that_day_only(run, put):
+    """The partials of other days stay the very files; a run without changes does nothing; the answer over all days
+    has everything. It takes long because Spark writes fifteen answers for each change."""
+    gold = GoldLake(run.lake)
+    put("b1", produce_partitions=[{**WRITE, "time": f"2026-11-{day} 10:00:00"} for day in (18, 19)])
+    first = job.gold(run)
+    files = {day: run.lake.files.glob(f"{gold.daily_path('who_writes')}/dt=2026-11-{day}/*") for day in (18, 19)}
+    again = job.gold(run)
+    put("b2", produce_partitions=[{**WRITE, "time": "2026-11-18 23:00:00"}])
+    late = job.gold(run)
+
+    assert ([date(2026, 11, 18), date(2026, 11, 19)], [], [date(2026, 11, 18)]) == (first.days, again.days, late.days)
+    assert (True, False, True) == (first.combined, again.combined, late.combined)
+    assert files[19] == run.lake.files.glob(f"{gold.daily_path('who_writes')}/dt=2026-11-19/*")
+    assert files[18] != run.lake.files.glob(f"{gold.daily_path('who_writes')}/dt=2026-11-18/*")
+    assert {"orders": 15} == written(gold)
+
+
+def test_what_has_gone_from_a_day_goes_from_its_partials_and_days_without_silver_keep_theirs(run, put):
+    """A batch that is taken out takes its answers with it; retention of silver takes none."""
+    gold = GoldLake(run.lake)
+    put("b1", produce_partitions=[{**WRITE, "time": "2026-11-18 10:00:00"}])
+    put("b2", produce_partitions=[{**WRITE, "topic": "other"}], groups=[{"api": "Heartbeat", "group": "g"}])
+    job.gold(run)
+    run.lake.drop_day(table_named("produce_partitions"), date(2026, 11, 18))
+    run.lake.drop_batch(table_named("produce_partitions"), "b2")
+    made = job.gold(run)
+
+    assert ([date(2026, 11, 20)], {"orders": 5}) == (made.days, written(gold))
+
+
+def test_a_batch_that_silver_had_not_finished_is_looked_at_again(run, put, silver):
+    """Its rows are taken as they are; once silver has finished it, the day is made anew."""
+    rows = silver(produce_partitions=[WRITE])["produce_partitions"].drop("batch")
+    run.lake.replace(table_named("produce_partitions"), rows, "b1")
+    job.gold(run)
+    put("b1", produce_partitions=[WRITE, WRITE])
+
+    assert [date(2026, 11, 20)] == job.gold(run).days
+    assert {"orders": 10} == written(GoldLake(run.lake))
+
+
+def test_an_empty_lake_gives_empty_answers_and_a_report_that_says_so(run):
+    """All tables are there, with their columns and no rows."""
+    made, gold = job.gold(run), GoldLake(run.lake)
+    report = gather(gold, Period())
+
+    assert ([], True) == (made.days, made.combined)
+    assert all(gold.read(answer).schema.names == [column.name for column in answer.columns] for answer in ANSWERS)
+    assert "There is nothing to report: gold has no day yet" in page(report, Period())
+
+
+def test_a_report_of_a_period_is_of_its_days(run, put):
+    """Combined from their partials; hostile names are text in it; days outside of it are not in it."""
+    writes = [
+        {**WRITE, "time": "2026-11-18 10:00:00", "topic": "<script>alert(1)</script>"},
+        {**WRITE, "time": "2026-11-19 10:00:00", "topic": "later"},
+    ]
+    old = {"api": "Produce", "time": "2026-11-18 10:00:00", "client_id": "<b>shop</b>", "version": 2}
+    put("b1", produce_partitions=writes, requests=[old])
+    job.gold(run)
+    period = Period(None, date(2026, 11, 18))
+    report = gather(GoldLake(run.lake), period)
+    text = page(report, period)
+
+    assert ("2026-11-18",) == report.overview.days
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text and "<script>alert" not in text
+    assert "<td>later" not in text and "<b>shop" not in text
+    heads = {head.text: head.count for section in report.sections for head in section.headlines}
+    assert (1, 1) == (heads["clients would break on Kafka 4"], heads["clients write"])

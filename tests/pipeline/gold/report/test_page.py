@@ -1,0 +1,94 @@
+"""The HTML page."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from kproxy.pipeline.gold_tables import answer_named
+from kproxy.pipeline.report.cells import cell
+from kproxy.pipeline.report.charts import bars, label
+from kproxy.pipeline.report.gather import Period
+from kproxy.pipeline.report.page import coded, page
+from kproxy.pipeline.report.section import Headline, Overview, Report, Section, Source
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+class Tags(HTMLParser):
+    """Counts tags, and collects attributes that could run or load something."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.suspicious = {}, []
+
+    def handle_starttag(self, tag, attrs):
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.suspicious += [(tag, name, value) for name, value in attrs if name in ("src", "onerror") or (
+            name == "href" and not (value or "").startswith("#")
+        )]  # fmt: skip
+
+
+def report(name=HOSTILE, rows=1):
+    answer = answer_named("who_writes")
+    values = {"topic": name, "client_id": name, "principal": name, "records": 7}
+    row = tuple(cell(values.get(column.name), column) for column in answer.columns)
+    heads = (Headline(1, "clients write", calls=False), Headline(3, "storms", calls=True))
+    section = Section(answer, answer.columns, (row,) * rows, rows + 5, heads)
+    overview = Overview(("2026-11-20",), "2026-11-20 10:00", "2026-11-20 10:00", (name,), (("requests", "1"),),
+                        (Source(name, 5, 1, 2),))  # fmt: skip
+    return Report(overview, (section,))
+
+
+def test_names_cannot_become_html():
+    """A page of hostile names has the same tags as one of ordinary names, and nothing that loads or runs."""
+    hostile, ordinary = Tags(), Tags()
+    hostile.feed(page(report(), Period()))
+    ordinary.feed(page(report("orders"), Period()))
+
+    assert (ordinary.count, []) == (hostile.count, hostile.suspicious)
+
+
+def test_the_page_is_one_file_that_loads_nothing():
+    """Its policy forbids it, and there is no address in it outside of Plotly's own code."""
+    text = page(report(), Period())
+    without_library = re.sub(r"<script>/\*\*.*?</script>", "", text, flags=re.DOTALL)
+
+    assert "default-src 'none'" in text and "connect-src" not in text
+    assert 4_000_000 < len(text) < 6_000_000
+    assert "http" not in without_library.replace("http-equiv", "")
+
+
+def test_rows_that_are_left_out_are_counted():
+    """With the table where all of them are."""
+    text = page(report(rows=2), Period())
+
+    assert "2 of 7 rows, 5 left out; all are in <code>gold/who_writes</code>" in text
+
+
+@pytest.mark.parametrize("name", ["<b>bold</b>", "<a href='http://x'>here</a>", "a&lt;b"])
+def test_charts_show_names_as_they_are(name):
+    """Plotly takes a little HTML in texts; names reach it escaped."""
+    figure = bars([(name, 1.0)], "records")
+
+    assert label(name) == figure.layout.yaxis.ticktext[0]
+    assert "<" not in figure.layout.yaxis.ticktext[0] and "&" in figure.layout.yaxis.ticktext[0]
+
+
+def test_long_names_are_cut_in_charts_only():
+    """A chart has little room; None has a name, too."""
+    assert (40, "…", "(none)") == (len(label("x" * 100)), label("x" * 100)[-1], label(None))
+
+
+def test_code_in_texts():
+    """Between back quotes; all else is escaped."""
+    assert "a <code>b&lt;</code> &lt;c" == str(coded("a `b<` <c"))
+
+
+def test_a_report_of_nothing_says_so_and_how_to_fill_it():
+    """Without a day of gold, and with days outside of the period; it is small, since nothing is drawn."""
+    empty = Report(Overview((), "", "", (), (), ()), ())
+    text = page(empty, Period())
+
+    assert "There is nothing to report: gold has no day yet; kproxy audit bronze, silver and gold fill it." in text
+    assert len(text) < 20_000
