@@ -83,7 +83,7 @@ def test_addresses_that_clients_are_shown_are_not_learnt() -> None:
 
 
 def test_an_impossible_partition_makes_no_list_that_long() -> None:
-    """Of a broken broker, or of a rule: what is learnt is as long as the answer, with some room for what it left out."""
+    """Of a broken broker: what is learnt is as long as the answer, with some room for what it left out."""
     picture = Picture("main")
     wrong = topic("orders", ORDERS, 1, 2)
     wrong["partitions"] += [{"partition_index": 5, "leader_id": 3}, {"partition_index": (1 << 31) - 1, "leader_id": 4}]
