@@ -94,7 +94,7 @@ def test_the_python_lines_run() -> None:
 @pytest.mark.parametrize("with_rules", [False, True])
 def test_the_run_commands_start_and_end(tmp_path: Path, with_rules: bool) -> None:
     """Both `kproxy run` lines start in front of a cluster (at free ports), and SIGTERM ends them."""
-    listed = [text for name, text in BLOCKS if not name and "kproxy run" in text]
+    listed = [text for name, text in BLOCKS if not name and "kproxy run" in text and "--config" not in text]
     found = [text for text in listed if ("--rules" in text) == with_rules]
     (line,) = [line for line in "".join(found).splitlines() if line.startswith("kproxy run")]
     (tmp_path / "rules").mkdir()
@@ -103,16 +103,31 @@ def test_the_run_commands_start_and_end(tmp_path: Path, with_rules: bool) -> Non
         line = re.sub(r"--upstream \S+", f"--upstream {cluster.bootstrap}", line)
         line = re.sub(r"--listen \S+", "", line) + " --listen 127.0.0.1:0"
         line = re.sub(r"--admin \S+", "--admin 127.0.0.1:0", line)
-        words = [sys.executable, "-m", "kproxy", *shlex.split(line)[1:]]
-        with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
-            assert process.stderr is not None
-            for said in process.stderr:
-                if '"ready"' in said:
-                    break
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=30)
+        assert start_and_end(line, tmp_path) == 0
 
-    assert process.returncode == 0
+
+def start_and_end(line: str, folder: Path) -> int:
+    """Its exit code after SIGTERM."""
+    words = [sys.executable, "-m", "kproxy", *shlex.split(line)[1:]]
+    with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        assert process.stderr is not None
+        for said in process.stderr:
+            if '"ready"' in said:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    return process.returncode
+
+
+def test_the_config_with_an_audit_leaves_a_record(tmp_path: Path) -> None:
+    """It starts in front of a cluster, and what it did is in a file when it has ended."""
+    with MockCluster(1) as cluster:
+        text = blocks("yaml", "audit:").replace("broker1:9092", f'"{cluster.bootstrap}"')
+        text = text.replace("0.0.0.0:9092", "127.0.0.1:0").replace("127.0.0.1:9190", "127.0.0.1:0")
+        (tmp_path / "kproxy.yaml").write_text(text)
+        assert start_and_end("kproxy run --config kproxy.yaml", tmp_path) == 0
+
+    assert list(tmp_path.glob("audit/dt=*/*.ndjson.gz"))
 
 
 def test_the_two_commands_are_those_of_the_makefile() -> None:
