@@ -23,14 +23,37 @@ NO_TOPIC = frozenset((3, 100))
 """UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID: of topics that the replay has just made."""
 
 
+REPEATED = frozenset((PRODUCE, 8, 11, 14, 22, 24, 25, 26, 28))
+"""Produce, OffsetCommit, JoinGroup, SyncGroup, InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+TxnOffsetCommit: requests that do something. To send one that was refused, beside the one that its client sent then,
+would do it twice: write records again, or leave a member in a group that nobody stands behind."""
+REFUSED = "the recorded cluster was not ready for it, and its client asked again"
+
+
+def was_refused(exchange: Exchange) -> bool:
+    """Whether nothing came of a request when it was recorded, because the cluster was not ready or had moved."""
+    if exchange.key not in REPEATED or exchange.response is None:
+        return False
+    found = codes(exchange.response)
+    return bool(found) and found <= NOT_YET | MOVED and not partly_written(exchange.key, exchange.response)
+
+
+def partly_written(key: int, response: Message) -> bool:
+    """Whether some partition of a Produce went well."""
+    return key == PRODUCE and any(
+        not part["error_code"]
+        for topic in response.body["responses"] or ()
+        for part in topic["partition_responses"] or ()
+    )
+
+
 def not_ready(exchange: Exchange, now: Message, target: Target) -> bool:
     """Whether the request should be sent again. A Produce that partly went well should not, nor a Fetch, which the next
     Fetch repeats."""
     found = codes(now)
     if not found or not found <= NOT_YET | MOVED | NO_TOPIC or exchange.key == FETCH:
         return False
-    if exchange.key == PRODUCE and any(not part["error_code"] for topic in now.body["responses"] or ()
-                                       for part in topic["partition_responses"] or ()):  # fmt: skip
+    if partly_written(exchange.key, now):
         return False
     if exchange.response is None or found & codes(exchange.response):
         return False

@@ -28,7 +28,7 @@ from .gates import Gates
 from .gather import Gather
 from .links import SCOUT, Links, Then
 from .outcome import Outcome
-from .patience import MOVED, not_ready
+from .patience import MOVED, REFUSED, not_ready, was_refused
 from .places import Places, Wish
 from .recording import Exchange, Recording
 from .scout import AGAIN_AFTER, Scout, show
@@ -138,7 +138,7 @@ class Player:
         """Go as far as possible in this lane; when to look again if nothing else happens. None: it waits for others."""
         while lane.exchanges:
             exchange = lane.exchanges[0]
-            if reason := exchange.unfit or self.target.lacks(exchange.key, exchange.version):
+            if reason := self.why_not(exchange):
                 lane.next()
                 self.settle(Outcome(exchange, "not sent", reason=reason))
                 continue
@@ -153,6 +153,12 @@ class Player:
             if not self.send(lane, exchange, now):
                 return None
         return None
+
+    def why_not(self, exchange: Exchange) -> str:
+        """Why it is not sent; empty if it is."""
+        if exchange.unfit:
+            return exchange.unfit
+        return self.target.lacks(exchange.key, exchange.version) or (REFUSED if was_refused(exchange) else "")
 
     def due(self, exchange: Exchange) -> float:
         """When it may be sent at the earliest."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.patience import not_ready
+from kproxy.replay.patience import not_ready, was_refused
 from kproxy.replay.target import Target
 
 
@@ -53,3 +53,18 @@ def test_what_has_moved_is_sent_again_if_nothing_of_it_went_well(tools: Any) -> 
     assert found == [True, False]
     assert not_ready(tools.exchange(12, 3, {}, {}), tools.answer(12, 3, error_code=16), Target(("b", 1)))
     assert not not_ready(tools.exchange(1, 11, {"topics": []}, {}), tools.answer(1, 11, error_code=6), Target(("b", 1)))
+
+
+def test_what_the_recorded_cluster_refused_is_not_done_twice(tools: Any) -> None:
+    """Its client has sent it again. Questions, and what went well in part, are sent as they were."""
+    part = {"index": 0, "error_code": 6, "base_offset": -1}
+    answers = [[part], [part, part | {"index": 1, "error_code": 0}], [part | {"error_code": 2}]]
+    produced = [
+        tools.exchange(0, 9, {"acks": 1, "topic_data": []}, {"responses": [{"name": "t", "partition_responses": each}]})
+        for each in answers
+    ]
+    others = [tools.exchange(11, 5, {}, {"error_code": 14}), tools.exchange(11, 5, {}, {"error_code": 79}),
+              tools.exchange(10, 2, {"key": "g"}, {"error_code": 15}), tools.exchange(11, 5, {}, None)]  # fmt: skip
+
+    assert [was_refused(one) for one in produced] == [True, False, False]
+    assert [was_refused(one) for one in others] == [True, False, False, False]

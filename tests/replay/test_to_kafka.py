@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.capture.reader import read
+from kproxy.replay.patience import REFUSED
 from kproxy.replay.player import Pace
 from kproxy.replay.sasl import plain
 from kproxy.testing.java import JavaProgram
@@ -254,3 +255,41 @@ def test_a_cluster_of_three_with_authentication(tools: Any, recorder: Any, tmp_p
     assert played.report.reading.totals() == (60, 60)
     assert len(played.player.places.spread) == 1
     assert there == written(recorder.kafka.bootstrap(), "spread", 60)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_that_grows(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path, protocol: str) -> None:
+    """A second member joins while the first reads: both are members of the target's group, in its generations.
+
+    Which heartbeat hears of the rebalance first depends on the moment; nothing else may differ.
+    """
+    topic = f"grows-{protocol}"
+    for each in (recorder.kafka, fresh):
+        tools.create(each.bootstrap(), topic, 4)
+
+    def work() -> None:
+        produced(recorder.bootstrap, topic, [f"v{number}" for number in range(40)])
+        settings = {"group.protocol": protocol} | ({"heartbeat.interval.ms": 300} if protocol == "classic" else {})
+        members = [
+            Consumer({"bootstrap.servers": recorder.bootstrap, "group.id": topic, "auto.offset.reset": "earliest",
+                      "enable.auto.commit": False, **settings})
+            for _ in range(2)
+        ]  # fmt: skip
+        limit = time.monotonic() + WAIT
+        for count, joined in ((1, members[:1]), (2, members)):
+            joined[-1].subscribe([topic])
+            while not all(len(member.assignment()) == 4 // count for member in joined):
+                assert time.monotonic() < limit
+                for member in joined:
+                    member.poll(0.05)
+        for member in members:
+            member.close()
+
+    report = tools.play(recorded(tools, recorder, tmp_path, work), fresh.bootstrap()).report.as_json()
+    errors = {(row["api"], one["recorded"], one["now"]) for row in report["apis"] for one in row["samples"]
+              if one["error"]}  # fmt: skip
+
+    assert errors <= {
+        ("Heartbeat", "REBALANCE_IN_PROGRESS", "NONE"), ("Heartbeat", "NONE", "REBALANCE_IN_PROGRESS"),
+    }, report  # fmt: skip
+    assert all(reason.endswith(REFUSED) for reason in report["not_sent"])
