@@ -34,22 +34,48 @@ def daily(bases: Bases) -> DataFrame:
 
 
 def commits(rows: DataFrame) -> DataFrame:
-    """Per group and partition; a sort by time within each, which commits are few enough for."""
+    """Per group and partition. Commits must be sorted by time for this, and they are many: what is sorted is narrow, a
+    hash of the names and numbers; the names of each hash are few, and joined to the sums."""
     taken = rows.where(F.col("error").isNull() & F.col("committed_offset").isNotNull())
     named = taken.select(
         *("dt", "time", "source", "event_id", "row", "cluster", "group", "topic", "partition", "committed_offset"),
         F.coalesce("broker_group", "group").alias("broker_group"),
         F.coalesce("broker_topic", "topic").alias("broker_topic"),
     )
-    in_order = Window.partitionBy("dt", *PARTIAL.keys).orderBy("time", "source", "event_id", "row")
-    stepped = named.select("*", F.lag("committed_offset").over(in_order).alias("before"))
-    commit = F.struct("time", F.col("committed_offset").alias("value"))
-    return stepped.groupBy("dt", *PARTIAL.keys).agg(
+    hashed = named.select("*", _hash("dt", *PARTIAL.keys).alias("hash"))
+    names = hashed.select("hash", "dt", *PARTIAL.keys).distinct()
+    summed = _steps(
+        hashed.select("hash", "time", _hash("source").alias("origin"), "event_id", "row", "committed_offset")
+    )
+    return names.join(summed, on="hash", how="inner").select("dt", *PARTIAL.keys, *summed.drop("hash").columns)
+
+
+def _steps(hashed: DataFrame) -> DataFrame:
+    """How many commits there were, how many were below the one before, the first and the last."""
+    in_order = Window.partitionBy("hash").orderBy("time", "origin", "event_id", "row")
+    stepped = hashed.select(
+        *("hash", "time", "committed_offset"),
+        F.lag("committed_offset").over(in_order).alias("before"),
+        F.lead("committed_offset").over(in_order).alias("after"),
+    )
+    summed = stepped.groupBy("hash").agg(
         F.count(F.lit(1)).alias("commits"),
         F.count_if(F.col("committed_offset") < F.col("before")).alias("commits_back"),
-        F.min(commit).alias("first_commit"),
-        F.max(commit).alias("last_commit"),
+        F.min("time").alias("first_time"),
+        F.max(F.when(F.col("before").isNull(), F.col("committed_offset"))).alias("first_value"),
+        F.max("time").alias("last_time"),
+        F.max(F.when(F.col("after").isNull(), F.col("committed_offset"))).alias("last_value"),
     )
+    return summed.select(
+        *("hash", "commits", "commits_back"),
+        F.struct(F.col("first_time").alias("time"), F.col("first_value").alias("value")).alias("first_commit"),
+        F.struct(F.col("last_time").alias("time"), F.col("last_value").alias("value")).alias("last_commit"),
+    )
+
+
+def _hash(*names: str) -> Column:
+    """64 bits of these columns; null is not passed over, as Spark's hash alone would do."""
+    return F.xxhash64(*[F.coalesce(F.col(name).cast("string"), F.lit("\0")) for name in names])
 
 
 def log_ends(totals: DataFrame) -> DataFrame:
