@@ -42,6 +42,9 @@ LONGEST = 255
 READS = (FETCH, SHARE_FETCH)
 ROWS = (PRODUCE, FETCH, SHARE_FETCH)
 
+LAST_OFFSET = (1 << 63) - 1
+"""What an offset can be at most; whoever begins a batch there ends it beyond."""
+
 
 def since_1970(now: float) -> float:
     """For times that are seconds since 1970 already."""
@@ -231,7 +234,7 @@ class Summary:
             line.topic = topic
         line.codec, line.idempotent, line.count = codec or None, idempotent, cell.count
         line.records, line.bytes, line.batches = cell.records, cell.bytes, cell.batches
-        line.last_offset = None if cell.last_offset < 0 else cell.last_offset
+        line.last_offset = cell.last_offset if 0 <= cell.last_offset <= LAST_OFFSET else None
         line.high_watermark = None if cell.high_watermark < 0 else cell.high_watermark
         line.empty = cell.empty if key in READS else None
         return line

@@ -76,6 +76,22 @@ def test_produce_that_failed_as_a_whole() -> None:
     assert topic["partitions"] == [{"partition": 0, **row, "error": "TOPIC_AUTHORIZATION_FAILED"}]
 
 
+def test_offsets_beyond_the_last_one_are_left_out() -> None:
+    """A batch may say that it begins there; a long could not hold where it ends."""
+    last = (1 << 63) - 1
+    request = {"acks": 1, "topic_data": [{"name": "orders", "partition_data": [{"index": 0, "records": batch(3)}]}]}
+    answer = {"responses": [{"name": "orders", "partition_responses": [{"index": 0, "base_offset": last - 1}]}]}
+    (topic,) = request_event(seen("Produce", 8, request, answer, acks=1), wall)["topics"]
+    assert topic["partitions"][0]["base_offset"] == last - 1
+    assert "last_offset" not in topic["partitions"][0]
+
+    read = {"partition_index": 0, "records": last.to_bytes(8, "big") + batch(3)[8:]}
+    answer = {"responses": [{"topic": "orders", "partitions": [read]}]}
+    (topic,) = request_event(seen("Fetch", 11, {"topics": []}, answer), wall)["topics"]
+    assert topic["partitions"][0]["base_offset"] == last
+    assert "last_offset" not in topic["partitions"][0]
+
+
 def test_fetch_in_a_session() -> None:
     """Partitions that only the response lists are told, and those that it leaves out have no error."""
     request = {

@@ -21,6 +21,9 @@ OF_PRODUCER = ("producer_id", "producer_epoch", "base_sequence")
 OF_BATCHES = ("base_offset", "last_offset", *OF_PRODUCER)
 """Columns of a digest; None and numbers below zero are absence."""
 
+LAST_OFFSET = (1 << 63) - 1
+"""What an offset can be at most; whoever begins a batch there ends it beyond."""
+
 ELSEWHERE = frozenset((6, 74))
 """NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: the broker says who leads (KIP-951)."""
 
@@ -153,6 +156,8 @@ class Table:
             row["error"] = error_name(code)
         if "base_offset" in row and "last_offset" not in row and row.get("records"):
             row["last_offset"] = row["base_offset"] + row["records"] - 1
+        if row.get("last_offset", 0) > LAST_OFFSET:
+            del row["last_offset"]
         return row
 
     def totals(self) -> dict[str, int]:
