@@ -25,7 +25,7 @@ from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, 
 from .counters import Counters
 from .engine import Engine
 from .identity import Identity
-from .inflight import ANSWER, OWN, InFlight
+from .inflight import ANSWER, ANSWERED, ASKED, OWN, InFlight
 from .marks import Marks
 from .memory import HeldMemory
 from .observer import Observer
@@ -113,8 +113,10 @@ class Session:
 
     @property
     def awaited_requests(self) -> list[tuple[int, int, int]]:
-        """(correlation id, api key, version) of what is in flight; the key is -1 where it is no client's request."""
-        return [(correlation, step.key, step.version) for correlation, step, _, _ in self.inflight.fifo]
+        """(correlation id, api key, version) of what is in flight. The key is `ANSWERED` where kproxy's own answer
+        waits for its turn, of which the broker knows nothing, and `ASKED` where the request is kproxy's own."""
+        marks = {ANSWER: ANSWERED, OWN: ASKED}
+        return [(number, marks.get(step, step.key), step.version) for number, step, _, _ in self.inflight.fifo]
 
     @property
     def waiting_since(self) -> float | None:

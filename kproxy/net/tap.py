@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kproxy.core.commands import CLIENT
+from kproxy.core.inflight import ANSWERED, ASKED
 from kproxy.watch.seen import Seen
 from kproxy.watch.watcher import Watcher
 
@@ -122,10 +123,10 @@ class Tap:
             return
         if not self.began:
             self.began = True
-            self.watcher.awaiting([one for one in session.awaited_requests if one[1] >= 0])
+            self.watcher.awaiting([one for one in session.awaited_requests if one[1] != ASKED])
         if self.behind is not None and not self.behind_began:
             self.behind_began = True
-            self.behind.awaiting(session.awaited_requests)
+            self.behind.awaiting([one for one in session.awaited_requests if one[1] != ANSWERED])
         self.settled = True
         self.put_in_place()
 

@@ -73,11 +73,13 @@ class Watcher(ShortWay):
             self.lost(self.slowly(self.open.popleft()), now)
 
     def awaiting(self, requests: Iterable[tuple[int, int, int]]) -> None:
-        """(correlation id, key, version) of requests in flight whose bytes were not seen: for one that begins late."""
+        """(correlation id, key, version) of requests in flight whose bytes were not seen: for one that begins late. The
+        answers to those with a key below zero are known as somebody's, and nobody is told of them."""
         self.incoming.first = False
         for correlation, key, version in requests:
             self.awaited += 1
-            self.begin(correlation, self.plan[code_of(key, version)], None, 0.0)
+            wanted = self.plan[code_of(key, version)] if key >= 0 else NOTHING_ASKED.wanted
+            self.begin(correlation, wanted, None, 0.0)
         self.look_ahead()
 
     # ---- what kproxy did

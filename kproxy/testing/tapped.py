@@ -1,0 +1,152 @@
+"""A turmoil's driver with the taps of a real connection in it, and sinks that come and go.
+
+    driver = Tapped(rules, chances=Random(seed), late=[…])
+    driver.attach(sink)
+
+Bytes go through the shared buffer of `net`, as those of sockets do, so that a watcher that keeps a view of it is found
+out. What a sink does has chances of its own: the story is the same with and without sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import structlog
+
+from kproxy.core.commands import BROKER, CLIENT
+from kproxy.net.side import BUFFER, VIEW
+from kproxy.net.taps import Taps
+from kproxy.sinks.fanout import Fanout
+from kproxy.sinks.sink import Sink
+from kproxy.testing.turmoil import Driver
+from kproxy.watch.seen import Depth, Seen, Who
+from kproxy.watch.summary import Summary
+
+
+@dataclass(eq=False)
+class Hungry:
+    """A sink that wants all of both sides, and remembers it."""
+
+    broker_side: bool = True
+    most: Depth = Depth.FULL
+    seen: list[Seen] = field(default_factory=list)
+    behind: list[Seen] = field(default_factory=list)
+    open: list[Who] = field(default_factory=list)
+    over: list[Who] = field(default_factory=list)
+
+    def depth(self, key: int, version: int) -> Depth:
+        return self.most
+
+    def take(self, seen: Seen) -> None:
+        self.seen.append(seen)
+
+    def take_behind(self, seen: Seen) -> None:
+        self.behind.append(seen)
+
+    def opened(self, who: Who, now: float) -> None:
+        self.open.append(who)
+
+    def closed(self, who: Who, now: float) -> None:
+        self.over.append(who)
+
+
+class Out(bytearray):
+    """What leaves on a side; what the session itself sends is told first."""
+
+    tell: Callable[[bytes | bytearray | memoryview], None] = staticmethod(lambda data: None)
+
+    def __iadd__(self, data: Any) -> Out:  # type: ignore[misc]
+        self.tell(data)
+        self.extend(data)
+        return self
+
+
+class Tapped(Driver):
+    """`first`: sinks from the beginning on; `guests`: those that come and go at any moment. `summary` counts, too."""
+
+    def __init__(
+        self, *args: Any, chances: Random, first: Iterable[Sink] = (), guests: Iterable[Sink] = (),
+        summary: Summary | None = None, **more: Any,
+    ) -> None:  # fmt: skip
+        self.fanout = Fanout(structlog.get_logger())
+        self.link: Any = None
+        self.taps = Taps(self.fanout, lambda: cast("Any", [] if self.link is None else [self.link]))
+        self.chances, self.guests = chances, list(guests)
+        if summary is not None:
+            self.taps.summary_for = lambda who: summary
+        for sink in first:
+            self.fanout.add(sink)
+        self.ready = False
+        super().__init__(*args, **more)
+
+    def obey(self) -> None:
+        if not self.ready:
+            self.ready = True
+            self.connect()
+        super().obey()
+
+    def connect(self) -> None:
+        """What `net` has around a session."""
+        session = self.session
+        self.link = Link(
+            session=session, facts=session.facts, leaving=None, node=1, broker_address=("broker", 9092), since=self.now,
+            listener=SimpleNamespace(name="main", tls=None), client_address=("10.0.0.1", 50000), cause="", message="",
+            connected_after=0.0,
+            client=SimpleNamespace(feed=session.from_client, sock=None, mute=lambda reason: None),
+            broker=SimpleNamespace(feed=session.from_broker, sock=None),
+        )  # fmt: skip
+        for side in (CLIENT, BROKER):
+            self.out[side] = out = Out()
+            out.tell = self.teller(side)
+        self.taps.opened(self.link)
+
+    def teller(self, side: int) -> Callable[[Any], None]:
+        return lambda data: self.taps.sent(self.link, side, data, self.now) if self.session.observer else None
+
+    def feed(self, side: int, data: bytes, chunk: int) -> Tapped:
+        """As in `net`: what was read lies in the buffer, passes, and is no more."""
+        chunk = min(chunk or 1, len(BUFFER))
+        for start in range(0, len(data), chunk):
+            self.come_and_go()
+            part = data[start : start + chunk]
+            BUFFER[: len(part)] = part
+            take = self.link.client.feed if side == CLIENT else self.link.broker.feed
+            go = take(VIEW, len(part), self.now)
+            cast("Out", self.out[1 - side]).extend(VIEW[:go])
+            BUFFER[: len(part)] = b"\xee" * len(part)
+            self.obey()
+        return self
+
+    def later(self, seconds: float) -> Tapped:
+        self.come_and_go()
+        super().later(seconds)
+        return self
+
+    def come_and_go(self) -> None:
+        """Some guest comes or leaves."""
+        if self.guests and self.chances.random() < 0.3:
+            guest = self.chances.choice(self.guests)
+            if guest in self.fanout.sinks:
+                self.fanout.remove(guest)
+            else:
+                self.fanout.add(guest)
+
+    def end(self) -> None:
+        """The connection is over."""
+        self.session.commands.clear()
+        self.session.end(self.now)
+        self.taps.closed(self.link, self.now)
+
+
+class Link(SimpleNamespace):
+    """Stands for `net`'s connection; like that one it is told apart by what it is, not by what is in it."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other

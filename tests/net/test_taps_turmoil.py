@@ -1,0 +1,197 @@
+"""Random traffic, brokers and rules with sinks that watch it all, and others that come and go at any moment.
+
+Each case is a seed; a failure names it. KPROXY_TEST_ALL=1 runs many more. What always holds:
+
+- the bytes that leave on both sides are those that leave without any sink
+- nothing raises; what watchers keep is given back
+- who listens from the beginning to the end is told of every exchange once, and all counts agree with each other
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from json import dumps
+from random import Random
+from typing import Any
+
+import pytest
+
+from kproxy.core.session import Shared
+from kproxy.events.fitting import mistakes
+from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.rules.kinds import KINDS
+from kproxy.sinks.audit.request_event import request_event
+from kproxy.sinks.audit.summary_event import summary_event
+from kproxy.testing.random_peers import Broker, Manners, random_traffic
+from kproxy.testing.random_rules import random_rules
+from kproxy.testing.tapped import Hungry, Tapped
+from kproxy.testing.turmoil import Turmoil
+from kproxy.watch.seen import Depth, Form, Seen
+from kproxy.watch.summary import Summary
+from kproxy.watch.wanted import PRODUCE
+from kproxy.watch.watcher import Watcher
+
+CASES = 1000 if os.environ.get("KPROXY_TEST_ALL") else 60
+APIS = [
+    "Produce", "Fetch", "Metadata", "Heartbeat", "JoinGroup", "OffsetCommit", "FindCoordinator", "ApiVersions",
+    "CreateTopics", "DescribeConfigs", "ShareFetch", "AddPartitionsToTxn", "SaslHandshake", "SaslAuthenticate",
+    "ControlledShutdown", "DescribeCluster", "Produce", "Fetch", "Metadata",
+]  # fmt: skip
+GOOD = Manners()
+BAD = Manners(error=0.3, trailing=0.2, junk=0.2, swap=0.1, silent=0.1, ends=0.03)
+QUIET = [kind for kind in KINDS if kind not in {
+    "refuse", "blackhole", "drop", "disconnect", "truncate", "bad_length", "short_body", "wrong_correlation_id",
+    "duplicate_response", "reorder_responses", "corrupt", "python", "set",
+}]  # fmt: skip
+"""Kinds after which all that leaves is whole frames, each with its request's number."""
+
+
+class Case:
+    """One seed, played with or without sinks."""
+
+    def __init__(self, seed: int, watched: bool, kinds: list[str], guests: int = 2, **chances: Any) -> None:
+        random = Random(seed)
+        count = random.choice((0, 1, 2, 4))
+        rules = random_rules(random, APIS, random.sample(kinds, count), count) if count else []
+        manners = chances.get("manners") or random.choice((GOOD, GOOD, Manners(ends=0.03), BAD))
+        mangle = chances.get("mangle", 0.0)
+        traffic = random_traffic(random, APIS, random.choice((3, 10, 20)), mangle)
+        shared = Shared(max_in_flight=random.choice((1000, 3)), hold_up_to=random.choice((65536, 200)))
+        self.sink = Hungry()
+        self.guests = [Hungry(bool(number % 2), Random(seed).choice(list(Depth))) for number in range(guests)]
+        self.talk = Tapped(
+            dumps({"rules": rules}), shared=shared, lazy=random.random() < 0.5, advertise=random.random() < 0.5,
+            chances=Random(seed), first=[self.sink] if watched and chances.get("all", True) else [],
+            guests=self.guests if watched else [], summary=chances.get("summary"),
+        )  # fmt: skip
+        self.story = Turmoil(Random(seed), self.talk, traffic, Broker(Random(seed), manners), [self.talk.session.plan])
+        self.story.run()
+        tap = self.talk.taps.by_connection.get(self.talk.link)
+        self.tap = tap
+        self.talk.end()
+
+    @property
+    def out(self) -> tuple[bytes, bytes]:
+        return self.talk.to_broker, self.talk.to_client
+
+
+def each(seeds: int, check: Callable[[int], None]) -> None:
+    for seed in range(seeds):
+        try:
+            check(seed)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("mangle", [0.0, 0.3])
+def test_no_byte_is_another_one_because_somebody_watches(mangle: float) -> None:
+    """Whatever the traffic, the rules and the broker, and whoever comes and goes; no sink is told anything that it
+    cannot make an event of."""
+
+    def check(seed: int) -> None:
+        alone, watched = (Case(seed, watched, list(KINDS), mangle=mangle) for watched in (False, True))
+        assert alone.out == watched.out
+        assert alone.tap is None
+        assert watched.talk.fanout.failures == 0
+        for sink in (watched.sink, *watched.guests):
+            assert len({seen.number for seen in sink.seen}) == len(sink.seen)
+            for seen in (*sink.seen, *sink.behind):
+                sound(seen)
+
+    each(CASES, check)
+
+
+def sound(seen: Seen) -> None:
+    """What is kept of it belongs to it; it can be told."""
+    for direction, frame in (("request", seen.request), ("response", seen.response)):
+        if frame is None:
+            continue
+        assert frame.first <= frame.last, direction
+        assert len(frame.data) <= max(0, frame.size - 4), direction
+        if frame.form is Form.WHOLE:
+            assert len(frame.data) == frame.size - 4, direction
+        at = 4 if direction == "request" else 0
+        number = frame.data[at : at + 4]
+        assert len(number) < 4 or int.from_bytes(number, "big", signed=True) == seen.correlation_id, direction
+    if seen.request is not None:
+        assert mistakes(REQUEST_EVENT, request_event(seen, float, 100)) == []
+
+
+def test_who_listens_all_the_time_is_told_of_all() -> None:
+    """Of requests as many as of outcomes; of bytes as many as passed on either side, whoever else came and went; and
+    what was kept whole is what passed there."""
+
+    def check(seed: int) -> None:
+        case = Case(seed, True, list(KINDS))
+        tap, sink, talk = case.tap, case.sink, case.talk
+        assert tap is not None and tap.behind is not None
+        for watcher, told, came, went in (
+            (tap.watcher, sink.seen, case.story.stream[: case.story.sent], talk.to_client),
+            (tap.behind, sink.behind, talk.to_broker, None),
+        ):
+            complete(watcher, told)
+            assert watcher.request_bytes == len(came)
+            assert went is None or watcher.response_bytes == len(went)
+            if watcher.raw is None and not watcher.incoming.lost:
+                as_it_passed(told, came)
+
+    each(CASES, check)
+
+
+def complete(watcher: Watcher, told: list[Seen]) -> None:
+    """Its counts and what it told agree, and it keeps nothing."""
+    outcomes = [seen.outcome for seen in told]
+    assert len(told) == watcher.requests
+    assert outcomes.count("answered") == watcher.responses
+    assert outcomes.count("unanswered") + outcomes.count("closed") == watcher.unanswered
+    assert watcher.requests == watcher.responses + watcher.unanswered + outcomes.count("no_answer_due")
+    assert not watcher.open
+    assert watcher.room == Watcher(watcher.who, watcher.plan.interest, print).room
+
+
+def as_it_passed(told: list[Seen], stream: bytes) -> None:
+    at = 0
+    for seen in sorted(told, key=lambda one: one.number):
+        assert seen.request is not None
+        if seen.request.form is Form.WHOLE and not seen.request.withheld:
+            assert seen.request.data == stream[at + 4 : at + seen.request.size], seen.api
+        at += seen.request.size
+
+
+def test_frames_of_nobody_are_seen_only_where_a_peer_or_a_rule_makes_them() -> None:
+    """With peers that behave, sinks that come at any moment understand all that they see from then on."""
+
+    def check(seed: int) -> None:
+        case = Case(seed, True, QUIET, manners=GOOD, all=False)
+        for watcher in () if case.tap is None else (case.tap.watcher, case.tap.behind):
+            assert watcher is None or watcher.unread == 0
+            assert watcher is None or not (watcher.incoming.lost or watcher.outgoing.lost)
+
+    each(2 * CASES, check)
+
+
+def test_a_summary_counts_every_exchange_whoever_else_listens() -> None:
+    """Requests and records are as many as those that a sink was told of one by one; lines are as declared."""
+
+    def check(seed: int) -> None:
+        summary = Summary(lambda key, version: True)
+        case = Case(seed, True, list(KINDS), summary=summary)
+        lines = summary.drain(case.talk.now + 1, everything=True)
+        for line in lines:
+            assert mistakes(SUMMARY_EVENT, summary_event(line, case.tap.who)[1]) == []  # type: ignore[union-attr]
+        of_apis = [line for line in lines if line.partition is None]
+        assert sum(line.count for line in of_apis) == len(case.sink.seen)
+        written = [written_records(seen) for seen in case.sink.seen if seen.key == PRODUCE]
+        assert sum(line.records or 0 for line in lines if line.api == "Produce") == sum(written)
+
+    each(CASES, check)
+
+
+def written_records(seen: Seen) -> int:
+    """Those of a Produce that got its answer, or was to have none, and could be read."""
+    if seen.outcome not in ("answered", "no_answer_due"):
+        return 0
+    event = request_event(seen, float, 100)
+    return 0 if "unread" in event else int(event.get("total_records", 0))
