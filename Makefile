@@ -26,8 +26,9 @@ check: $(READY)  ## style, types and the direction of imports
 bench: java $(READY)  ## direct, HAProxy and kproxy side by side; prints ratios (shorter: make bench BENCH=--quick)
 	$(BIN)/python tests/bench/run.py $(BENCH)
 
-jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with
+jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
 	$(BIN)/python -m kproxy.testing.jars 4.3.1 3.9.1
+	$(BIN)/python -m kproxy.pipeline.connector >/dev/null
 
 java:
 	@command -v javac >/dev/null || { echo "no Java compiler found, a JDK of 17 or newer is needed (Debian: apt-get install openjdk-17-jdk-headless)" >&2; exit 1; }

@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kproxy.pipeline.lake import Lake
+
+SPARK_FAILED = (PySparkException, Py4JJavaError)
+"""What Spark raises: errors that PySpark knows, and Java's as they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -18,6 +19,7 @@ RELIED_ON = {
     "spark.sql.session.timeZone": "UTC",  # dt is a UTC date
     "spark.sql.parquet.compression.codec": "zstd",  # half of snappy's size on these lines, and no slower
     "spark.sql.maxConcurrentOutputFileWriters": "32",  # days in one task: written side by side, without sorting
+    "spark.sql.codegen.maxFields": "1000",  # wide rows are compiled, too
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -29,13 +31,15 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.log.level": "ERROR",
     "spark.sql.files.maxPartitionBytes": "64m",
 }
 """What suits one machine; of no concern to clusters."""
 
 MEMORY = "2g"
 """Heap of a local session. The jobs stream; what takes memory are Parquet's row groups, open in each task."""
+
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def session(
@@ -69,6 +73,7 @@ def _of_local_master(master: str | None, memory: str | None, kafka: bool) -> dic
     if chosen["spark.master"].startswith("local"):
         chosen |= LOCAL
         chosen |= {
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
             "spark.driver.memory": memory or MEMORY,
             "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         }

@@ -6,27 +6,21 @@ by itself; those that cannot be are read as far as it goes, and are on record in
 
 from __future__ import annotations
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.raw_tables import BRONZE_CORRUPT
-from kproxy.pipeline.run import Run
+from kproxy.pipeline.run import SPARK_FAILED, Run
 
 
-def unreadable(run: Run, lines: DataFrame) -> list[str]:
-    """The files behind `lines` that cannot be read to their end."""
-    return [path for path in lines.inputFiles() if not _can_be_read(run, path)]
+def unreadable(run: Run, paths: list[str]) -> list[str]:
+    """Those of the files that cannot be read to their end."""
+    return [path for path in paths if not _can_be_read(run, path)]
 
 
-def as_far_as_it_goes(run: Run, lines: DataFrame) -> DataFrame:
-    """The same lines as `lines`, of unreadable files those before the place where they break."""
-    read = (
-        run.spark.read.schema("value string")
-        .option("lineSep", "\n")
-        .option("ignoreCorruptFiles", True)
-        .text(lines.inputFiles())
-    )
+def as_far_as_it_goes(run: Run, paths: list[str]) -> DataFrame:
+    """The lines of the files, of unreadable ones those before the place where they break."""
+    read = run.spark.read.schema("value string").option("lineSep", "\n").option("ignoreCorruptFiles", True).text(paths)
     return read.select(
         F.col("value").alias("line"),
         F.col("_metadata.file_path").alias("file"),
@@ -52,6 +46,6 @@ def on_record(run: Run, paths: list[str]) -> DataFrame:
 def _can_be_read(run: Run, path: str) -> bool:
     try:
         run.spark.read.schema("value string").text(path).agg(F.count("value")).collect()
-    except PySparkException:
+    except SPARK_FAILED:
         return False
     return True

@@ -1,13 +1,19 @@
-"""One Spark session for all tests of a process."""
+"""One Spark session for all tests of a process, a lake for each test, and a folder of event files."""
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from kproxy.pipeline.lake import Lake
+from kproxy.pipeline.run import Run
 from kproxy.pipeline.spark import session
 
 HERE = Path(__file__).parent
@@ -20,6 +26,44 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     started = session("local[2]", {"spark.sql.warehouse.dir": str(place), "spark.local.dir": str(place)})
     yield started
     started.stop()
+
+
+@dataclass
+class AuditFolder:
+    """Event files as kproxy publishes them. `event` makes a line, `publish` a file of lines."""
+
+    path: Path
+    source: str = "kp/boot/0"
+    files: int = 0
+
+    def event(self, number: int, short: str = "request", time: str = "2026-11-21T10:00:00Z", **data: Any) -> str:
+        """The line of one event, of type kproxy.<short>.v1."""
+        event = {"specversion": "1.0", "id": str(number), "source": self.source, "type": f"kproxy.{short}.v1",
+                 "time": time, "datacontenttype": "application/json", "data": data}  # fmt: skip
+        return json.dumps(event, separators=(",", ":"))
+
+    def publish(self, *lines: str, day: str = "2026-11-21") -> Path:
+        """A file of these lines."""
+        self.files += 1
+        folder = self.path / f"dt={day}"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"kp-boot-0-{self.files:012d}.ndjson.gz"
+        file.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+        return file
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> AuditFolder:
+    """An empty audit folder."""
+    folder = AuditFolder(tmp_path / "audit")
+    folder.path.mkdir()
+    return folder
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Run:
+    """A run on an empty lake, which tells nobody."""
+    return Run(spark, Lake(spark, str(tmp_path / "lake")), lambda _: None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

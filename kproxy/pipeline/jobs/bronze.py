@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from hashlib import blake2s
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,8 +20,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from kproxy.errors import KproxyError
 from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.ledger import Ledger
-from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT
-from kproxy.pipeline.run import Run, rate
+from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, DATA
+from kproxy.pipeline.run import SPARK_FAILED, Run, rate
+from kproxy.pipeline.schema import spark_type
+from kproxy.pipeline.source_log import files_of_batch
 from kproxy.pipeline.sources import Source
 from kproxy.pipeline.transforms.bronze import corrupt, events, judged
 from kproxy.pipeline.transforms.silver import RECIPES
@@ -67,11 +69,12 @@ class _Writer:
             return
         begun = time.monotonic()
         try:
-            noted = write_batch(self.run, lines, batch)
+            paths = files_of_batch(self.run.lake.files, self.checkpoint, number)
+            noted = write_batch(self.run, lines, batch, paths)
+            ledger.add(batch, noted)
         except KproxyError as error:
             self.failed = error
             raise
-        ledger.add(batch, noted)
         self.taken.batches += 1
         self.taken.lines += noted["lines"]
         self.taken.corrupt += noted["corrupt"]
@@ -83,16 +86,17 @@ class _Writer:
         return str(json.loads(self.run.lake.files.read(f"{self.checkpoint}/metadata"))["id"])
 
 
-def write_batch(run: Run, lines: DataFrame, batch: str) -> dict[str, Any]:
-    """Write one batch. What it held: lines, corrupt ones, and of each silver table the lines it is made of."""
+def write_batch(run: Run, lines: DataFrame, batch: str, paths: list[str]) -> dict[str, Any]:
+    """Write one batch, which comes from the files `paths`. What it held: lines, corrupt ones, of each silver table the
+    lines it is made of, and the files."""
     try:
-        return _write(run, lines, batch, [])
-    except PySparkException:
-        broken = unreadable(run, lines)
+        return _write(run, lines, batch, []) | {"files": paths}
+    except SPARK_FAILED:
+        broken = unreadable(run, paths)
         if not broken:
             raise
         run.tell(f"bronze {batch}: cannot be read to the end: {', '.join(broken)}")
-        return _write(run, as_far_as_it_goes(run, lines), batch, broken)
+        return _write(run, as_far_as_it_goes(run, paths), batch, broken) | {"files": paths}
 
 
 def _write(run: Run, lines: DataFrame, batch: str, broken: list[str]) -> dict[str, Any]:
@@ -105,12 +109,22 @@ def _write(run: Run, lines: DataFrame, batch: str, broken: list[str]) -> dict[st
     )
     run.lake.replace(BRONZE, events(judgement), batch)
     counted = dict(found.get)
-    noted = {"lines": counted.pop("lines"), "corrupt": counted.pop("corrupt") + len(broken), "silver": counted}
+    noted = {
+        "lines": counted.pop("lines"),
+        "corrupt": counted.pop("corrupt") + len(broken),
+        "silver": counted,
+        "columns": columns_known(),
+    }
     run.lake.drop_batch(BRONZE_CORRUPT, batch)
     if noted["corrupt"]:
         aside = corrupt(judged(lines).observe(Observation(), F.count(F.lit(1)).alias("lines")))
         run.lake.replace(BRONZE_CORRUPT, aside.unionByName(on_record(run, broken)) if broken else aside, batch)
     return noted
+
+
+def columns_known() -> str:
+    """Names the columns that `data` has: batches that another kproxy wrote had others, and are read again."""
+    return blake2s(spark_type(DATA).simpleString().encode(), digest_size=8).hexdigest()
 
 
 def _await(query: StreamingQuery, writer: _Writer) -> None:

@@ -1,12 +1,10 @@
 """clean: delete days that are too old, and event files that have been taken over.
 
-What has been taken over is what the checkpoint of bronze says, and only of batches that bronze has finished.
+What has been taken over is what bronze's ledger says, which has nothing but batches that are whole.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from datetime import date
 
 from kproxy.pipeline.ledger import Ledger
@@ -29,25 +27,14 @@ def drop_old(run: Run, before: date) -> int:
 
 def delete_consumed(run: Run) -> int:
     """Delete the event files that bronze has taken over, and that are still there. How many files."""
-    deleted = 0
-    for path in consumed(run):
-        if run.lake.files.exists(path):
-            run.lake.files.delete(path)
-            deleted += 1
+    ledger, deleted = Ledger(run.lake, "bronze"), 0
+    for batch in ledger.batches():
+        noted = ledger.entry(batch)
+        paths = noted.get("files", [])
+        for path in paths:
+            if run.lake.files.exists(path):
+                run.lake.files.delete(path)
+                deleted += 1
+        if paths:
+            ledger.add(batch, noted | {"files": []})
     return deleted
-
-
-def consumed(run: Run) -> Iterator[str]:
-    """The event files of finished batches, from the log of Spark's file source."""
-    checkpoint = run.lake.checkpoint("bronze/files")
-    if not run.lake.files.exists(f"{checkpoint}/metadata"):
-        return
-    stream = json.loads(run.lake.files.read(f"{checkpoint}/metadata"))["id"][:8]
-    finished = set(Ledger(run.lake, "bronze").batches())
-    for entry in run.lake.files.entries(f"{checkpoint}/sources/0"):
-        if entry.name.startswith("."):
-            continue
-        for line in run.lake.files.read(entry.path).splitlines()[1:]:  # the first is the version of the log
-            logged = json.loads(line)
-            if f"files-{stream}-{logged['batchId']:06d}" in finished:
-                yield logged["path"]

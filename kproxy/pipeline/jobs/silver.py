@@ -13,9 +13,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from kproxy.pipeline.jobs.bronze import columns_known
 from kproxy.pipeline.ledger import Ledger
 from kproxy.pipeline.raw_tables import BRONZE, IDS
 from kproxy.pipeline.run import Run, rate
+from kproxy.pipeline.transforms.bronze import reread
 from kproxy.pipeline.transforms.ids import doubled, ids, without_duplicates
 from kproxy.pipeline.transforms.silver import RECIPES, Recipe
 
@@ -32,14 +34,17 @@ def silver(run: Run, *, again: bool = False) -> int:
         begun = time.monotonic()
         noted = there.entry(batch)
         done.remove(batch)
-        done.add(batch, write_batch(run, batch, noted.get("silver", {})))
+        done.add(batch, write_batch(run, batch, noted))
         run.tell(f"silver {batch}: {rate(noted['lines'] - noted['corrupt'], time.monotonic() - begun)}")
     return len(work)
 
 
-def write_batch(run: Run, batch: str, lines: Mapping[str, int]) -> dict[str, Any]:
-    """Write one batch of every table. `lines`: how many there are for a table, as far as that is known."""
+def write_batch(run: Run, batch: str, noted: Mapping[str, Any]) -> dict[str, Any]:
+    """Write one batch of every table. `noted`: what bronze has found in it."""
+    lines: Mapping[str, int] = noted.get("silver", {})
     bronze = run.lake.read_batch(BRONZE, batch)
+    if noted.get("columns") != columns_known():
+        bronze = reread(bronze)
     run.lake.replace(IDS, ids(bronze), batch)
     twice = doubled(run.lake.read_batch(IDS, batch)).persist()
     blocks = twice.count()

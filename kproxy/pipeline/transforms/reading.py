@@ -1,8 +1,7 @@
-"""How silver reads and shapes: the data of lines with an explicit schema, and rows as their table declares them.
+"""How silver reads and shapes: columns of events, and rows as their table declares them.
 
-Only the columns that a table needs are read from the line, and only lines of the right type and API are read at all
-(`silver.py`), so that a line is parsed about as often as tables are made of it. What is filtered is filtered before the
-parsing: Spark would parse again for each condition on what was parsed.
+The data of requests and summaries has been read by bronze. Of other events, which are few, the line is read here, with
+an explicit schema, after everything that filters: Spark would read it again for each condition on what it read.
 """
 
 from __future__ import annotations
@@ -19,11 +18,17 @@ from kproxy.pipeline.schema import spark_type, struct
 from kproxy.pipeline.table import Table
 
 
-def typed(lines: DataFrame, columns: Iterable[Column]) -> DataFrame:
-    """`source`, `event_id`, `time` and `type` of bronze rows, and `columns` of their data; absent ones are null."""
+def told(lines: DataFrame, columns: Iterable[Column]) -> DataFrame:
+    """`source`, `event_id`, `time`, `type` and `columns` of bronze rows that are requests or summaries."""
+    of_data = (F.col(f"data.{column.name}").alias(column.name) for column in columns)
+    return lines.select("source", "event_id", "time", "type", *of_data)
+
+
+def read(lines: DataFrame, columns: Iterable[Column]) -> DataFrame:
+    """The same of bronze rows of any type, from their lines."""
     schema = StructType([StructField("data", struct(columns))])
-    read = lines.select("source", "event_id", "time", "type", F.from_json("line", schema).alias("event"))
-    return read.select("source", "event_id", "time", "type", "event.data.*")
+    found = lines.select("source", "event_id", "time", "type", F.from_json("line", schema).alias("event"))
+    return found.select("source", "event_id", "time", "type", "event.data.*")
 
 
 def shaped(rows: DataFrame, table: Table) -> DataFrame:
@@ -39,7 +44,7 @@ def shaped(rows: DataFrame, table: Table) -> DataFrame:
 def is_a(event: EventType, *apis: str) -> SparkColumn:
     """The condition that a bronze row is an event of this type, about one of these APIs if any are named."""
     of_type = F.col("type") == F.lit(event.name)
-    return of_type & F.col("api").isin(*apis) if apis else of_type
+    return of_type & F.col("data.api").isin(*apis) if apis else of_type
 
 
 def both(*groups: Iterable[Column]) -> tuple[Column, ...]:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from kproxy.events.column import EventType
 from kproxy.pipeline.table import Table
-from kproxy.pipeline.transforms.reading import is_a, shaped, typed
+from kproxy.pipeline.transforms.reading import is_a, read, shaped
 
 
 def wanted(event: EventType) -> Callable[[], SparkColumn]:
@@ -21,6 +21,6 @@ def as_they_are(event: EventType, table: Table) -> Callable[[DataFrame], DataFra
     """A transform of bronze rows of this type to rows of the table."""
 
     def rows(lines: DataFrame) -> DataFrame:
-        return shaped(typed(lines, event.columns), table)
+        return shaped(read(lines, event.columns), table)
 
     return rows

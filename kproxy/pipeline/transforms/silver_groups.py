@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.pipeline import apis
 from kproxy.pipeline.tables import COMMITS, GROUPS
-from kproxy.pipeline.transforms.reading import is_a, shaped, typed
+from kproxy.pipeline.transforms.reading import is_a, shaped, told
 from kproxy.pipeline.transforms.silver_partitions import partitions_of
 
 
@@ -20,7 +20,7 @@ def wanted_of_groups() -> SparkColumn:
 def groups(lines: DataFrame) -> DataFrame:
     """Bronze rows of the group protocols to rows of GROUPS."""
     columns = [column for column in REQUEST_EVENT.columns if column.name in GROUPS.names]
-    return shaped(typed(lines, columns), GROUPS)
+    return shaped(told(lines, columns), GROUPS)
 
 
 def wanted_of_commits() -> SparkColumn:

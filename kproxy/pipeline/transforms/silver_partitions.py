@@ -9,12 +9,11 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.events.column import Column
 from kproxy.events.schema import PARTITION, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.pipeline.apis import READS, WRITES
-from kproxy.pipeline.table import Table, find, of_event
+from kproxy.pipeline.table import Table, of_event
 from kproxy.pipeline.tables import FETCH_PARTITIONS, PRODUCE_PARTITIONS
-from kproxy.pipeline.transforms.reading import is_a, shaped, typed
+from kproxy.pipeline.transforms.reading import is_a, shaped, told
 
 ROWS_A_TOPIC = 100_000
 """More partitions of one topic than an event ever tells one by one (`audit.partitions`), and than a topic can have."""
@@ -50,19 +49,18 @@ def partitions_of(lines: DataFrame, table: Table) -> DataFrame:
     """One row per partition of request events, with `row` and what the table has of topic, partition and request."""
     names = set(table.names)
     inner = [column for column in PARTITION if column.name in names]
-    topic = [*(find(_topics().columns, name, "a topic") for name in _TOPIC), _array("partitions", inner)]
     outer = [column for column in REQUEST_EVENT.columns if column.name in names - {column.name for column in inner}]
-    events = typed(lines, [*outer, _array("topics", topic)])
-    by_topic = events.select("*", F.posexplode("topics").alias("topic_at", "told")).drop("topics")
-    by_partition = by_topic.select("*", F.posexplode("told.partitions").alias("partition_at", "part"))
+    events = told(lines, [*outer, *of_event(REQUEST_EVENT, "topics")])
+    by_topic = events.select("*", F.posexplode("topics").alias("topic_at", "named")).drop("topics")
+    by_partition = by_topic.select("*", F.posexplode("named.partitions").alias("partition_at", "part"))
     return by_partition.select(
         "source",
         "event_id",
         "time",
         (F.col("topic_at") * F.lit(ROWS_A_TOPIC) + F.col("partition_at")).alias("row"),
         *(column.name for column in outer),
-        *(f"told.{name}" for name in _TOPIC if name != "error"),
-        F.coalesce("part.error", "told.error").alias("error"),
+        *(f"named.{name}" for name in _TOPIC if name != "error"),
+        F.coalesce("part.error", "named.error").alias("error"),
         *(f"part.{column.name}" for column in inner if column.name != "error"),
     )
 
@@ -74,7 +72,7 @@ def _single(lines: DataFrame, table: Table) -> DataFrame:
 
 def _summed(lines: DataFrame, table: Table) -> DataFrame:
     columns = [column for column in SUMMARY_EVENT.columns if column.name in (*table.names, "first")]
-    rows = typed(lines.where(is_a(SUMMARY_EVENT)), columns)
+    rows = told(lines.where(is_a(SUMMARY_EVENT)), columns)
     return shaped(
         rows.withColumns({"detail": F.lit("summary"), "row": F.lit(0), "time": F.coalesce("first", "time")}), table
     )
@@ -82,11 +80,3 @@ def _summed(lines: DataFrame, table: Table) -> DataFrame:
 
 def _wanted(apis: tuple[str, ...]) -> SparkColumn:
     return is_a(REQUEST_EVENT, *apis) | (is_a(SUMMARY_EVENT, *apis) & F.col("by_topic"))
-
-
-def _topics() -> Column:
-    return of_event(REQUEST_EVENT, "topics")[0]
-
-
-def _array(name: str, columns: list[Column]) -> Column:
-    return Column(name, "struct", "", array=True, columns=tuple(columns))

@@ -6,16 +6,15 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.events.column import Column
 from kproxy.events.schema import LATENCY_BOUNDS_MS, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.pipeline.apis import READS
+from kproxy.pipeline.table import of_event
 from kproxy.pipeline.tables import REQUESTS
-from kproxy.pipeline.transforms.reading import both, is_a, shaped, typed
+from kproxy.pipeline.transforms.reading import both, is_a, shaped, told
 
-_NAMED = Column("topics", "struct", "only their names", array=True, columns=(Column("topic", "string", "name"),))
 _ALSO = (
-    _NAMED,
-    *(column for column in SUMMARY_EVENT.columns if column.name in ("first", "records", "bytes")),
+    *of_event(REQUEST_EVENT, "topics"),
+    *of_event(SUMMARY_EVENT, "first", "records", "bytes"),
 )
 _READ = both(
     _ALSO,
@@ -32,7 +31,7 @@ def requests(lines: DataFrame) -> DataFrame:
     """Bronze rows that are `wanted` to rows of REQUESTS."""
     single = F.col("type") == F.lit(REQUEST_EVENT.name)
     is_empty = single & F.col("api").isin(*READS) & (F.col("total_bytes") == 0)
-    rows = typed(lines, _READ).withColumns(
+    rows = told(lines, _READ).withColumns(
         {
             "detail": F.when(single, "request").otherwise("summary"),
             "time": F.coalesce("first", "time"),

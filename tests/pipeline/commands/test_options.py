@@ -1,0 +1,61 @@
+"""The options of `kproxy audit`, without Spark."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kproxy.pipeline.commands.jobs import JOBS, group
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_job_explains_itself_without_spark(name: str) -> None:
+    """Help needs neither Spark nor Java."""
+    program = (
+        "import sys; from kproxy.pipeline.commands.jobs import group\n"
+        f"try: group([{name!r}, '--help'])\n"
+        "except SystemExit: print('pyspark' in sys.modules)"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert "--lake" in printed
+    assert printed.endswith("False\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("silver --conf spark.x", "--conf spark.x: name=value is expected"),
+        ("bronz", 'unknown command "bronz", did you mean "bronze"?'),
+    ],
+)
+def test_mistakes_are_told_before_spark_starts(arguments: str, words: str) -> None:
+    """Exit code 2 is for usage."""
+    result = CliRunner().invoke(group, arguments.split())
+
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_the_commands_of_the_pipeline_page_are_right() -> None:
+    """Jobs and options that the page names exist."""
+    page = (DOCS / "pipeline.md").read_text().replace("\\\n", " ")
+    commands = [line.partition("#")[0] for line in re.findall(r"kproxy audit ([^\n`]+)", page)]
+
+    assert len(commands) > 8
+    for words in commands:
+        name, *arguments = shlex.split(words)
+        if name not in JOBS:
+            continue
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        command.make_context(name, arguments)

@@ -1,0 +1,33 @@
+"""spark-submit with the entry file, as on a cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from kproxy.pipeline import __main__ as entry
+from kproxy.pipeline.lake import Lake
+from kproxy.pipeline.tables import REQUESTS
+
+
+def test_spark_submit_runs_the_jobs(spark: SparkSession, audit: Any, tmp_path: Path) -> None:
+    """The master is the one that it was given. A start of Spark takes its time."""
+    audit.publish(audit.event(1))
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    lake = tmp_path / "lake"
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    for arguments in (["bronze", "--from", str(audit.path)], ["silver"]):
+        done = subprocess.run(
+            [str(submit), "--master", "local[2]", "--conf", "spark.ui.enabled=false", str(entry.__file__), *arguments,
+             "--lake", str(lake)],
+            capture_output=True, text=True, timeout=250, check=False, env=environment, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    assert [row.event_id for row in Lake(spark, str(lake)).read(REQUESTS).collect()] == [1]

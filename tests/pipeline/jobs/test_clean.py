@@ -1,0 +1,47 @@
+"""What is deleted, and what is not."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from kproxy.pipeline.jobs.bronze import bronze
+from kproxy.pipeline.jobs.clean import delete_consumed, drop_old
+from kproxy.pipeline.jobs.silver import silver
+from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.raw_tables import BRONZE
+from kproxy.pipeline.run import Run
+from kproxy.pipeline.sources import FileSource
+from kproxy.pipeline.tables import REQUESTS
+
+
+def test_days_that_are_too_old_go(run: Run, audit: Any) -> None:
+    """From bronze and silver; the day of the limit stays."""
+    days = ("2026-08-22", "2026-08-23", "2026-11-21")
+    audit.publish(*(audit.event(number, time=f"{day}T10:00:00Z") for number, day in enumerate(days, 1)))
+    bronze(run, FileSource(str(audit.path)))
+    silver(run)
+    drop_old(run, date(2026, 8, 23))
+
+    assert run.lake.days(REQUESTS) == run.lake.days(BRONZE) == [date(2026, 8, 23), date(2026, 11, 21)]
+
+
+def test_only_files_that_bronze_has_finished_are_deleted(run: Run, audit: Any) -> None:
+    """A file that has come since stays; so does one of a batch that is not whole. Nothing is taken over again."""
+    old = audit.publish(audit.event(1))
+    bronze(run, FileSource(str(audit.path)))
+    unfinished = audit.publish(audit.event(2))
+    bronze(run, FileSource(str(audit.path)))
+    ledger = Ledger(run.lake, "bronze")
+    ledger.remove(ledger.batches()[-1])
+    new = audit.publish(audit.event(3))
+
+    assert delete_consumed(run) == 1
+    assert (old.exists(), unfinished.exists(), new.exists()) == (False, True, True)
+    bronze(run, FileSource(str(audit.path)))
+    assert sorted(row.event_id for row in run.lake.read(BRONZE).collect()) == [1, 2, 3]
+
+
+def test_a_lake_that_read_no_files_has_nothing_to_delete(run: Run) -> None:
+    """There is no checkpoint then."""
+    assert delete_consumed(run) == 0

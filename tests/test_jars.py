@@ -1,0 +1,56 @@
+"""Jars are fetched once, and what is missing for that is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kproxy import jars
+from kproxy.errors import WeDidWrong
+from kproxy.pipeline.connector import connector_jars
+
+DEPENDENCY = "<dependency><groupId>g</groupId><artifactId>a</artifactId><version>1</version></dependency>"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no way to anywhere."""
+    monkeypatch.setenv("KPROXY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def program(cache: Path, name: str, text: str) -> None:
+    file = cache / "bin" / name
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def test_missing_tools_are_named_with_their_package(cache: Path) -> None:
+    """First Java, then Maven."""
+    with pytest.raises(jars.MissingTool, match=r"no java found.*openjdk-17-jdk-headless"):
+        jars.jars("x", "1", DEPENDENCY, "*.jar")
+    program(cache, "java", "echo 'openjdk version \"17.0.1\"' >&2")
+    with pytest.raises(jars.MissingTool, match=r"no mvn found.*jars of x 1 \(Debian: maven\)"):
+        jars.jars("x", "1", DEPENDENCY, "*.jar")
+
+
+def test_what_could_not_be_fetched_is_told_with_mavens_words(cache: Path) -> None:
+    """And nothing is left that looks like a whole folder."""
+    program(cache, "java", "echo 'openjdk version \"17.0.1\"' >&2")
+    program(cache, "mvn", "echo no such artifact; exit 1")
+    with pytest.raises(WeDidWrong, match="jars of x 1 could not be fetched, mvn exit code 1:\nno such artifact"):
+        jars.jars("x", "1", DEPENDENCY, "*.jar")
+
+    assert [path.name for path in (cache / "cache").iterdir() if path.is_dir()] == []
+
+
+def test_the_connector_comes_without_what_pyspark_has() -> None:
+    """Two versions of Spark, Scala or Hadoop on one class path break each other."""
+    names = sorted(path.name.rpartition("-")[0] for path in connector_jars())
+
+    assert names == [
+        "commons-pool2", "kafka-clients", "spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"
+    ]  # fmt: skip
