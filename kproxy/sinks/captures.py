@@ -26,6 +26,7 @@ from .fanout import Fanout
 SUFFIX = ".pcapng"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 """A file name without a folder, so that nothing outside of the folder can be meant."""
+NAMES = 'letters, digits, "_", "-" and ".", but no "." at the beginning, at most 200, make the name of a capture'
 MOST_RUNNING = 16
 """At a time; each has a thread and a queue of its own."""
 MOST_REMEMBERED = 100
@@ -82,9 +83,7 @@ class Captures:
                 "no_captures", "no captures are made here, `captures: FOLDER` in the config allows them"
             )
         if not NAME.fullmatch(name):
-            raise CaptureRefused(
-                "invalid_query", f'file: letters, digits, "_", "-" and "." make the name of a capture, found "{name}"'
-            )
+            raise CaptureRefused("invalid_query", f"file: {NAMES}, found {len(name)}: {shown(name)}")
         name = name if name.endswith(SUFFIX) else name + SUFFIX
         running = sum(not one.file.stopped for one in self.by_name.values())
         if running >= MOST_RUNNING:
@@ -154,3 +153,8 @@ class Captures:
         over = [name for name, one in self.by_name.items() if one.file.stopped]
         for name in over[: max(0, len(over) - MOST_REMEMBERED)]:
             del self.by_name[name]
+
+
+def shown(name: str) -> str:
+    """As much of a name that cannot be one as tells which it is."""
+    return repr(name if len(name) <= 60 else f"{name[:59]}…")

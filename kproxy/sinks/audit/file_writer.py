@@ -174,7 +174,8 @@ class FileWriter:
         for _ in range(2):  # the second for the gap that the first one tells
             self._attempt(self._step)
         reason = self.queue.refusal
-        self._attempt(self._roll)
+        if self._file is not None:
+            self._attempt(self._roll)
         left = [*self._written, *self._todo, *self.queue.take()]
         for batch in left:
             self.queue.lost(batch.first_id, batch.last_id, reason or self.queue.refusal)

@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -237,6 +238,17 @@ def test_an_end_while_the_disk_refuses(audit: Make, monkeypatch: pytest.MonkeyPa
     assert own.counters.dropped == {"disk_full": 3}
     assert numbers(own) == [1, 2]
     assert told == {"reason": "unclean_end", "of_source": own.identity.source, "lines": 0}
+
+
+def test_an_end_before_there_could_be_a_file(audit: Make, tmp_path: Path) -> None:
+    """A file stands where the folder should be: all is given up, and nothing says that events are written again."""
+    (tmp_path / "taken").write_text("")
+    own = audit(folder=tmp_path / "taken")
+    own.put(3)
+
+    assert not own.close()
+    assert own.counters.dropped == {"other": 3}
+    assert own.log.texts("info") == []
 
 
 def test_an_end_that_takes_too_long(audit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
