@@ -12,9 +12,10 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from struct import Struct
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from kproxy.errors import CaptureError
 
@@ -236,7 +237,7 @@ def text(value: bytes) -> str:
 def opened(path: str | Path) -> IO[bytes]:
     """The file, unpacked if it is gzip. Raises CaptureError."""
     if str(path) == "-":
-        return sys.stdin.buffer
+        return cast("IO[bytes]", standard_input())
     try:
         file = open(path, "rb")  # noqa: SIM115 (whoever asks closes it)
     except OSError as error:
@@ -245,3 +246,30 @@ def opened(path: str | Path) -> IO[bytes]:
         file.close()
         return cast("IO[bytes]", gzip.open(path, "rb"))
     return file
+
+
+class StandardInput:
+    """What reads it. Whoever looks at its beginning must not take that away, so there is one for all."""
+
+    def __init__(self) -> None:
+        self.of: object = None
+        self.file: Any = None
+
+
+STANDARD_INPUT = StandardInput()
+
+
+def standard_input() -> BufferedReader:
+    """It, unpacked if it is gzip. Raises CaptureError when it has been read already."""
+    known, source = STANDARD_INPUT, cast("Any", sys.stdin.buffer)
+    if known.file is None or known.of is not source:
+        file = source if hasattr(source, "peek") else BufferedReader(source)  # a second buffer would wait to be full
+        known.of, known.file = source, BufferedReader(gzip.GzipFile(fileobj=file)) if packed(file) else file
+    if known.file.closed:
+        raise CaptureError("standard input has been read already, - can be given once")
+    return cast("BufferedReader", known.file)
+
+
+def packed(file: Any) -> bool:
+    """Whether what comes is gzip."""
+    return not file.closed and bool(file.peek(2)[:2] == GZIP)

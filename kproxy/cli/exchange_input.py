@@ -7,19 +7,17 @@ little memory. What cannot be read is counted and told at the end, not passed ov
 from __future__ import annotations
 
 import gzip
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import click
 import msgspec
 
-from kproxy.capture.packet_file import opened
+from kproxy.capture.packet_file import opened, standard_input
 from kproxy.capture.reader import MOST_FRAME, Capture
 from kproxy.cli.event_types import judge
 from kproxy.errors import TheyDidWrong
@@ -81,12 +79,12 @@ def said_of(capture: Capture) -> Iterator[str]:
 
 def kind_of(path: str) -> What:
     """What a file is. Raises NoInput, OSError."""
-    if path == "-":
-        begin = cast("BufferedReader", sys.stdin.buffer).peek(4)
-        return "capture" if begin.startswith(CAPTURES) else "events"
     if Path(path).is_dir():
         return "events"
     try:
+        if path == "-":
+            begin = standard_input().peek(4)[:4]
+            return "capture" if begin.startswith(CAPTURES) else "events"
         with opened(path) as file:
             begin = file.read(4)
     except (EOFError, *DAMAGED) as error:

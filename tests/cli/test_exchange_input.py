@@ -72,3 +72,15 @@ def test_events_before_the_damage_are_told(tmp_path: Path) -> None:
 
     assert (ran.exit_code, len(ran.stdout.splitlines())) == (0, 6)
     assert ran.stderr == f"kproxy: 1 line could not be read, first {file}: it is damaged behind line 6\n"
+
+
+@pytest.mark.parametrize("kind", ["capture", "events"])
+def test_standard_input_may_be_gzip(tmp_path: Path, kind: str) -> None:
+    """As files may be; and it can be read once."""
+    data = packed(tmp_path, kind)
+    for given in (data, gzip.decompress(data)):
+        ran = CliRunner().invoke(main, ["tail", "-"], input=given)
+        assert (ran.exit_code, len(ran.stdout.splitlines()), ran.stderr) == (0, 6, "")
+        ran = CliRunner().invoke(main, ["tail", "-", "-"], input=given)
+        assert (ran.exit_code, len(ran.stdout.splitlines())) == (1, 6)
+        assert ran.stderr == "kproxy: standard input has been read already, - can be given once\n"
