@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,6 +65,7 @@ def test_any_rule_document_is_read_or_refused(value: Any) -> None:
         check_lines(error.mistakes)
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # a config has many keys, and each has a value
 @settings(deadline=None)
 @given(st.one_of(values, configs))
 def test_any_config_document_is_read_or_refused(value: Any) -> None:

@@ -27,11 +27,11 @@ def test_tables_are_those_of_the_models(page: str) -> None:
     text = (DOCS / page).read_text()
 
     assert tables.filled(text) == text
-    heads = sum(text.count(head) for head in ("| key | what |", "| column | type |", "| short | field |"))
-    assert text.count("<!-- table:") == text.count("<!-- end -->\n") == heads
+    known = ("| key | what |", "| column | type |", "| short | field |", "| question | table |")
+    assert text.count("<!-- table:") == text.count("<!-- end -->\n") <= sum(text.count(head) for head in known)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("rules-tests.md", "inspect.md")])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("rules-tests.md", "inspect.md", "answers.md")])
 def test_documents_on_the_pages_are_right(page: str) -> None:
     """Whoever copies one gets no mistake. (Documents of the pages left out are of another kind, or there are none.)"""
     documents = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
