@@ -122,15 +122,14 @@ def make_captures(config: Config, server: Server) -> Captures:
     from kproxy.sinks.captures import Captures
     from kproxy.watch.filter.view import SeenView
 
-    wall = WallClock()
     token = trio.lowlevel.current_trio_token()
     return Captures(
         config.captures,
         server.taps.fanout,
         server=lambda who: cast("ConnectionWho", who).server,
-        wall=wall,
+        wall=WallClock,
         soon=token.run_sync_soon,
-        view=lambda seen: SeenView(seen, lambda one: request_event(one, wall)),
+        view=lambda seen: SeenView(seen, lambda one: request_event(one, WallClock())),
         instance=instance(config),
     )
 

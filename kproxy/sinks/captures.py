@@ -63,10 +63,11 @@ class Running:
 
 class Captures:
     """`folder` None: there are none. `soon` calls a function in the loop, from any thread. `server`: the address at
-    kproxy that a client is connected to. `view`: what a filter sees of an exchange."""
+    kproxy that a client is connected to. `view`: what a filter sees of an exchange. `wall` makes the clock of a capture
+    when it begins: the system's may have been set since the process did."""
 
     def __init__(
-        self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], Endpoint], wall: Wall,
+        self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], Endpoint], wall: Callable[[], Wall],
         soon: Callable[[Callable[[], None]], object], view: Callable[[Seen], View], instance: str = "",
     ) -> None:  # fmt: skip
         self.folder = None if folder is None else Path(folder)
@@ -103,7 +104,7 @@ class Captures:
         try:
             if not self.folder.is_dir():
                 self.folder.mkdir(parents=True)
-            file = CaptureFile(path, policy, limits, self.wall, lambda: self._over(name), about)
+            file = CaptureFile(path, policy, limits, self.wall(), lambda: self._over(name), about)
         except FileExistsError as error:
             if not self.folder.is_dir():
                 raise CaptureRefused("capture_failed", f"{self.folder} is no folder") from error

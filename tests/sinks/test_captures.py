@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from kproxy.capture.policy import Policy
-from kproxy.capture.reader import read
+from kproxy.capture.reader import Capture, read
 from kproxy.errors import FilterError
 from kproxy.sinks import captures as module
 from kproxy.sinks.capture_file import Limits
@@ -26,9 +26,11 @@ class Wired:
 
     def __init__(self, folder: Path | None) -> None:
         self.fanout = Fanout(structlog.get_logger())
+        self.clocks: list[Callable[[float], float]] = []
         self.loop: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.captures = Captures(
-            folder, self.fanout, server=lambda who: SERVER, wall=float, soon=self.loop.put,
+            folder, self.fanout, server=lambda who: SERVER, soon=self.loop.put,
+            wall=lambda: self.clocks.pop() if self.clocks else float,
             view=lambda seen: SeenView(seen, lambda one: {}), instance="here",
         )  # fmt: skip
 
@@ -113,3 +115,16 @@ def test_the_end_of_the_proxy(wired: Wired, tmp_path: Path, monkeypatch: pytest.
 
     assert "proxy_ended" == wired.captures["d"].file.stopped
     assert 1 == len(list(read(tmp_path / "captures" / "d.pcapng")))
+
+
+def test_each_capture_has_the_clock_of_its_beginning(wired: Wired, tmp_path: Path) -> None:
+    """The system's clock was an hour behind when the process began, and has been set right."""
+    wired.clocks = [lambda when: when + 3600.0, float]
+    for name in ("before", "after"):
+        wired.captures.start(name)
+        wired.fanout.take(metadata())
+        assert wired.captures.stop(name).file.join(20)
+    before, after = (next(iter(Capture(tmp_path / "captures" / f"{name}.pcapng"))) for name in ("before", "after"))
+
+    assert before.request is not None and after.request is not None
+    assert after.request.first - before.request.first == 3600.0
