@@ -14,6 +14,7 @@ from kproxy.core.inflight import ANSWERED, ASKED
 from kproxy.watch.seen import Seen
 from kproxy.watch.watcher import Watcher
 
+from .connection import Phase
 from .driven import Feed
 from .side import BUFFER
 from .who import ConnectionWho
@@ -61,6 +62,8 @@ class Tap:
         """Stand before the session's feeds, with as little between as may be."""
         connection = self.connection
         if connection.leaving is not None:  # something else stands before them already, and before us
+            return
+        if connection.phase is not Phase.OPEN:  # what still comes is thrown away
             return
         if self.settled and self.behind is None:
             connection.client.feed = watched_requests(self.watcher.from_client, self.from_client)

@@ -18,6 +18,7 @@ from typing import Any, cast
 import structlog
 
 from kproxy.core.commands import BROKER, CLIENT
+from kproxy.net.connection import Phase
 from kproxy.net.side import BUFFER, VIEW
 from kproxy.net.taps import Taps
 from kproxy.sinks.fanout import Fanout
@@ -95,7 +96,7 @@ class Tapped(Driver):
         self.link = Link(
             session=session, facts=session.facts, leaving=None, node=1, broker_address=("broker", 9092), since=self.now,
             listener=SimpleNamespace(name="main", tls=None), client_address=("10.0.0.1", 50000), cause="", message="",
-            connected_after=0.0,
+            connected_after=0.0, phase=Phase.OPEN,
             client=SimpleNamespace(feed=session.from_client, sock=None, mute=lambda reason: None),
             broker=SimpleNamespace(feed=session.from_broker, sock=None),
         )  # fmt: skip

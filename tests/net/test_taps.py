@@ -286,3 +286,27 @@ async def test_what_kproxy_cuts_off_is_closed_and_what_a_client_leaves_is_unansw
             await running.settled()
 
     assert [seen.outcome for seen in sink.seen] == ["closed", "unanswered"]
+
+
+async def test_what_a_client_sends_after_the_end_stays_unseen(net: Any, driver: str) -> None:
+    """The broker has closed, the client has its FIN and still sends: that is thrown away, also when sinks have come
+    or gone since, and neither the session nor a sink is told of it."""
+    broker, first, second = await net.open_broker(), Sink(), Sink()
+    async with net.serving(net.config(broker.port), sessions(), driver) as running:
+        fanout = running.server.taps.fanout
+        fanout.add(first)
+        async with await running.client() as client:
+            await client.send_all(request(HEARTBEAT, 4, 1))
+            upstream = await broker.accept()
+            await net.exactly(upstream, len(request(HEARTBEAT, 4, 1)))
+            await upstream.send_all(response(HEARTBEAT, 4, 1))
+            assert await net.answer(client) == 1
+            await upstream.aclose()
+            assert await client.receive_some(1) == b""
+            fanout.add(second)
+            await client.send_all(request(HEARTBEAT, 4, 2))
+        await running.settled()
+
+    assert [seen.correlation_id for seen in first.seen] == [1]
+    assert second.seen == []
+    assert first.over[0].end.requests == 1  # type: ignore[attr-defined]  # a live connection's
