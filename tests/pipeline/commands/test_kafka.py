@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
@@ -40,6 +41,7 @@ def take(kafka: Kafka, lake: Path) -> str:
     return told
 
 
+@pytest.mark.timeout(400)  # Spark starts as a process of its own, on a machine that may be busy
 def test_events_of_a_topic_are_taken_over_once(kafka: Kafka, spark: SparkSession, audit: Any, tmp_path: Path) -> None:
     """A second run goes on where the first ended; what is no event is put aside. Spark starts four times."""
     lake = tmp_path / "lake"

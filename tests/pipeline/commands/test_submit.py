@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+import pytest
 from pyspark.sql import SparkSession
 
 from kproxy.pipeline import __main__ as entry
@@ -16,6 +17,7 @@ from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.tables import REQUESTS
 
 
+@pytest.mark.timeout(400)  # Spark starts as a process of its own, on a machine that may be busy
 def test_spark_submit_runs_the_jobs(spark: SparkSession, audit: Any, tmp_path: Path) -> None:
     """The master is the one that it was given. A start of Spark takes its time."""
     audit.publish(audit.event(1))
