@@ -79,7 +79,7 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
                 cases = [case for case in frames_phase.CASES if only in case.name]
                 frames_phase.measure(folder, rows, cases, rounds=size.rounds, seconds=size.seconds, extra=extra)
             elif phase == "audit":
-                audit_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds)
+                audit_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
             elif phase == "rules":
                 rules_phase.measure(rows, rounds=size.rounds, times=size.records // 100)
             elif phase == "start":
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="of everything")
     parser.add_argument("--seconds", type=float, help="of one run of frames")
     parser.add_argument("--records", type=int, help="of one run against Kafka")
-    parser.add_argument("--only", default="", help="frames: cases whose names have this in them")
+    parser.add_argument("--only", default="", help="frames, audit: cases whose names have this in them")
     parser.add_argument("--alone", action="store_true", help="measure kproxy's net without its session, too")
     parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
     parser.add_argument("--write", action="store_true", help="write the report to RESULTS.md")
