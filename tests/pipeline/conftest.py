@@ -17,13 +17,16 @@ from kproxy.pipeline.run import Run
 from kproxy.pipeline.spark import session
 
 HERE = Path(__file__).parent
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
+"""Tests have few rows: a task costs more than what it does."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two workers, and everything that it writes in a folder of the test run."""
     place = tmp_path_factory.mktemp("spark")
-    started = session("local[2]", {"spark.sql.warehouse.dir": str(place), "spark.local.dir": str(place)})
+    settings = {"spark.sql.warehouse.dir": str(place), "spark.local.dir": str(place), **SMALL}
+    started = session("local[2]", settings)
     yield started
     started.stop()
 
