@@ -23,17 +23,25 @@ WRITERS: dict[str, dict[str, Any]] = {
     "trailing-request": {"kind": "trailing_bytes", "at": "request", **PRODUCE},
     "short-request": {"kind": "short_body", "at": "request", **PRODUCE},
     "length-request": {"kind": "bad_length", "at": "request", "length": -5, **PRODUCE},
-    "records-request": {"kind": "corrupt", "where": "records", **PRODUCE},
+    "records-request": {"kind": "corrupt", "where": "records", "seed": 1, **PRODUCE},
     "header": {"kind": "corrupt", "where": "header", "bits": 2, "seed": 1, **PRODUCE},
 }
 READERS: dict[str, dict[str, Any]] = {
-    "read-records": {"kind": "corrupt", "where": "records", "bits": 3, "match": {"api": "Fetch"}, "when": {"first": 3}},
+    "read-records": {
+        "kind": "corrupt",
+        "where": "records",
+        "bits": 3,
+        "seed": 1,
+        "match": {"api": "Fetch"},
+        "when": {"first": 3},
+    },
     "read-trailing": {"kind": "trailing_bytes", **FETCH},
     "read-twice": {"kind": "duplicate_response", "times": 2, **FETCH},
     "read-tags": {"kind": "unknown_tag", **FETCH},
     "read-short": {"kind": "short_body", "match": {"api": "Fetch"}, "when": {"once": True}},
     "read-length": {"kind": "bad_length", "length": -5, "match": {"api": "Fetch"}, "when": {"once": True}},
 }
+# Corrupted records have a seed: another bit may be the one that makes a batch transactional, which brokers see first.
 FAULTS = WRITERS | READERS
 VALUES = [f"value-{number}" for number in range(5)]
 
