@@ -165,9 +165,9 @@ class Proxy:
             await nursery.start(self.files.watch, self.keeper)
             if self.audit is not None:
                 self.audit.start(nursery)
-            if self.config.admin is not None:
-                await self.start_admin(nursery)
             try:
+                if self.config.admin is not None:
+                    await self.start_admin(nursery)
                 await self.serve(task_status)
             finally:
                 with trio.CancelScope(shield=True):

@@ -6,6 +6,9 @@ import gzip
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -177,8 +180,6 @@ def test_after_a_kill_nothing_published_is_torn_and_the_end_is_on_record(
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Any:
     """A folder on a file system that holds 1 MB, and what is to be done to fill and to empty it."""
-    import subprocess
-
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(
@@ -256,3 +257,22 @@ def blocked(proxy: Any) -> bool:
     except OSError:
         pass
     return proxy.get("/readyz")[0] != 200
+
+
+def test_a_start_that_fails_is_no_unclean_end(tmp_path: Path) -> None:
+    """The admin port is taken: kproxy says so and ends, and leaves nothing behind for the next start to recover."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = {
+            "clusters": {"main": {"bootstrap": ["127.0.0.1:9"]}},
+            "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}],
+            "admin": {"bind": f"127.0.0.1:{taken.getsockname()[1]}"},
+            "audit": audited(tmp_path / "audit"),
+        }
+        file = tmp_path / "kproxy.yaml"
+        file.write_text(json.dumps(config))
+        command = [sys.executable, "-m", "kproxy", "run", "--config", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 1
+    assert "admin cannot bind" in done.stderr
+    assert list((tmp_path / "audit").glob(".*")) == []
