@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic, time
+from typing import TYPE_CHECKING
 
 from structlog.typing import FilteringBoundLogger
 
@@ -15,12 +16,14 @@ from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
-from kproxy.sinks.audit.rule_events import RuleEvents
 
 from .counts import numbers
 from .deadlines import Deadline
 from .hits import Hits
 from .reactor import Reactor
+
+if TYPE_CHECKING:
+    from kproxy.sinks.audit.rule_events import RuleEvents
 
 Operation = Callable[[RuleStore, float], Change]
 

@@ -54,7 +54,7 @@ class Server:
     def __init__(
         self, reactor: Reactor, config: Config, session_factory: SessionFactory, counts: Counts,
         log: FilteringBoundLogger, *, advertise: Advertises = of_listener,
-        rules: Sequence[Advertise] = (), fanout: Fanout | None = None,
+        rules: Sequence[Advertise] = (),
     ) -> None:  # fmt: skip
         self.reactor, self.session_factory, self.counts = reactor, session_factory, counts
         self.log: FilteringBoundLogger = log.bind()  # a logger that is still lazy would be made anew at each call
@@ -63,7 +63,7 @@ class Server:
         self.closes = Throttle(self.log)
         self.limits = config.limits
         self.connections: set[Connection] = set()
-        self.taps = Taps(fanout or Fanout(self.log), lambda: self.connections)
+        self.taps = Taps(Fanout(self.log), lambda: self.connections)
         self.per_address: Counter[str] = Counter()
         self.handshaking = 0
         self.draining = self.sweeping = False

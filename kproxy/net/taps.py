@@ -1,4 +1,4 @@
-"""The taps of all connections: there while a sink wants to know what passes, gone when none does."""
+"""The taps of all connections: put in place when a sink wants to know what passes, there until the connection ends."""
 
 from __future__ import annotations
 

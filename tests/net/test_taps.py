@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -16,7 +16,8 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.rules.document import parse_rules
 from kproxy.testing.dialogue import request, response
-from kproxy.watch.seen import Depth, Seen, Who
+from kproxy.testing.tapped import Hungry
+from kproxy.watch.seen import Depth, Seen
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 
@@ -43,30 +44,11 @@ def sessions(rules: str = "", names: bool = False) -> Callable[..., Session]:
 
 
 @dataclass(eq=False)
-class Sink:
-    """Remembers what it is told."""
+class Sink(Hungry):
+    """Wants all fields of the client's side, and remembers what it is told."""
 
     broker_side: bool = False
-    want: Depth = Depth.SKETCH
-    seen: list[Seen] = field(default_factory=list)
-    behind: list[Seen] = field(default_factory=list)
-    open: list[Who] = field(default_factory=list)
-    over: list[Who] = field(default_factory=list)
-
-    def depth(self, key: int, version: int) -> Depth:
-        return self.want
-
-    def take(self, seen: Seen) -> None:
-        self.seen.append(seen)
-
-    def take_behind(self, seen: Seen) -> None:
-        self.behind.append(seen)
-
-    def opened(self, who: Who, now: float) -> None:
-        self.open.append(who)
-
-    def closed(self, who: Who, now: float) -> None:
-        self.over.append(who)
+    most: Depth = Depth.SKETCH
 
 
 async def exchange(net: Any, client: Any, upstream: Any, number: int, key: int = HEARTBEAT, **answer: Any) -> None:
