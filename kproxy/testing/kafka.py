@@ -2,7 +2,8 @@
 
 Strategy: every process is broker and controller at once (KRaft, combined mode). The log directory of the first is
 formatted by Kafka's own StorageTool, which starts a JVM; the others get a copy of it with their own ids, which is all
-that differs. Each broker has the listeners DIRECT (also used between brokers), CONTROLLER, and the ones asked for: a
+that differs. Kafka before 3.3 has no KRaft for use in earnest: with such a version a ZooKeeper stands beside the brokers
+and nothing is formatted. Each broker has the listeners DIRECT (also used between brokers), CONTROLLER, and the ones asked for: a
 proxy is put in front of a listener of its own, so that whoever connects to that one past the proxy can be told apart.
 """
 
@@ -24,6 +25,7 @@ from kproxy.testing.ask import brokers
 from kproxy.testing.jars import KAFKA_VERSION, java, kafka_libs
 from kproxy.testing.ports import free_ports
 from kproxy.testing.process import Child
+from kproxy.testing.zookeeper import ZooKeeper
 
 HOST = "127.0.0.1"
 
@@ -36,6 +38,9 @@ _LOGGING = (
     f"{_LOG}log.org.apache.kafka.clients.NetworkClient=error",  # brokers that are not there yet, again and again
 )
 _START_TIMEOUT = 60.0  # seconds; two are usual, a busy machine with two cores may need many more
+
+#: The first release whose KRaft is meant for use (KIP-833).
+_KRAFT_SINCE = (3, 3)
 
 #: What makes a small cluster quick: little to create, nothing to wait for.
 FAST = {
@@ -96,7 +101,8 @@ class Kafka:
     """A cluster of `brokers` processes; a context manager that starts it and removes everything again.
 
     `listeners` come in addition to DIRECT; `properties` are broker settings; `scram` maps users to passwords for
-    SCRAM-SHA-256 and SCRAM-SHA-512; `jvm` are Java's options for the brokers. Raises MissingTool without Java or Maven.
+    SCRAM-SHA-256 and SCRAM-SHA-512 (not with ZooKeeper); `jvm` are Java's options for the brokers. Raises MissingTool
+    without Java or Maven.
     """
 
     def __init__(
@@ -116,7 +122,11 @@ class Kafka:
         self._properties, self._scram = dict(properties or {}), dict(scram or {})
         self._folder = Path(tempfile.mkdtemp(prefix="kproxy-kafka-"))
         self.cluster_id = _new_id()
-        names = [listener.name for listener in self.listeners] + ["CONTROLLER"]
+        with_zookeeper = tuple(map(int, version.split(".")[:2])) < _KRAFT_SINCE
+        self.zookeeper = ZooKeeper(self.libs, self._folder / "zookeeper") if with_zookeeper else None
+        if self.zookeeper and scram:
+            raise WeDidWrong(f"Kafka {version} runs with ZooKeeper here, which has no SCRAM users at its start")
+        names = [listener.name for listener in self.listeners] + ([] if self.zookeeper else ["CONTROLLER"])
         ports = free_ports(brokers * len(names))
         self.brokers = {
             node: Broker(node, {name: ports.pop() for name in names}, self._folder / f"broker-{node}")
@@ -132,11 +142,14 @@ class Kafka:
         return {broker.ports[listener] for broker in self.brokers.values()}
 
     def start(self) -> None:
-        """Format, start all brokers at once, and wait until each knows all of them."""
+        """Format or start ZooKeeper, start all brokers at once, and wait until each knows all of them."""
         for broker in self.brokers.values():
             broker.folder.mkdir(parents=True)
             (broker.folder / "server.properties").write_text(self._server_properties(broker))
-        self._format()
+        if self.zookeeper:
+            self.zookeeper.start((*JVM, *_LOGGING))
+        else:
+            self._format()
         for broker in self.brokers.values():
             broker.start(self.libs, self._jvm)
         for broker in self.brokers.values():
@@ -155,6 +168,8 @@ class Kafka:
         """Kill what runs and remove the data."""
         for broker in self.brokers.values():
             broker.stop(kill=True)
+        if self.zookeeper:
+            self.zookeeper.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def logs(self, lines: int = 15) -> str:
@@ -176,20 +191,17 @@ class Kafka:
         self.stop()
 
     def _server_properties(self, broker: Broker) -> str:
-        voters = ",".join(f"{b.node}@{HOST}:{b.ports['CONTROLLER']}" for b in self.brokers.values())
         replicas = str(min(3, len(self.brokers)))
         settings = {
-            "process.roles": "broker,controller",
-            "node.id": str(broker.node),
-            "controller.quorum.voters": voters,
-            "controller.listener.names": "CONTROLLER",
+            **self._who_it_is(broker),
             "inter.broker.listener.name": "DIRECT",
             "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in broker.ports.items()),
             "advertised.listeners": ",".join(
                 f"{x.name}://{x.advertise}:{x.advertise_port or broker.ports[x.name]}" for x in self.listeners
             ),
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,"
-            + ",".join(f"{x.name}:{x.protocol}" for x in self.listeners),
+            "listener.security.protocol.map": ",".join(
+                [f"{x.name}:{x.protocol}" for x in self.listeners] + ["CONTROLLER:PLAINTEXT"]
+            ),
             "log.dirs": str(broker.folder / "data"),
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
@@ -203,6 +215,18 @@ class Kafka:
             settings |= {prefix + key: value for key, value in listener.properties.items()}
         settings |= self._properties
         return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+    def _who_it_is(self, broker: Broker) -> dict[str, str]:
+        """The settings that differ between KRaft and ZooKeeper."""
+        if self.zookeeper:
+            return {"broker.id": str(broker.node), "zookeeper.connect": self.zookeeper.address}
+        voters = ",".join(f"{b.node}@{HOST}:{b.ports['CONTROLLER']}" for b in self.brokers.values())
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(broker.node),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+        }
 
     def _format(self) -> None:
         first, *others = self.brokers.values()
