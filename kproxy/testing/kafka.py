@@ -2,9 +2,10 @@
 
 Strategy: every process is broker and controller at once (KRaft, combined mode). The log directory of the first is
 formatted by Kafka's own StorageTool, which starts a JVM; the others get a copy of it with their own ids, which is all
-that differs. Kafka before 3.3 has no KRaft for use in earnest: with such a version a ZooKeeper stands beside the brokers
-and nothing is formatted. Each broker has the listeners DIRECT (also used between brokers), CONTROLLER, and the ones asked for: a
-proxy is put in front of a listener of its own, so that whoever connects to that one past the proxy can be told apart.
+that differs. Kafka before 3.3 has no KRaft for use in earnest: there a ZooKeeper stands beside the brokers, and nothing
+is formatted. Each broker has the listeners DIRECT (also used between brokers), CONTROLLER (KRaft), and the ones asked
+for: a proxy is put in front of a listener of its own, so that whoever connects to that one past the proxy can be told
+apart.
 """
 
 from __future__ import annotations
