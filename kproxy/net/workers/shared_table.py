@@ -1,0 +1,163 @@
+"""Numbers that all workers have in common, in memory that they share: the counts of triggers, the levels of buckets.
+
+Strategy. A fixed number of slots in groups of eight; a key may stand in any slot of the one group that its digest
+names. Where a group is full, the numbers that were used longest ago go: as in one process, where the tables of counts
+and buckets are bounded, too. Numbers of a rule as a whole go only if all eight are such. `forget` frees what a rule had.
+
+The supervisor makes the memory, workers inherit it (`fd`). A group is locked by a record lock (fcntl) for as long as
+its numbers are out. The kernel takes the locks of a process that ends, however it ends; what it had not put back stays
+as it was. Record locks do not tell the threads of a process apart, a mutex does that.
+
+    head   16 bytes: the table's mark, number of groups
+    slot   16 bytes key (8 of its owner, 8 of what it counts), 8 bytes time of its last use, 6 × 8 bytes numbers
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+from hashlib import blake2b
+from math import inf
+from struct import Struct
+
+from kproxy.errors import WeDidWrong
+from kproxy.rules.common import MOST_NUMBERS, Cells
+
+GROUPS = 1 << 13
+"""Eight slots each, 4.7 MB in all: several rules with 10,000 clients each (`rules.trigger.MOST_COUNTS`)."""
+WAYS = 8
+MARK = b"kpshared"
+HEAD = Struct("<8sQ")
+KEY, STAMP = 16, 8
+SLOT = KEY + STAMP + 8 * MOST_NUMBERS
+GROUP = WAYS * SLOT
+FREE = bytes(KEY)
+
+_NUMBERS = tuple(Struct(f"<{count}d") for count in range(MOST_NUMBERS + 1))
+_STAMPED = tuple(Struct(f"<{count + 1}d") for count in range(MOST_NUMBERS + 1))
+_STAMP = Struct("<d")
+
+
+class SharedTable:
+    """`create` makes one, `open` is for those who inherit it."""
+
+    def __init__(self, fd: int, groups: int) -> None:
+        self.fd, self.groups = fd, groups
+        self.memory = mmap.mmap(fd, HEAD.size + groups * GROUP)
+        self.mutex = threading.Lock()
+
+    @classmethod
+    def create(cls, groups: int = GROUPS) -> SharedTable:
+        """An empty table in new memory; `fd` is closed when another program is executed, unless it is passed on."""
+        fd = os.memfd_create("kproxy-shared", os.MFD_CLOEXEC)
+        os.ftruncate(fd, HEAD.size + groups * GROUP)
+        table = cls(fd, groups)
+        table.memory[: HEAD.size] = HEAD.pack(MARK, groups)
+        return table
+
+    @classmethod
+    def open(cls, fd: int) -> SharedTable:
+        """The table that another process has made. Raises WeDidWrong for what is none."""
+        head = os.pread(fd, HEAD.size, 0)
+        mark, groups = HEAD.unpack(head) if len(head) == HEAD.size else (b"", 0)
+        size = os.fstat(fd).st_size
+        if mark != MARK or size != HEAD.size + groups * GROUP:
+            raise WeDidWrong(f"descriptor {fd} is no shared table: {size} bytes, mark {mark!r}, {groups} groups")
+        return cls(fd, groups)
+
+    def cells(self, owner: bytes, what: str | None) -> Cells:
+        """See `rules.common.Table`. Whoever uses them often keeps them."""
+        inner = bytes(8) if what is None else blake2b(what.encode(errors="surrogatepass"), digest_size=8).digest()
+        return SharedCells(self, owner + inner, stays=what is None)
+
+    def forget(self, owner: bytes) -> None:
+        """Free all slots of an owner. Goes over the whole table: 1 ms."""
+        at = self.memory.find(owner, HEAD.size)
+        while at >= 0:
+            group, within = divmod(at - HEAD.size, GROUP)
+            if within % SLOT == 0:
+                self.lock(group)
+                try:
+                    if self.memory[at : at + 8] == owner:
+                        self.memory[at : at + KEY] = FREE
+                finally:
+                    self.unlock(group)
+            at = self.memory.find(owner, at + 1)
+
+    def used(self) -> int:
+        """Slots that are taken. For tests: goes over all of them in Python."""
+        memory = self.memory
+        return sum(memory[at : at + KEY] != FREE for at in range(HEAD.size, len(memory), SLOT))
+
+    def close(self) -> None:
+        """Let go of the memory; others keep it."""
+        self.memory.close()
+        os.close(self.fd)
+
+    def lock(self, group: int) -> None:
+        self.mutex.acquire()
+        try:
+            fcntl.lockf(self.fd, fcntl.LOCK_EX, 1, group)
+        except BaseException:
+            self.mutex.release()
+            raise
+
+    def unlock(self, group: int) -> None:
+        try:
+            fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, group)
+        finally:
+            self.mutex.release()
+
+
+class SharedCells:
+    """The numbers of one key, wherever its slot is now."""
+
+    __slots__ = ("at", "first", "group", "key", "now", "stays", "table")
+
+    def __init__(self, table: SharedTable, key: bytes, stays: bool) -> None:
+        self.table, self.key, self.stays = table, key, stays
+        self.group = int.from_bytes(blake2b(key, digest_size=8).digest(), "little") % table.groups
+        self.first = self.at = HEAD.size + self.group * GROUP
+        self.now = 0.0
+
+    def take(self, now: float) -> tuple[float, ...] | None:
+        """Lock the group; see `rules.common.Cells`."""
+        table = self.table
+        table.lock(self.group)
+        memory = table.memory
+        self.now = now
+        if memory[self.at : self.at + KEY] != self.key and not self.find(memory):
+            self.at = self.free(memory)
+            memory[self.at : self.at + KEY] = FREE  # until its numbers are there
+            return None
+        return _NUMBERS[MOST_NUMBERS].unpack_from(memory, self.at + KEY + STAMP)
+
+    def put(self, *numbers: float) -> None:
+        """Write and unlock."""
+        memory, at = self.table.memory, self.at
+        try:
+            _STAMPED[len(numbers)].pack_into(memory, at + KEY, inf if self.stays else self.now, *numbers)
+            memory[at : at + KEY] = self.key
+        finally:
+            self.table.unlock(self.group)
+
+    def find(self, memory: mmap.mmap) -> bool:
+        """Whether the key is in another slot than the last time; `at` is that."""
+        for at in range(self.first, self.first + GROUP, SLOT):
+            if memory[at : at + KEY] == self.key:
+                self.at = at
+                return True
+        return False
+
+    def free(self, memory: mmap.mmap) -> int:
+        """A slot that is free, else the one that was used longest ago."""
+        found, oldest = self.first, inf
+        for at in range(self.first, self.first + GROUP, SLOT):
+            if memory[at : at + KEY] == FREE:
+                return at
+            stamp: float = _STAMP.unpack_from(memory, at + KEY)[0]
+            if stamp < oldest:
+                found, oldest = at, stamp
+        return found
