@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself.
-.PHONY: demo test check test-all bench java jars tools
+.PHONY: demo test check test-all bench bench-check java jars tools
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -25,6 +25,9 @@ check: $(READY)  ## style, types and the direction of imports
 
 bench: java $(READY)  ## direct, HAProxy and kproxy side by side; prints ratios (shorter: make bench BENCH=--quick)
 	$(BIN)/python tests/bench/run.py $(BENCH)
+
+bench-check: java $(READY)  ## measure again, and fail where a ratio is a tenth below what was kept
+	$(BIN)/python tests/bench/run.py --check $(BENCH)
 
 jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
 	$(BIN)/python -m kproxy.testing.jars 4.3.1 3.9.1

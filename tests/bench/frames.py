@@ -109,9 +109,9 @@ def metadata() -> bytes:
     return request(METADATA, 12, body)
 
 
-def metadata_response(port: int, topics: int = 100, partitions: int = 10) -> bytes:
-    """Three brokers, all of them at 127.0.0.1 and `port`."""
-    brokers = [{"node_id": node, "host": "127.0.0.1", "port": port, "rack": None} for node in (1, 2, 3)]
+def metadata_response(port: int, topics: int, partitions: int = 10, nodes: int = 3) -> bytes:
+    """The brokers are all at 127.0.0.1 and `port`."""
+    brokers = [{"node_id": 1 + node, "host": "127.0.0.1", "port": port, "rack": None} for node in range(nodes)]
     replicas = {"replica_nodes": [1, 2, 3], "isr_nodes": [1, 2, 3], "offline_replicas": []}
     body = {
         "throttle_time_ms": 0, "brokers": brokers, "cluster_id": "bench", "controller_id": 1,
@@ -120,7 +120,8 @@ def metadata_response(port: int, topics: int = 100, partitions: int = 10) -> byt
                 "error_code": 0, "name": f"{RENAMED}load-{topic:03}", "topic_id": uuid.UUID(int=topic + 1),
                 "is_internal": False, "topic_authorized_operations": -2147483648,
                 "partitions": [
-                    {"error_code": 0, "partition_index": index, "leader_id": 1, "leader_epoch": 0, **replicas}
+                    {"error_code": 0, "partition_index": index, "leader_id": 1 + index % nodes, "leader_epoch": 0}
+                    | replicas
                     for index in range(partitions)
                 ],
             }
@@ -130,11 +131,11 @@ def metadata_response(port: int, topics: int = 100, partitions: int = 10) -> byt
     return response(METADATA, 12, body)
 
 
-def answers(port: int, records: int) -> bytes:
+def answers(port: int, records: int, topics: int = 100, nodes: int = 3) -> bytes:
     """The file for `load mock`; Fetch answers carry `records` bytes."""
     known = [
         (API_VERSIONS, 3, api_versions_response()),
-        (METADATA, 12, metadata_response(port)),
+        (METADATA, 12, metadata_response(port, topics, nodes=nodes)),
         (PRODUCE, 9, produce_response(9)),
         (PRODUCE, 12, produce_response(12)),
         (FETCH, 17, fetch_response(17, records)),

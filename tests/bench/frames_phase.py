@@ -22,39 +22,57 @@ from targets import HERE, RENAMED, TARGETS, tool
 
 from kproxy.testing.ask import METADATA, ask
 
+PORTS, MOST_TARGETS = 30, 30  # the largest answer names 20 brokers
 WARM_UP = 0.2  # seconds; one second on a new process costs 10 to 20 % more than the next
 
 
 @dataclass(frozen=True)
 class Case:
-    """`frame` is sent, `in_flight` at once on each of `connections`; mode conns: a connection for each."""
+    """`frame` is sent, `in_flight` at once on each of `connections`; mode conns: a connection for each.
+
+    `also` are targets besides direct, HAProxy and kproxy.
+    """
 
     name: str
     frame: str
     in_flight: int = 1
     connections: int = 1
     mode: str = "run"
-    rename: bool = False
+    also: tuple[str, ...] = ()
 
 
+RENAME, RULES, WORKERS = ("rename",), ("rules",), ("workers",)
 ONE, FIFTY, MANY = "200 B, 1 in flight", "200 B, 1 in flight on 50 connections", "200 B, 32 in flight"
+TWO_HUNDRED, SIXTEEN = "200 B, 4 in flight on 200 connections", "16 kB, 16 in flight"
 METADATA_CASE = "Metadata of 100 topics × 10 partitions"
+METADATA_LARGE = "Metadata of 1,000 topics × 10 partitions on 20 brokers"
+PRODUCERS = {count: f"16 kB, 5 in flight, producers: {count}" for count in (1, 10, 100)}
 CONNECT = "connect, ApiVersions, close"
 CASES = (
-    Case(ONE, "produce9-200"),
-    Case(FIFTY, "produce9-200", connections=50),
-    Case(MANY, "produce9-200", 32),
-    Case(f"{MANY}, Produce 12", "produce12-200", 32, rename=True),
-    Case("Fetch 17, small answers, 32 in flight", "fetch17", 32, rename=True),
-    Case("16 kB, 16 in flight", "produce9-16000", 16),
-    Case("16 kB, 16 in flight, Produce 12", "produce12-16000", 16, rename=True),
+    Case(ONE, "produce9-200", also=RULES),
+    Case(FIFTY, "produce9-200", connections=50, also=WORKERS),
+    Case(TWO_HUNDRED, "produce9-200", 4, 200, also=WORKERS),
+    Case(MANY, "produce9-200", 32, also=RULES),
+    Case(f"{MANY}, Produce 12", "produce12-200", 32, also=RENAME),
+    Case("Fetch 17, small answers, 32 in flight", "fetch17", 32, also=RENAME),
+    *(Case(name, "produce9-16000", 5, count, also=WORKERS) for count, name in PRODUCERS.items()),
+    Case(SIXTEEN, "produce9-16000", 16),
+    Case(f"{SIXTEEN}, Produce 12", "produce12-16000", 16, also=RENAME),
     Case("100 kB, 8 in flight", "produce9-100000", 8),
     Case("1 MB, 4 in flight", "produce9-1000000", 4),
-    Case("1 MB, 4 in flight, Produce 12", "produce12-1000000", 4, rename=True),
-    Case("Fetch 17, 1 MB answers, 4 in flight", "fetch17-large", 4, rename=True),
-    Case(METADATA_CASE, "metadata", rename=True),
+    Case("1 MB, 4 in flight, Produce 12", "produce12-1000000", 4, also=RENAME),
+    Case("Fetch 17, 1 MB answers, 4 in flight", "fetch17-large", 4, also=RENAME),
+    Case(METADATA_CASE, "metadata", also=RENAME),
+    Case(METADATA_LARGE, "metadata-large", also=RENAME),
     Case(CONNECT, "api-versions", connections=8, mode="conns"),
 )
+
+
+def compiled_load(folder: Path) -> Path:
+    """The load program, in that folder."""
+    program = folder / "load"
+    subprocess.run([tool("gcc", "gcc"), "-O2", "-o", str(program), str(HERE / "load.c"), "-lpthread"], check=True)
+    return program
 
 
 class StandIns:
@@ -62,9 +80,8 @@ class StandIns:
 
     def __init__(self, processes: Processes) -> None:
         self.processes, self.folder = processes, processes.folder
-        self.load = self.folder / "load"
-        subprocess.run([tool("gcc", "gcc"), "-O2", "-o", str(self.load), str(HERE / "load.c"), "-lpthread"], check=True)
-        self.next_port = free_ports(200)
+        self.load = compiled_load(self.folder)
+        self.next_port = free_ports(PORTS * MOST_TARGETS)
         self.small, self.large = self.ports(), self.ports()
         self.files = self._make_frames()
         for name, port in (("small", self.small), ("large", self.large)):
@@ -72,9 +89,9 @@ class StandIns:
             first_answer(port, frames.api_versions())
 
     def ports(self) -> int:
-        """The first of ten that are nobody else's."""
-        self.next_port += 10
-        return self.next_port - 10
+        """The first of PORTS that are nobody else's."""
+        self.next_port += PORTS
+        return self.next_port - PORTS
 
     def start(self, target: str, upstream: int) -> tuple[subprocess.Popen[Any], int]:
         """A new process of that target, and its port."""
@@ -94,10 +111,11 @@ class StandIns:
     def _make_frames(self) -> dict[str, Path]:
         contents = {
             "answers-small": frames.answers(self.small, 100),
-            "answers-large": frames.answers(self.large, 1_000_000),
+            "answers-large": frames.answers(self.large, 1_000_000, topics=1000, nodes=20),
             "fetch17": frames.fetch(17),
             "fetch17-large": frames.fetch(17),
             "metadata": frames.metadata(),
+            "metadata-large": frames.metadata(),
             "api-versions": frames.api_versions(),
         }
         for version in (9, 12):
@@ -119,14 +137,15 @@ def measure(
         running: dict[tuple[str, int], tuple[subprocess.Popen[Any] | None, int]] = {}
         for upstream in (stand_ins.small, stand_ins.large):
             running["direct", upstream] = (None, upstream)
-            for target in ("haproxy", "kproxy", "rename", *extra):
+            for target in ("haproxy", "kproxy", *sorted({name for case in cases for name in case.also}), *extra):
                 running[target, upstream] = stand_ins.start(target, upstream)
                 first_answer(running[target, upstream][1], frames.api_versions())
-        check_rewritten(running["rename", stand_ins.small][1], stand_ins.small)
+        if ("rename", stand_ins.small) in running:
+            check_rewritten(running["rename", stand_ins.small][1], stand_ins.small)
         for turn in range(rounds):
             for case in cases:
                 upstream = stand_ins.large if case.frame.endswith("-large") else stand_ins.small
-                names = ["direct", "haproxy", "kproxy", *(["rename"] if case.rename else []), *extra]
+                names = ["direct", "haproxy", "kproxy", *case.also, *extra]
                 for name in names[turn % len(names) :] + names[: turn % len(names)]:
                     process, port = running[name, upstream]
                     if turn == 0:

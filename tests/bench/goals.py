@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from audit_phase import CASES as AUDIT_CASES
 from audit_phase import PLAIN, SUMMARY
-from frames_phase import CONNECT, FIFTY, MANY, METADATA_CASE, ONE
+from frames_phase import CONNECT, FIFTY, MANY, METADATA_CASE, METADATA_LARGE, ONE, SIXTEEN, TWO_HUNDRED
 from kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_PRODUCE, PRODUCE
+from latency_phase import case_name as latency
 from rows import Rows
-from start_phase import MEMORY, START
+from start_phase import CONNECTIONS, MEMORY, START, STORM
 
 Verdict = tuple[str, bool]
 """What was measured, as text, and whether it is enough."""
@@ -81,26 +82,60 @@ def audit_goal(case: str) -> Goal:
     return Goal(f"audit by summary, {name}: exchanges/s", "≥ 0.9 × without", (case, SUMMARY, PLAIN), judge)
 
 
+def peer_goal(name: str, case: str, target: str, by: str, key: str, least: float) -> Goal:
+    """At least so many times what another target has of that, in the same rounds."""
+
+    def judge(rows: Rows) -> Verdict:
+        ratio, cpu = rows.ratio(case, target, by, key), rows.ratio(case, target, by, "us")
+        return f"{ratio:.2f} × (CPU {cpu:.2f} ×)", ratio >= least
+
+    return Goal(name, f"≥ {least:g} × {by}", (case, target, by), judge)
+
+
+def latency_goal(part: int, key: str, most: float) -> Goal:
+    """Added to what it is without a proxy, in ms."""
+
+    def judge(rows: Rows) -> Verdict:
+        case = latency(part)
+        ours, theirs = (rows.more(case, target, "direct", key) / 1e3 for target in ("kproxy", "haproxy"))
+        return f"{ours:.2f} ms (HAProxy {theirs:.2f} ms)", ours <= most
+
+    needs = (latency(part), "kproxy", "haproxy", "direct")
+    return Goal(f"{latency(part)}: {key} added to direct", f"≤ {most:g} ms", needs, judge)
+
+
 GOALS = (
-    speed_goal("produce 1 kB records, acks=1", PRODUCE, 0.95),
-    cpu_goal("produce, per GB", PRODUCE, 1.5, "cpu_gb", "s"),
-    speed_goal("consume", CONSUME, 1.0),
-    cpu_goal("consume, per GB", CONSUME, 1.1, "cpu_gb", "s"),
-    cpu_goal(ONE, ONE, 1.4),
-    cpu_goal(FIFTY, FIFTY, 1.6),
+    speed_goal("produce 1 kB records, acks=1", PRODUCE, 0.98),
+    cpu_goal("produce, per GB", PRODUCE, 1.3, "cpu_gb", "s"),
+    speed_goal("consume", CONSUME, 1.05),
+    cpu_goal("consume, per GB", CONSUME, 1.0, "cpu_gb", "s"),
+    cpu_goal(ONE, ONE, 1.25),
+    cpu_goal(FIFTY, FIFTY, 1.35),
     cpu_goal(MANY, MANY, 1.3),
     cpu_goal(f"{MANY}, Produce 12", f"{MANY}, Produce 12", 1.3),
-    cpu_goal("16 kB, 16 in flight", "16 kB, 16 in flight", 1.2),
+    cpu_goal(SIXTEEN, SIXTEEN, 1.2),
     cpu_goal("100 kB, 8 in flight", "100 kB, 8 in flight", 0.65),
     cpu_goal("1 MB, 4 in flight", "1 MB, 4 in flight", 0.65),
-    cpu_goal(CONNECT, CONNECT, 1.8),
+    cpu_goal(CONNECT, CONNECT, 1.5),
+    cpu_goal(STORM, STORM, 1.5),
+    latency_goal(50, "p50", 0.1),
+    latency_goal(50, "p99", 0.5),
     limit_goal("memory, idle process", MEMORY, "kproxy", "mb", 60, "MB"),
-    limit_goal("memory, each of 1,000 idle connections", MEMORY, "kproxy", "kb_each", 8, "kB"),
+    limit_goal(f"memory, each of {CONNECTIONS:,} idle connections", MEMORY, "kproxy", "kb_each", 6, "kB"),
     limit_goal("start to first answer", START, "kproxy", "seconds", 0.6, "s"),
     rewrite_goal("produce with Kafka's own client", PRODUCE),
     rewrite_goal("consume with Kafka's own client", CONSUME),
     rewrite_goal("produce with confluent-kafka (Produce 10, by name)", LIBRDKAFKA_PRODUCE),
     rewrite_goal("consume with confluent-kafka", LIBRDKAFKA_CONSUME),
     limit_goal(f"{METADATA_CASE}, rewritten: CPU for an answer", METADATA_CASE, "rename", "us", 1, "ms", 1e-3),
+    limit_goal(f"{METADATA_LARGE}, rewritten: CPU for an answer", METADATA_LARGE, "rename", "us", 10, "ms", 1e-3),
+    *(
+        peer_goal(f"100 rules about other traffic, {name}: exchanges/s", name, "rules", "kproxy", "rate", 0.98)
+        for name in (ONE, MANY)
+    ),
+    *(
+        peer_goal(f"two workers, {name}: exchanges/s", name, "workers", "kproxy", "rate", 1.8)
+        for name in (FIFTY, TWO_HUNDRED)
+    ),
     *(audit_goal(case.name) for case in AUDIT_CASES),
 )

@@ -5,20 +5,28 @@
 //   load run   PORT FRAME SECONDS IN_FLIGHT CONNS the frame over and over, IN_FLIGHT of them on each of CONNS connections
 //   load conns PORT FRAME SECONDS THREADS         connect, one exchange, close, as fast as possible
 //   load idle  PORT FRAME COUNT                   COUNT connections, one exchange each, then silence until stdin ends
+//   load storm PORT FRAME COUNT                   COUNT connections begun at once, one exchange each; then all are closed
+//   load open  PORT FRAME SECONDS RATE CONNS      RATE frames a second in all, sent when they are due, answered or not
 //
 // ANSWERS: int16 key, int16 version, int32 length, then a whole response with its size field; again and again.
 // FRAME: a whole request with its size field. Correlation ids are set when sending and checked when receiving.
-// Each mode prints one line of JSON: {"n": exchanges, "bad": failures, "seconds": ..., "p50": us, "p99": us}
+// Each mode prints one line of JSON: {"n": exchanges, "bad": failures, "seconds": ..., "p50": us, "p99": us, "p999": us}
+// Latencies of `open` count from when a frame was due, not from when it could be sent: a stall is paid by all that were
+// due meanwhile (no coordinated omission). Its first tenth is not counted.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -159,7 +167,7 @@ static int mock(int port, const char *file) {
 
 typedef struct {
     int port, in_flight;
-    double end;
+    double start, end, every;  // `every`: seconds between two frames of this client, in the mode open
     char *frame;
     size_t length;
     uint32_t good, bad, samples;
@@ -205,12 +213,57 @@ static void *reconnect(void *argument) {
     return NULL;
 }
 
+// Frames when they are due; answers are taken while waiting for the next one.
+static void *due(void *argument) {
+    Client *c = argument;
+    Reader *r = calloc(1, sizeof *r);
+    char *frame = malloc(c->length);
+    memcpy(frame, c->frame, c->length);
+    uint32_t sent = 0, got = 0, total = (c->end - c->start) / c->every;
+    prctl(PR_SET_TIMERSLACK, 1000);  // ns
+    r->fd = dial(c->port);
+    while (r->fd >= 0 && got < total) {
+        double next = c->start + sent * c->every, wait = next - now();
+        if (sent < total && wait <= 0) {
+            put32(frame + 8, sent++);
+            if (send_all(r->fd, frame, c->length)) { c->bad++; break; }
+            continue;
+        }
+        if (sent == total) wait = 10;
+        struct timespec nap = {(time_t)wait, (long)((wait - (time_t)wait) * 1e9)};
+        struct pollfd one = {r->fd, POLLIN, 0};
+        int ready = ppoll(&one, 1, &nap, NULL);
+        if (ready < 0 && errno != EINTR) break;
+        if (ready == 0 && sent == total) { c->bad += total - got; break; }
+        if (ready <= 0) continue;
+        do {
+            if (answered(r, got)) { c->bad++; goto end; }
+            if (got >= total / 10 && c->samples < MOST_SAMPLES)
+                c->latency[c->samples++] = (now() - (c->start + got * c->every)) * 1e6;
+            got++;
+        } while (r->pos < r->end);
+    }
+end:
+    if (r->fd < 0) c->bad++; else close(r->fd);
+    c->good = got;
+    free(r);
+    return NULL;
+}
+
 static int ascending(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
-static int load(void *(*kind)(void *), int port, const char *file, double seconds, int in_flight, int threads) {
+// The line of JSON; `us` are latencies, in any order.
+static int print(uint64_t good, uint64_t bad, double seconds, float *us, size_t n) {
+    qsort(us, n, sizeof *us, ascending);
+    printf("{\"n\": %lu, \"bad\": %lu, \"seconds\": %.4f, \"p50\": %.1f, \"p99\": %.1f, \"p999\": %.1f}\n", good, bad, seconds,
+           n ? us[n / 2] : 0, n ? us[(size_t)(n * .99)] : 0, n ? us[(size_t)(n * .999)] : 0);
+    return 0;
+}
+
+static int load(void *(*kind)(void *), int port, const char *file, double seconds, int in_flight, double rate, int threads) {
     static Client clients[MOST_THREADS];
     static pthread_t ids[MOST_THREADS];
     size_t length;
@@ -219,18 +272,19 @@ static int load(void *(*kind)(void *), int port, const char *file, double second
     double start = now();
     for (int i = 0; i < threads; i++) {
         clients[i] = (Client){.port = port, .in_flight = in_flight, .end = start + seconds, .frame = frame, .length = length};
+        clients[i].start = start + (rate > 0 ? i / rate : 0), clients[i].every = rate > 0 ? threads / rate : 0;
         clients[i].latency = malloc(MOST_SAMPLES * sizeof(float));
         pthread_create(ids + i, NULL, kind, clients + i);
     }
     uint64_t good = 0, bad = 0;
     for (int i = 0; i < threads; i++) pthread_join(ids[i], NULL), good += clients[i].good, bad += clients[i].bad;
     double taken = now() - start;
-    float *latency = clients[0].latency;
-    uint32_t n = clients[0].samples;
-    qsort(latency, n, sizeof *latency, ascending);
-    printf("{\"n\": %lu, \"bad\": %lu, \"seconds\": %.4f, \"p50\": %.0f, \"p99\": %.0f}\n", good, bad, taken,
-           n ? latency[n / 2] : 0, n ? latency[(size_t)(n * .99)] : 0);
-    return 0;
+    size_t n = 0;
+    for (int i = 0; i < threads; i++) n += clients[i].samples;
+    float *latency = malloc((n + 1) * sizeof *latency), *to = latency;
+    for (int i = 0; i < threads; to += clients[i++].samples)
+        memcpy(to, clients[i].latency, clients[i].samples * sizeof *latency);
+    return print(good, bad, taken, latency, n);
 }
 
 static int idle(int port, const char *file, int count) {
@@ -249,14 +303,63 @@ static int idle(int port, const char *file, int count) {
     return 0;
 }
 
+static int storm(int port, const char *file, int count) {
+    size_t length;
+    char *frame = read_file(file, &length);
+    Reader *r = calloc(1, sizeof *r);
+    float *us = calloc(count, sizeof *us);
+    double start = now();
+    int *fds = calloc(count, sizeof *fds), epoll = epoll_create1(0), good = 0, bad = 0;
+    struct sockaddr_in address = local(port);
+    for (int i = 0; i < count; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        struct epoll_event event = {.events = EPOLLOUT, .data.fd = fds[i]};
+        if (connect(fds[i], (void *)&address, sizeof address) && errno != EINPROGRESS) { bad++; continue; }
+        epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event);
+    }
+    while (good + bad < count) {
+        struct epoll_event events[256];
+        int n = epoll_wait(epoll, events, 256, 30000);
+        if (n <= 0) { bad = count - good; break; }
+        for (int i = 0; i < n; i++) {
+            int fd = events[i].data.fd;
+            if (events[i].events & EPOLLOUT) {
+                struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+                if (send(fd, frame, length, MSG_NOSIGNAL) == (ssize_t)length) {
+                    epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event);
+                    continue;
+                }
+            } else {
+                // the rest of the answer may be on its way: wait for it here, it is small
+                struct pollfd rest = {fd, POLLIN, 0};
+                char head[4];
+                size_t wanted = 4;
+                ssize_t got = recv(fd, head, 4, MSG_PEEK);
+                if (got == 4) wanted += get32(head);
+                size_t have = 0;
+                while (got > 0 && have < wanted && poll(&rest, 1, 5000) > 0 && (got = recv(fd, r->data, BUFFER, 0)) > 0) have += got;
+                if (have == wanted) us[good++] = (now() - start) * 1e6; else bad++;
+                epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL);
+                continue;
+            }
+            bad++;
+            epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL);
+        }
+    }
+    return print(good, bad, now() - start, us, good);
+}
+
 int main(int count, char **words) {
     signal(SIGPIPE, SIG_IGN);
     if (count == 4 && !strcmp(words[1], "mock")) return mock(atoi(words[2]), words[3]);
     if (count == 7 && !strcmp(words[1], "run"))
-        return load(stream, atoi(words[2]), words[3], atof(words[4]), atoi(words[5]), atoi(words[6]));
+        return load(stream, atoi(words[2]), words[3], atof(words[4]), atoi(words[5]), 0, atoi(words[6]));
     if (count == 6 && !strcmp(words[1], "conns"))
-        return load(reconnect, atoi(words[2]), words[3], atof(words[4]), 1, atoi(words[5]));
+        return load(reconnect, atoi(words[2]), words[3], atof(words[4]), 1, 0, atoi(words[5]));
+    if (count == 7 && !strcmp(words[1], "open"))
+        return load(due, atoi(words[2]), words[3], atof(words[4]), 1, atof(words[5]), atoi(words[6]));
     if (count == 5 && !strcmp(words[1], "idle")) return idle(atoi(words[2]), words[3], atoi(words[4]));
+    if (count == 5 && !strcmp(words[1], "storm")) return storm(atoi(words[2]), words[3], atoi(words[4]));
     fprintf(stderr, "see the top of load.c\n");
     return 64;
 }

@@ -10,11 +10,15 @@ from audit_phase import PLAIN
 from frames_phase import CASES
 from goals import GOALS
 from kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_PRODUCE, NAMES, PRODUCE, PRODUCE_ALL
+from latency_phase import NAMES as LATENCY_NAMES
+from latency_phase import PARTS
+from latency_phase import case_name as latency
 from rows import Rows
 from rules_phase import CASE as RULES
 from rules_phase import NONE
-from start_phase import CONNECTIONS, MEMORY, START
+from start_phase import AT_ONCE, CONNECTIONS, MEMORY, START, STORM
 from targets import TARGETS
+from tls_phase import CASES as TLS_CASES
 
 AUDITED = AUDIT_NAMES[1:]
 
@@ -72,7 +76,7 @@ def rules(rows: Rows) -> list[str]:
 
 def exchanges(rows: Rows, extra: Sequence[str]) -> list[str]:
     """CPU per exchange with the broker stand-in, ratios by HAProxy, and exchanges per second."""
-    proxies = ["haproxy", "kproxy", "rename", *extra]
+    proxies = ["haproxy", "kproxy", "rename", "rules", "workers", *extra]
     head = ["case", *(f"{name} µs" for name in proxies), *(f"{name} / haproxy" for name in proxies[1:])]
     lines = []
     for case in CASES:
@@ -100,12 +104,38 @@ def audits(rows: Rows) -> list[str]:
     return table(head, lines)
 
 
+def borders(rows: Rows) -> list[str]:
+    """TLS on both sides."""
+    lines = [
+        [case.name.removeprefix("TLS: "), *(figure(rows, case.name, name, "us", 1) for name in ("haproxy", "kproxy")),
+         ratio(rows, case.name, "kproxy", "haproxy", "us"), ratio(rows, case.name, "kproxy", "haproxy", "rate")]
+        for case in TLS_CASES if rows.has(case.name, "kproxy", "haproxy")
+    ]  # fmt: skip
+    return table(("case", "haproxy µs", "kproxy µs", "CPU: kproxy / haproxy", "rate: kproxy / haproxy"), lines)
+
+
+def latencies(rows: Rows) -> list[str]:
+    """Milliseconds, and what is added to direct."""
+    lines = []
+    for part in PARTS:
+        case = latency(part)
+        for name in LATENCY_NAMES if rows.has(case, *LATENCY_NAMES) else ():
+            cells = [f"{part} %", name, figure(rows, case, name, "rate", 0)]
+            for key in ("p50", "p99", "p999"):
+                more = "" if name == "direct" else f" (+{rows.more(case, name, 'direct', key) / 1e3:.2f})"
+                cells.append(f"{rows.median(case, name, key) / 1e3:.2f}{more}")
+            lines.append(cells)
+    return table(("of direct's maximum", "", "requests/s", "p50 ms", "p99 ms", "p99.9 ms"), lines)
+
+
 def starts(rows: Rows) -> list[str]:
     names = list(rows.cases.get(START, {}))
     figures = (
         ("s to first answer", START, "seconds"),
         ("CPU s until then", START, "cpu"),
         ("MB idle", MEMORY, "mb"),
+        (f"s for {AT_ONCE:,} connections at once", STORM, "seconds"),
+        ("µs of CPU for each of them", STORM, "us"),
         (f"kB for each of {CONNECTIONS:,} idle connections", MEMORY, "kb_each"),
     )
     return table(
@@ -121,6 +151,8 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
         ("Kafka's own performance tools", kafka(rows)),
         ("confluent-kafka", librdkafka(rows)),
         ("Frames against a broker stand-in, proxy CPU", exchanges(rows, extra)),
+        ("TLS on both sides, proxy CPU", borders(rows)),
+        ("Latency on a real Kafka, open loop", latencies(rows)),
         ("Rules, CPU in the session", rules(rows)),
         ("Audit, against kproxy without one", audits(rows)),
         ("Start and memory", starts(rows)),
@@ -129,7 +161,7 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
 
 
 def targets(extra: Sequence[str]) -> list[str]:
-    names = ("haproxy", "kproxy", "off", "rename", "admin", *AUDITED, *extra)
+    names = ("haproxy", "kproxy", "off", "rename", "rules", "workers", "admin", *AUDITED, *extra)
     return [f"- `{name}`: {TARGETS[name].text}" for name in names]
 
 

@@ -27,6 +27,11 @@ class Rows:
         pairs = zip(self.cases[case][target], self.cases[case][by], strict=True)
         return median(row[key] / other[key] for row, other in pairs)
 
+    def more(self, case: str, target: str, than: str, key: str) -> float:
+        """The median over the rounds of by how much one target's figure is above the other's of the same round."""
+        pairs = zip(self.cases[case][target], self.cases[case][than], strict=True)
+        return median(row[key] - other[key] for row, other in pairs)
+
     def others(self) -> list[float]:
         """Cores that others had, for each run in which that was measured, the least first."""
         every = (row for targets in self.cases.values() for rows in targets.values() for row in rows)

@@ -1,10 +1,13 @@
 """Direct, HAProxy and kproxy side by side on one broker, in one run; prints ratios.
 
-    run.py [PHASE …] [--quick | --smoke] [--write]      phases: kafka rules start audit frames; all when none is named
+    run.py [PHASE …] [--quick | --smoke] [--write | --check]
 
-All takes a quarter of an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run. --write
-puts the report in RESULTS.md: do that on a machine that has nothing else to do. Needs Debian's haproxy and gcc, and for
-`kafka` Java and Maven.
+Phases: kafka latency rules start audit tls frames; all when none is named.
+
+All takes half an hour, --quick under three minutes; --smoke only shows that `frames` and `start` run. --write
+puts the report in RESULTS.md, and its ratios in results.json: do that on a machine that has nothing else to do. --check
+ends with 1 if a ratio is more than a tenth below the one that was kept. Needs Debian's haproxy and gcc, and for `kafka`
+and `latency` Java and Maven.
 """
 
 from __future__ import annotations
@@ -22,9 +25,12 @@ from statistics import median
 import audit_phase
 import frames_phase
 import kafka_phase
+import kept
+import latency_phase
 import report
 import rules_phase
 import start_phase
+import tls_phase
 from machine import description
 from rows import Rows
 from targets import HERE, tool
@@ -33,7 +39,15 @@ from kproxy.errors import WeDidWrong
 from kproxy.testing.jars import KAFKA_VERSION
 
 RESULTS = HERE / "RESULTS.md"
-PHASES = ("kafka", "rules", "start", "audit", "frames")  # the last leaves thousands of closed connections for a minute
+PHASES = (
+    "kafka",
+    "latency",
+    "rules",
+    "start",
+    "audit",
+    "tls",
+    "frames",
+)  # the last leaves thousands of closed connections for a minute
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,9 @@ clients and broker share the cores.
   connections went to the proxy's own ports, and all records came.
 - confluent-kafka: the same amounts, records by name (Produce 10); MiB/s include the start of the client.
 - Frames: a C program sends one frame over and over, and a stand-in answers, {seconds:g} s a run, rounds: {rounds}.
+- TLS 1.3 on both sides; one HAProxy before each target begins it, and one behind all ends it.
+- Latency: Produce requests of 200 bytes on 20 connections, sent when they are due, {seconds:g} s × 2 a run; latencies
+  count from when a request was due.
 - Rules: the session alone, in this process, without sockets: CPU of one exchange (Produce 9, 200 bytes, one partition),
   the median of {rounds} rounds in which all sets take turns. What is more than without rules is the cost of the rules.
 - Audit: as the frames, but each figure is compared with that of kproxy without an audit in the same round.
@@ -80,6 +97,10 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
                 frames_phase.measure(folder, rows, cases, rounds=size.rounds, seconds=size.seconds, extra=extra)
             elif phase == "audit":
                 audit_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
+            elif phase == "tls":
+                tls_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds, only=only)
+            elif phase == "latency":
+                latency_phase.measure(folder, rows, rounds=size.rounds, seconds=size.seconds)
             elif phase == "rules":
                 rules_phase.measure(rows, rounds=size.rounds, times=size.records // 100)
             elif phase == "start":
@@ -120,10 +141,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="of everything")
     parser.add_argument("--seconds", type=float, help="of one run of frames")
     parser.add_argument("--records", type=int, help="of one run against Kafka")
-    parser.add_argument("--only", default="", help="frames, audit: cases whose names have this in them")
+    parser.add_argument("--only", default="", help="frames, audit, tls: cases whose names have this in them")
     parser.add_argument("--alone", action="store_true", help="measure kproxy's net without its session, too")
     parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
     parser.add_argument("--write", action="store_true", help="write the report to RESULTS.md")
+    parser.add_argument("--check", action="store_true", help="compare the ratios with those that were kept")
     options = parser.parse_args()
     if wrong := set(options.phases) - set(PHASES):
         parser.error(f"unknown phase {min(wrong)!r}, allowed: {', '.join(PHASES)}")
@@ -133,9 +155,9 @@ def main() -> None:
     given = {key: value for key in ("rounds", "seconds", "records") if (value := getattr(options, key)) is not None}
     size = Size(**{**vars(options.size), **given})
     extra = ["alone"] if options.alone else []
-    if {"kafka", "start", "frames"} & set(options.phases or default):
+    if {"kafka", "latency", "start", "tls", "frames"} & set(options.phases or default):
         tool("haproxy", "haproxy")
-    if {"start", "frames", "audit"} & set(options.phases or default):
+    if {"latency", "start", "frames", "audit", "tls"} & set(options.phases or default):
         tool("gcc", "gcc")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a thousand connections and some
@@ -149,6 +171,9 @@ def main() -> None:
         options.json.write_text(json.dumps(rows.cases, indent=1))
     if options.write:
         RESULTS.write_text(text)
+        kept.write(rows)
+    if options.check and (lines := kept.worse(kept.read(), kept.ratios(rows))):
+        sys.exit("\n".join(["these have become worse by more than a tenth:", *lines]))
 
 
 if __name__ == "__main__":

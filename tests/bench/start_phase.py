@@ -1,4 +1,4 @@
-"""New processes: how long until the first answer, how much memory when idle, and for each idle connection."""
+"""New processes: the time to the first answer, many connections at once, and memory with and without idle ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import frames
 from frames_phase import StandIns
 from machine import Processes, cpu, first_answer, rss
 from rows import Rows
+from targets import most_connections
 
-START, MEMORY = "start to first answer", "memory"
-CONNECTIONS = 1000
+START, MEMORY, STORM = "start to first answer", "memory", "5,000 connections at once"
+CONNECTIONS = most_connections()
+AT_ONCE = 5_000
 SETTLE = 0.5  # seconds, until what was begun at the start is done
 
 
@@ -30,11 +32,26 @@ def measure(folder: Path, rows: Rows, *, rounds: int, extra: Sequence[str]) -> N
                 process, port = stand_ins.start(name, stand_ins.small)
                 first_answer(port, frames.api_versions())
                 rows.add(START, name, {"seconds": time.monotonic() - start, "cpu": cpu(process.pid)})
+                storm(stand_ins, rows, name, process.pid, port)
                 if turn == rounds - 1:
+                    processes.stop(process)
+                    process, port = stand_ins.start(name, stand_ins.small)
+                    first_answer(port, frames.api_versions())
                     time.sleep(SETTLE)
                     hold(stand_ins, rows, name, process.pid, port)
                 processes.stop(process)
         print(f"start and memory: {rounds} rounds", file=sys.stderr)
+
+
+def storm(stand_ins: StandIns, rows: Rows, name: str, pid: int, port: int) -> None:
+    """Connections that are begun in the same moment, one exchange each: how long until all have their answer."""
+    words = [stand_ins.load, "storm", port, stand_ins.files["api-versions"], AT_ONCE]
+    began = cpu(pid)
+    output = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, check=True, text=True).stdout
+    row = json.loads(output)
+    if row["bad"]:
+        raise RuntimeError(f"{name}: {row['bad']} of {AT_ONCE} connections failed")
+    rows.add(STORM, name, {"seconds": row["seconds"], "us": (cpu(pid) - began) / AT_ONCE * 1e6, "p99": row["p99"]})
 
 
 def hold(stand_ins: StandIns, rows: Rows, name: str, pid: int, port: int) -> None:

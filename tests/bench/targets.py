@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ RENAMED = "prod."
 class Target:
     """`plain`: it rewrites no addresses, so a broker must have a listener for it that is advertised at its port.
 
-    `command(folder, listen, upstream)`: ten ports from `listen` on are its own; files may be written to the folder.
+    `command(folder, listen, upstream)`: 30 ports from `listen` on are its own; files may be written to the folder.
     """
 
     name: str
@@ -37,10 +38,17 @@ def tool(name: str, package: str) -> str:
     return path
 
 
+def most_connections() -> int:
+    """A proxy has two descriptors for each, and some besides; 10,000 where the hard limit allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(10_000, (most - 500) // 2)
+
+
 def haproxy(folder: Path, listen: int, upstream: int) -> list[object]:
     path = folder / f"haproxy-{listen}.cfg"
     path.write_text(
-        "global\n  nbthread 1\n  maxconn 5000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n"
+        f"global\n  nbthread 1\n  maxconn {most_connections()}\n  maxpipes 100\n"
+        "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n"
         "  timeout server 1h\n  option splice-auto\nlisten kafka\n"
         f"  bind {HOST}:{listen}\n  server broker {HOST}:{upstream}\n"
     )
@@ -69,6 +77,25 @@ def kproxy_rename(folder: Path, listen: int, upstream: int) -> list[object]:
     path = folder / f"rules-{listen}.yaml"
     path.write_text(json.dumps({"rules": [rule]}))
     return [*kproxy(folder, listen, upstream), "--rules", path]
+
+
+def kproxy_rules(folder: Path, listen: int, upstream: int) -> list[object]:
+    """A hundred rules about other topics, clients and APIs."""
+    about = ({"topic": "other-{}"}, {"client_id": "other-{}"}, {"api": "Fetch", "topic": "other-{}"}, {"group": "g-{}"})
+    rules = [
+        {
+            "name": f"rule {number}", "kind": "error", "error": 29,
+            "match": {key: word.format(number) for key, word in about[number % len(about)].items()},
+        }
+        for number in range(100)
+    ]  # fmt: skip
+    path = folder / f"rules-{listen}.yaml"
+    path.write_text(json.dumps({"rules": rules}))
+    return [*kproxy(folder, listen, upstream), "--rules", path]
+
+
+def kproxy_workers(folder: Path, listen: int, upstream: int) -> list[object]:
+    return [*kproxy(folder, listen, upstream), "--workers", 2]
 
 
 def kproxy_admin(folder: Path, listen: int, upstream: int) -> list[object]:
@@ -103,6 +130,8 @@ TARGETS = {
         Target("kproxy", "kproxy as one starts it: no rules, broker addresses rewritten", False, kproxy),
         Target("off", "kproxy with `advertise: false` and no rules: nothing is rewritten", True, kproxy_off),
         Target("rename", "kproxy with a rename rule, broker addresses and topic names rewritten", False, kproxy_rename),
+        Target("rules", "kproxy with a hundred rules that are about other traffic", False, kproxy_rules),
+        Target("workers", "kproxy with two worker processes", False, kproxy_workers),
         Target("admin", "kproxy with its admin server", False, kproxy_admin),
         Target("audit-connections", "kproxy with an audit of connections only", False, kproxy_audit("connections")),
         Target("audit", "kproxy with an audit as one starts it: Produce, Fetch by summary", False, kproxy_audit(None)),
