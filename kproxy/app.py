@@ -118,7 +118,7 @@ class Proxy:
         """Another rule set: its live rules from the next frame of each connection on, all else for new ones."""
         self.take(rules)
         self.plans = {}
-        self.server.use_rules(advertising(rules))
+        self.server.entrance.use_rules(advertising(rules))
         for connection in list(self.server.connections):
             session = connection.session
             live = rules.bind(connection.facts).live

@@ -18,7 +18,7 @@ EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 PAUSE = 0.1
 """Seconds without accepting when descriptors or memory are used up; connections wait in the backlog meanwhile."""
 
-Arrived = Callable[[socket.socket, HostPort], None]
+Arrived = Callable[[socket.socket, HostPort], object]
 
 
 def listen(endpoint: Endpoint) -> socket.socket:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from .deadlines import Deadline
     from .dial import Race
+    from .doors import Places
     from .listener import Listener
     from .server import Server
 
@@ -122,7 +123,16 @@ class Connection:
 
     def ensure_nodes(self, command: EnsureNodes, now: float) -> None:
         if self.phase is Phase.OPEN:
-            self.session.nodes_ready(self.listener.ensure(command.nodes, self), now)
+            places = self.listener.ensure(command.nodes, self)
+            if places is not None:
+                self.session.nodes_ready(places, now)
+
+    def nodes_known(self, places: Places) -> None:
+        """Who was asked for places of nodes has found them."""
+        if self.phase is Phase.OPEN:
+            now = monotonic()
+            self.session.nodes_ready(places, now)
+            self.obey(now)
 
     def pause(self, command: Pause, now: float) -> None:
         (self.broker if command.side else self.client).mute(PAUSED)

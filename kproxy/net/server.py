@@ -6,7 +6,6 @@ import logging
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Literal
 
@@ -14,7 +13,6 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import Config
-from kproxy.errors import WeDidWrong
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import Bound
@@ -24,11 +22,10 @@ from .connection import Connection
 from .counts import Counts
 from .descriptors import raise_descriptor_limit
 from .driven import HostPort, SessionFactory, Waiting
+from .entrance import Entrance, WaysIn
 from .listener import Listener
 from .overdue import end_if_overdue
 from .reactor import Reactor
-from .resolve import Endpoint, ask
-from .state import Nodes, Ports, StateWriter, read_state
 from .taps import Taps
 from .throttle import Throttle
 from .upstream import Upstream
@@ -48,18 +45,18 @@ class Server:
     """`serve` opens everything and returns after a drain; `drain` may be called from any task or callback.
 
     `advertise` says how brokers appear to a connection, where rules may have a say; by default the listener's config.
-    `rules` are all that it may say, so that their ports can be opened before anybody asks.
+    `rules` are all that it may say. `entrance`: where clients come in, if that is in another process.
     """
 
     def __init__(
         self, reactor: Reactor, config: Config, session_factory: SessionFactory, counts: Counts,
         log: FilteringBoundLogger, *, advertise: Advertises = of_listener,
-        rules: Sequence[Advertise] = (),
+        rules: Sequence[Advertise] = (), entrance: WaysIn | None = None,
     ) -> None:  # fmt: skip
         self.reactor, self.session_factory, self.counts = reactor, session_factory, counts
         self.log: FilteringBoundLogger = log.bind()  # a logger that is still lazy would be made anew at each call
         self.debug = self.log.is_enabled_for(logging.DEBUG)
-        self.advertise, self.rules = advertise, rules
+        self.advertise = advertise
         self.closes = Throttle(self.log)
         self.limits = config.limits
         self.connections: set[Connection] = set()
@@ -74,59 +71,24 @@ class Server:
             for name, cluster in config.clusters.items()
         }
         self.listeners = [Listener(self, each, self.upstreams[each.cluster]) for each in config.listeners]
-        path = config.state
-        self.state = None if path is None else StateWriter(Path(path), reactor, self.snapshot)
+        self.entrance = entrance or self.own_entrance(config, rules)
         timeouts = (self.limits.header_timeout, self.limits.idle_timeout or SWEEP * 4, self.limits.write_stall)
         self.interval = max(0.02, min(SWEEP, *(timeout / 4 for timeout in timeouts)))
+
+    def own_entrance(self, config: Config, rules: Sequence[Advertise]) -> Entrance:
+        arrived = {listener.name: listener.arrived for listener in self.listeners}
+        topologies = {name: upstream.topology for name, upstream in self.upstreams.items()}
+        return Entrance(config, self.reactor, arrived, topologies, self.log, rules)
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Needs the reactor to run. Raises WeDidWrong or DocumentError when it cannot start; returns after a drain."""
         raise_descriptor_limit(self.limits.max_connections, self.log)
         try:
-            ports, nodes = read_state(self.state.path) if self.state is not None else ({}, {})
-            for listener in self.listeners:
-                listener.open(await endpoints(listener))
-            self.restore(ports, nodes)
+            await self.entrance.open()
             task_status.started()
             await self.finished.wait()
         finally:
             self.close()
-
-    # ---- state
-
-    def restore(self, ports: Ports, nodes: Nodes) -> None:
-        """Ports of nodes that clients may remember are open before the first client asks.
-
-        Ranges that config and rules do not have any more are left out, and leave the file with the next change.
-        """
-        for name, known in nodes.items():
-            if name in self.upstreams:
-                self.upstreams[name].topology.learn(known)
-        for listener in self.listeners:
-            listener.open_for(self.rules)
-            for first, last in listener.known_ranges(self.rules):
-                remembered = ports.get(f"{listener.name} {first}-{last}")
-                if remembered:
-                    listener.range_of(first, last, remembered).restore()
-
-    def use_rules(self, rules: Sequence[Advertise]) -> None:
-        """From now on rules may say this about advertising; ports that they fix are opened."""
-        self.rules = rules
-        for listener in self.listeners:
-            if listener.doors:
-                listener.open_for(rules)
-
-    def snapshot(self) -> tuple[Ports, Nodes]:
-        ports = {
-            f"{listener.name} {first}-{last}": dict(given.remembered)
-            for listener in self.listeners
-            for (first, last), given in listener.ranges.items()
-        }
-        return ports, {name: dict(upstream.topology.nodes) for name, upstream in self.upstreams.items()}
-
-    def state_changed(self) -> None:
-        if self.state is not None:
-            self.state.changed()
 
     # ---- connections
 
@@ -212,8 +174,7 @@ class Server:
             return
         self.draining = True
         self.log.info("draining", connections=len(self.connections), timeout=self.limits.drain_timeout)
-        for listener in self.listeners:
-            listener.close()
+        self.entrance.close()
         now = monotonic()
         self.reactor.call_at(now + self.limits.drain_timeout, self.out_of_time)
         for connection in list(self.connections):
@@ -235,19 +196,9 @@ class Server:
 
     def close(self) -> None:
         """Everything, at once."""
-        for listener in self.listeners:
-            listener.close()
+        self.entrance.close()
         for connection in list(self.connections):
             connection.end("shutdown", "kproxy is stopping")
-
-
-async def endpoints(listener: Listener) -> list[Endpoint]:
-    """The addresses of its `bind`. Raises WeDidWrong."""
-    bind = listener.config.bind
-    try:
-        return await trio.to_thread.run_sync(ask, (bind.host, bind.port))
-    except OSError as error:
-        raise WeDidWrong(f"listener {listener.name} cannot bind {bind}: {error.strerror}") from error
 
 
 async def drain_on_signal(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
