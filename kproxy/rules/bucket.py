@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from kproxy.rules.promises import Promises
+
 Key = TypeVar("Key", bound=Hashable)
 
 MOST_BUCKETS = 10_000
@@ -19,6 +21,9 @@ that was quiet for the longest goes, and would be full again if it comes back.""
 LONGEST_DEBT = 600.0
 """Seconds of debt that are carried. Who is made to wait no longer than `max_throttle` may go on overdrawing; without an
 end, whoever shares the bucket would be slowed for days after that."""
+LEAST_FETCH, SMALL_FETCH = 0.1, 64 << 10
+"""What a Fetch may always ask for: a tenth of a burst, or so many bytes, but no more than a burst. A response is cut at
+`max_bytes` in the middle of a batch, which clients throw away and fetch again: the smaller, the more is lost."""
 
 
 class Bucket:
@@ -45,6 +50,40 @@ class Bucket:
         if now > self.then:
             self.level = min(self.size, self.level + (now - self.then) * self.rate)
             self.then = now
+
+
+class FetchBucket(Bucket):
+    """Knows what fetches under way may bring."""
+
+    __slots__ = ("promises",)
+
+    def __init__(self, rate: float, size: float, now: float) -> None:
+        super().__init__(rate, size, now)
+        self.promises = Promises()
+
+    def allowed(self, number: int, now: float) -> int:
+        """What a fetch of this connection may bring, the one before being over."""
+        self.fill(now)
+        self.promises.settle(number)
+        self.promises.expire(now)
+        return self.room(self.promises.total)
+
+    def room(self, promised: float) -> int:
+        """What there is beside what is promised.
+
+        The client goes on even with 1: of the first partition that has data a whole batch is sent, however long it is
+        (KIP-74).
+        """
+        least = min(self.size, max(self.size * LEAST_FETCH, SMALL_FETCH))
+        return max(1, int(max(self.level - promised, least)))
+
+    def promise(self, number: int, amount: float, now: float) -> None:
+        """A fetch of this connection begins, which may bring so much."""
+        self.promises.give(number, amount, now)
+
+    def settle(self, number: int, now: float) -> None:
+        """Its response is here."""
+        self.promises.settle(number)
 
 
 class Buckets(Generic[Key]):

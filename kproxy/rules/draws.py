@@ -12,11 +12,14 @@ from kproxy.rules.trigger import MOST_COUNTS
 
 class Draws:
     """Generators of the rule's own seed: one for the rule, or one for each connection or client, as `when: count_per`
-    says. Each connection draws the same, since nobody knows which comes first."""
+    says. Each connection draws the same, since nobody knows which comes first.
 
-    def __init__(self, seed: str, count_per: Literal["rule", "connection", "client"] = "rule") -> None:
-        self.seed, self.count_per = seed, count_per
-        self.random = Random(seed)
+    `own`: what the seed has behind it in this process, where several have the same rule and shall not draw the same.
+    """
+
+    def __init__(self, seed: str, count_per: Literal["rule", "connection", "client"] = "rule", own: str = "") -> None:
+        self.seed, self.count_per, self.own = seed, count_per, own
+        self.random = Random(seed + own)
         self.clients: OrderedDict[str, Random] = OrderedDict()
 
     def of(self, exchange: Exchange) -> Random:
@@ -33,6 +36,6 @@ class Draws:
         if client not in self.clients:
             if len(self.clients) >= MOST_COUNTS:
                 self.clients.popitem(last=False)
-            self.clients[client] = Random(f"{self.seed}:{client}")
+            self.clients[client] = Random(f"{self.seed}:{client}{self.own}")
         self.clients.move_to_end(client)
         return self.clients[client]

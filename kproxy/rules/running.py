@@ -1,11 +1,14 @@
 """A live rule at work: its model, its trigger, its effect and its counters. It outlives the rule set it is in: a rule
-that a new set has unchanged goes on counting."""
+that a new set has unchanged goes on counting. Where several processes have the same rule, each has one of these, and
+they decide together (`common`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.rules.kinds.live import Effect, LiveRule
+from kproxy.rules.common import Common
+from kproxy.rules.common_trigger import CommonTrigger
+from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.trigger import Trigger
 
 
@@ -16,7 +19,7 @@ class Running:
     __slots__ = ("applied", "effect", "enabled", "fired", "held", "holds", "matched", "observes", "on_count", "origin",
                  "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
 
-    def __init__(self, rule: LiveRule, origin: str, seed: int, began: float) -> None:
+    def __init__(self, rule: LiveRule, origin: str, seed: int, began: float, common: Common | None = None) -> None:
         self.rule, self.origin = rule, origin
         own = rule.when.seed if rule.when is not None else None
         self.seed = seed if own is None else own
@@ -25,16 +28,10 @@ class Running:
         self.enabled = True
         self.observes = rule.mode == "observe"
         self.holds = rule.when is not None and rule.when.hold is True
-        self.trigger = Trigger(rule.when, f"{self.seed}:{rule.name}", began)
-        self.effect = self._effect()
+        self.restart(began, common)
         self.held: list[Callable[[], None]] = []  # releases what waits because of `when: {hold: true}`
         self.on_count: Callable[[], None] | None = None
         self.raised, self.said = 0, ""  # how often the effect raised, and what it said last
-
-    def _effect(self) -> Effect:
-        effect = self.rule.start()
-        effect.seed = f"{self.seed}:{self.rule.name}:draws"  # apart from the trigger's
-        return effect
 
     @property
     def name(self) -> str:
@@ -68,10 +65,13 @@ class Running:
         self.raised += 1
         self.said = f"{type(error).__name__}: {error}"
 
-    def restart(self, began: float) -> None:
+    def restart(self, began: float, common: Common | None = None) -> None:
         """From the beginning, as if it were new: its trigger and its effect. Counters go on."""
-        self.trigger = Trigger(self.rule.when, f"{self.seed}:{self.rule.name}", began)
-        self.effect = self._effect()
+        when, seed = self.rule.when, f"{self.seed}:{self.rule.name}"
+        self.trigger = Trigger(when, seed, began) if common is None else CommonTrigger(when, seed, began, common)
+        self.effect = self.rule.start()
+        self.effect.seed = f"{seed}:draws"  # apart from the trigger's
+        self.effect.common = common
 
     def release(self) -> int:
         """Let go what is held. Returns how many requests that were."""

@@ -1,8 +1,8 @@
 """Numbers that all workers have in common, in memory that they share: the counts of triggers, the levels of buckets.
 
 Strategy. A fixed number of slots in groups of eight; a key may stand in any slot of the one group that its digest
-names. Where a group is full, the numbers that were used longest ago go: as in one process, where the tables of counts
-and buckets are bounded, too. Numbers of a rule as a whole go only if all eight are such. `forget` frees what a rule had.
+names. Where a group is full, the numbers that were used longest ago go: as in one process, where tables of counts and
+buckets are bounded, too. Numbers of a rule as a whole go only if all eight are such. `forget` frees what a rule had.
 
 The supervisor makes the memory, workers inherit it (`fd`). A group is locked by a record lock (fcntl) for as long as
 its numbers are out. The kernel takes the locks of a process that ends, however it ends; what it had not put back stays

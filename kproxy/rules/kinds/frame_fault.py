@@ -71,5 +71,7 @@ class FrameEffect(Effect):
             return ()
         if self.draws is None:
             when, own = self.rule.when, self.rule.own_seed
-            self.draws = Draws(self.seed if own is None else str(own), "rule" if when is None else when.count_per)
+            seed = self.seed if own is None else str(own)
+            count_per = "rule" if when is None else when.count_per
+            self.draws = Draws(seed, count_per, "" if self.common is None else self.common.own)
         return self.rule.decide(exchange, entities, self.draws.of(exchange))

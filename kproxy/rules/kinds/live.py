@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.rules.common import Common
 from kproxy.rules.decision import Decision
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -42,6 +43,8 @@ class Effect:
     """Of the chances that it draws itself; set before it is first called, and its own for each rule."""
     clock: Callable[[], float] = staticmethod(lambda: 0.0)
     """Monotonic seconds, to measure how long something took; set by whoever starts the rule, since rules have none."""
+    common: Common | None = None
+    """What it shares with the same rule in other processes, where there are any; set like `seed`."""
 
     def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
         """A client has connected."""

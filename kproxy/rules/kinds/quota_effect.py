@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kproxy.rules.bucket import Bucket, Buckets
+from kproxy.rules.bucket import Bucket, Buckets, FetchBucket
+from kproxy.rules.common_bucket import CommonBucket, CommonFetchBucket
 from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.kinds.live import Effect
-from kproxy.rules.promises import Promises
 from kproxy.rules.quota_limits import AT_CONNECT, Key, Resource, Word, connection_key, key_of
 from kproxy.rules.record_parts import shares
 from kproxy.wire import layout, schema
@@ -33,9 +33,6 @@ UpdateMetadata, ControlledShutdown), as in Kafka; and ApiVersions, SaslHandshake
 answers before it knows whose quota they would be."""
 SHORTEST = 0.001
 """Seconds; the unit of throttle_time_ms. A smaller debt is left to the next frame."""
-LEAST_FETCH, SMALL_FETCH = 0.1, 64 << 10
-"""What a Fetch may always ask for: a tenth of a burst, or so many bytes, but no more than a burst. A response is cut at
-`max_bytes` in the middle of a batch, which clients throw away and fetch again: the smaller, the more is lost."""
 
 Charge = tuple[Key, float]
 
@@ -61,8 +58,11 @@ class QuotaEffect(Effect):
             if rate is None:
                 return None
             counted = resource in ("requests", "connections")  # one of these must always be possible
-            kind = FetchBucket if resource == "fetch" else Bucket
-            return kind(rate, max(rate * self.rule.burst, 1.0 if counted else 0.0), now)
+            size = max(rate * self.rule.burst, 1.0 if counted else 0.0)
+            if self.common is None or "connection" in words:  # a connection is in one process
+                return (FetchBucket if resource == "fetch" else Bucket)(rate, size, now)
+            cells = self.common.cells(f"{resource} {key!r}")
+            return (CommonFetchBucket if resource == "fetch" else CommonBucket)(rate, size, now, cells)
 
         return Buckets(make)
 
@@ -153,7 +153,7 @@ class QuotaEffect(Effect):
         most = min(body["max_bytes"], *(bucket.allowed(connection.number, now) for bucket in found))
         brought: float = connection.memory.get(self, most)  # by the fetch before; one that brings nothing holds nothing
         for bucket in found:
-            bucket.promises.give(connection.number, min(most, 2 * brought), now)
+            bucket.promise(connection.number, min(most, 2 * brought), now)
         if body["max_bytes"] <= most:
             return False
         body["max_bytes"] = most
@@ -165,29 +165,7 @@ class QuotaEffect(Effect):
         exchange.connection.memory[self] = exchange.response_size
         for key, _ in self.counted(exchange, entities):
             if isinstance(bucket := buckets.of(key, now), FetchBucket):
-                bucket.promises.settle(exchange.connection.number)
-
-
-class FetchBucket(Bucket):
-    """Knows what fetches under way may bring."""
-
-    __slots__ = ("promises",)
-
-    def __init__(self, rate: float, size: float, now: float) -> None:
-        super().__init__(rate, size, now)
-        self.promises = Promises()
-
-    def allowed(self, number: int, now: float) -> int:
-        """What a fetch of this connection may bring, the one before being over.
-
-        The client goes on even with 1: of the first partition that has data a whole batch is sent, however long it is
-        (KIP-74).
-        """
-        self.fill(now)
-        self.promises.settle(number)
-        self.promises.expire(now)
-        least = min(self.size, max(self.size * LEAST_FETCH, SMALL_FETCH))
-        return max(1, int(max(self.level - self.promises.total, least)))
+                bucket.settle(exchange.connection.number, now)
 
 
 def charge(buckets: Buckets[Key], charges: Iterable[Charge], now: float) -> float:
