@@ -49,8 +49,8 @@ class Lane:
     """From a frame's start: where the bytes end that pass. If that is before n, `halt` says what is there; when the
     last frame passes but is not all there, `skip` says how much of it is still to come."""
 
-    __slots__ = ("arrived", "blocked", "dead", "halt", "held_since", "kept", "memory", "need", "reserved", "scan",
-                 "session", "skip", "source", "stream", "target", "waits_since")  # fmt: skip
+    __slots__ = ("arrived", "blocked", "dead", "halt", "held_since", "kept", "memory", "need", "reserved",
+                 "reserved_at", "scan", "session", "skip", "source", "stream", "target", "waits_since")  # fmt: skip
 
     def __init__(self, session: Session, memory: HeldMemory, source: int, target: int) -> None:
         self.session, self.memory = session, memory
@@ -60,6 +60,7 @@ class Lane:
         self.held_since: float | None = None
         self.need = 0
         self.reserved = 0
+        self.reserved_at = 0.0  # since when memory is reserved for the frame at hand
         self.blocked = ""
         self.arrived: float | None = None  # when the bytes came that are kept because something has to wait
         self.waits_since: float | None = None  # when the frame at hand was blocked
@@ -181,7 +182,7 @@ class Lane:
         self.need = halt.need
         self.session.incomplete(self, now)
         if halt.hold and not self.reserved:
-            self.waits_since = now
+            self.waits_since = self.reserved_at = now
             self.reserve(halt.need)
 
     def reserve(self, size: int) -> None:
@@ -233,7 +234,7 @@ class Lane:
 
     def granted(self, now: float) -> None:
         """The memory that the lane waited for is its own now."""
-        self.reserved = self.need
+        self.reserved, self.reserved_at = self.need, now
         self.unblock(now)
 
     def receive_slowly(self, buf: Buffer, pos: int, n: int, now: float) -> None:

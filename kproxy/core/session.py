@@ -123,6 +123,20 @@ class Session:
         """Since when a frame of the client is not whole; None while it is kproxy that does not read on."""
         return None if self.paused[CLIENT] else self.incomplete_since
 
+    def holding_since(self) -> tuple[int, float] | None:
+        """(side, since when) memory is kept for a frame that is not whole. None: for none, or it is not read on."""
+        if not (self.requests.reserved or self.responses.reserved):
+            return None
+        for lane in (self.requests, self.responses):
+            if lane.reserved and lane.kept and not self.paused[lane.source]:
+                return lane.source, lane.reserved_at
+        return None
+
+    @property
+    def cut_off(self) -> bool:
+        """A request has begun, and is not whole."""
+        return not self.requests.at_boundary
+
     # ---- calls of the driver
 
     def nodes_ready(self, nodes: Mapping[int, tuple[str, int] | None], now: float) -> None:
