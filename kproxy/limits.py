@@ -46,10 +46,15 @@ class Limits(Model):
         description="time for a frame's header once its first byte is here; a client that takes longer is stuck or "
         "hostile",
     )
+    held_timeout: Wait = Field(
+        default=60.0,
+        description="time for a frame of a client that has to be held, from when memory is kept for it until it is "
+        "whole; others may wait for that memory. The largest frame takes it at 1.7 MB/s",
+    )
     idle_timeout: Seconds = Field(
         default=660.0,
-        description="a connection without traffic and without requests in flight is closed; 0: never. Brokers close "
-        "after 600 s and Java clients after 540 s, so that in peace they do it first",
+        description="a connection without traffic is closed, unless answers are due and no request is cut off; 0: "
+        "never. Brokers close after 600 s and Java clients after 540 s, so that in peace they do it first",
     )
     connect_timeout: Wait = Field(
         default=10.0,

@@ -34,8 +34,18 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
     if client.muted & ~ENDED:  # it is us who do not read: its times begin anew when we do
         connection.active = connection.unread = now
         return
-    since = connection.session.waiting_since
-    if since is not None and now - max(since, connection.unread) > limits.header_timeout:
+    if broker.muted & ~ENDED:
+        connection.unread = now
+    session, unread = connection.session, connection.unread
+    since = session.waiting_since
+    if since is not None and now - max(since, unread) > limits.header_timeout:
         connection.close("header_timeout", f"a frame header was not whole after {limits.header_timeout:g} s")
-    elif limits.idle_timeout and now - connection.active > limits.idle_timeout and connection.session.idle:
+        return
+    held = session.holding_since()
+    if held is not None and now - max(held[1], unread) > limits.held_timeout:
+        name = NAMES[held[0]]
+        text = f"a frame of the {name} that is held was not whole after {limits.held_timeout:g} s"
+        connection.close("held_timeout", text, name)
+        return
+    if limits.idle_timeout and now - connection.active > limits.idle_timeout and (session.idle or session.cut_off):
         connection.close("idle_timeout", f"nothing passed for {limits.idle_timeout:g} s")

@@ -68,6 +68,13 @@ class PassingSession:
         return self.requests.at_boundary and self.responses.at_boundary
 
     @property
+    def cut_off(self) -> bool:
+        return not self.requests.at_boundary
+
+    def holding_since(self) -> tuple[int, float] | None:
+        return None
+
+    @property
     def awaited_requests(self) -> list[tuple[int, int, int]]:
         """It has not looked what they are."""
         return []

@@ -171,14 +171,37 @@ def test_a_client_that_is_not_read_is_not_late(dialogue: Any, frames: Any) -> No
     assert talk.session.waiting_since is None
 
     other.client(asked[50:])
+    assert talk.session.holding_since() is None
     talk.session.granted(30.0)
     talk.obey()
 
     assert talk.read[CLIENT]
     assert talk.session.waiting_since == 30.0
+    assert talk.session.holding_since() == (CLIENT, 30.0)
     talk.client(asked[50:])
     assert talk.to_broker == asked
     assert talk.session.waiting_since is None
+    assert talk.session.holding_since() is None
+
+
+def test_a_held_frame_that_grows_has_been_held_since_its_beginning(dialogue: Any, frames: Any) -> None:
+    """A byte now and then keeps the header's time-out away, not the time that its memory is kept; of both sides."""
+    asked, said = frames.request(METADATA, 9, 1, topics=[{"name": "t" * 200}]), metadata(frames, 1, nodes=2)
+    talk = dialogue(RENAME)
+    for number in range(3):
+        talk.now = 5.0 + number
+        talk.client(asked[20 * number : 20 * number + 20])
+    assert talk.session.waiting_since == 7.0
+    assert talk.session.holding_since() == (CLIENT, 5.0)
+    assert talk.session.cut_off
+    talk.client(asked[60:])
+    assert not talk.session.cut_off
+    talk.now = 9.0
+    talk.broker(said[:40]).later(1.0).broker(said[40:50])
+
+    assert talk.session.holding_since() == (BROKER, 9.0)
+    talk.broker(said[50:])
+    assert talk.session.holding_since() is None
 
 
 def test_each_held_frame_takes_its_own_memory(dialogue: Any, frames: Any) -> None:
