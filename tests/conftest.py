@@ -19,6 +19,8 @@ from kproxy.testing.kafka import Kafka
 from kproxy.testing.proxy import Proxy
 from kproxy.testing.watch import ConnectionWatch
 
+from .order import ByUnit, longest_first
+
 pytest_plugins = ["kproxy.testing.plugin"]
 
 #: Client side: broker side. The names of tests begin with `ren-` where they go through the renaming proxy.
@@ -32,6 +34,22 @@ RENAMES: list[dict[str, object]] = [
 PREFIX = {"direct": "", "proxy": "", "renamed": "ren-"}
 
 _numbers = itertools.count(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers get what takes longest first; a run without workers keeps the order of the files."""
+    if hasattr(config, "workerinput"):
+        longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> ByUnit | None:
+    """What shares heavy things goes to one worker, where whole files go to workers anyway."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False  # the order is ours, not that of the number of tests
+    return ByUnit(config)
 
 
 @dataclass

@@ -1,0 +1,84 @@
+"""Which tests run together, and which begin first, where workers share them (`pytest -n 2 --dist loadfile`).
+
+Strategy: tests that need the same heavy thing (a Spark session, a Kafka of three brokers) go to one worker, which then
+has it once; else a file is what goes to a worker. What takes longest begins first, so that all workers have work to
+the end. Seconds are written down here for what takes long; all else is guessed from the number of tests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+TOGETHER = {
+    "Spark": ("tests/pipeline/",),
+    "three brokers": (
+        "tests/clients/test_aiokafka.py",
+        "tests/clients/test_confluent.py",
+        "tests/clients/test_java.py",
+        "tests/clients/test_kafka_python.py",
+        "tests/faults/test_leaders.py",
+        "tests/kafka/test_admin.py",
+        "tests/kafka/test_brokers.py",
+        "tests/kafka/test_bypass.py",
+        "tests/kafka/test_offsets.py",
+    ),
+    "Java's messages": ("tests/kafka/test_error_answers.py", "tests/kafka/test_java_"),
+    "recordings": ("tests/replay/test_to_kafka.py", "tests/replay/test_serve.py"),
+}
+"""What is shared: how the paths of those who share it begin."""
+
+SECONDS = {
+    "Spark": 400,
+    "three brokers": 300,
+    "Java's messages": 60,
+    "recordings": 60,
+    "tests/cli/test_demo.py": 50,
+    "tests/core/test_engine_properties.py": 40,
+    "tests/core/test_model.py": 25,
+    "tests/e2e/test_audit.py": 30,
+    "tests/e2e/test_reaching_brokers.py": 40,
+    "tests/e2e/test_recording_busy.py": 40,
+    "tests/e2e/test_reload.py": 40,
+    "tests/e2e/test_swaps.py": 20,
+    "tests/e2e/test_tls.py": 70,
+    "tests/kafka/test_fetch_sessions.py": 30,
+    "tests/kafka/test_group_renames.py": 40,
+    "tests/kafka/test_limit_versions.py": 50,
+    "tests/kafka/test_one_broker.py": 20,
+    "tests/kafka/test_sasl.py": 50,
+    "tests/kafka/test_security.py": 80,
+    "tests/kafka/test_tenants.py": 60,
+    "tests/kafka/test_tls.py": 40,
+    "tests/quota/test_accuracy.py": 40,
+    "tests/sinks/audit/test_kills.py": 25,
+    "tests/test_docs.py": 60,
+    "tests/testing/test_pytest_plugin.py": 90,
+}
+"""Seconds that a file, or what is in TOGETHER, takes on a quiet machine. Only the order follows from it."""
+
+A_TEST = 0.03
+"""Seconds of a test that nothing is known of."""
+
+
+def unit_of(nodeid: str) -> str:
+    """What goes to one worker as a whole: a name of TOGETHER, or a file."""
+    file = nodeid.partition("::")[0]
+    return next((name for name, paths in TOGETHER.items() if file.startswith(paths)), file)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort tests so that units that take longest come first, each in one piece and in the order that it had."""
+    counts = Counter(unit_of(item.nodeid) for item in items)
+    order = sorted(counts, key=lambda unit: -SECONDS.get(unit, counts[unit] * A_TEST))
+    place = {unit: number for number, unit in enumerate(order)}
+    items.sort(key=lambda item: place[unit_of(item.nodeid)])
+
+
+class ByUnit(LoadScopeScheduling):
+    """Gives units to workers, in the order in which they were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
