@@ -8,6 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from .driven import HostPort
+from .keepalive import keep_alive
 from .reactor import IN, Reactor
 from .resolve import Endpoint
 from .throttle import Throttle
@@ -27,7 +28,7 @@ def listen(endpoint: Endpoint) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        keep_alive(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if sockaddr[0] == "::" else 1)
