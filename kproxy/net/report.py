@@ -37,7 +37,7 @@ def report_end(connection: Connection, now: float) -> None:
     if cause in QUIET:
         server.log.debug("connection closed", **fields)
     elif cause in MILD and not connection.blame:
-        server.log.info("connection closed", **fields)
+        server.closes.info("connection closed", key=(cause, connection.client_address[0]), **fields)
     else:
         key = (cause, connection.client_address[0])
         server.closes.warning("connection closed", key=key, blame=connection.blame or None, **fields)

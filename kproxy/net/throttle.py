@@ -1,8 +1,12 @@
-"""A log that says the same thing once in a while: what clients can cause at will must not fill a disk."""
+"""A log that says the same thing once in a while: what clients can cause at will must not fill a disk.
+
+Strategy: a line is left out when there was one with the same event and key, or when there were very many with the same
+event and any key, in the last seconds. What was left out is counted in the next line of that key, or of that event.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from time import monotonic
 from typing import Any
 
@@ -12,6 +16,8 @@ PAUSE = 5.0
 """Seconds between two lines with the same event and key. Those between are counted in the next one."""
 MOST = 1000
 """Keys remembered; then all are forgotten."""
+BURST = 100
+"""Lines of one event in `PAUSE` seconds, whatever their keys: a host with a /64 of IPv6 has any number of addresses."""
 
 
 class Throttle:
@@ -20,16 +26,33 @@ class Throttle:
     def __init__(self, log: FilteringBoundLogger) -> None:
         self.log = log
         self.last: dict[Hashable, tuple[float, int]] = {}
+        self.bursts: dict[str, tuple[float, int, int]] = {}  # since when, lines, those left out for being too many
 
     def warning(self, event: str, key: Hashable = None, **fields: Any) -> None:
+        """One line, or one more that is left out."""
+        self._say(self.log.warning, event, key, fields)
+
+    def info(self, event: str, key: Hashable = None, **fields: Any) -> None:
+        """The same for what is nobody's fault."""
+        self._say(self.log.info, event, key, fields)
+
+    def _say(self, say: Callable[..., Any], event: str, key: Hashable, fields: dict[str, Any]) -> None:
         now = monotonic()
         when, left_out = self.last.get((event, key), (-PAUSE, 0))
         if now - when < PAUSE:
             self.last[event, key] = when, left_out + 1
             return
+        since, lines, too_many = self.bursts.get(event, (now, 0, 0))
+        if now - since >= PAUSE:
+            since, lines, left_out, too_many = now, 0, left_out + too_many, 0
+        if lines >= BURST:
+            self.bursts[event] = since, lines, too_many + 1 + left_out
+            self.last.pop((event, key), None)
+            return
+        self.bursts[event] = since, lines + 1, too_many
         if len(self.last) >= MOST:
             self.last.clear()
         self.last[event, key] = now, 0
         if left_out:
             fields["left_out"] = left_out
-        self.log.warning(event, **fields)
+        say(event, **fields)
