@@ -13,6 +13,7 @@
     │   ├── NoSuchRule              a rule is named that is not there
     │   └── RuleInUse               a rule that cannot be changed in this way, because of where it comes from
     └── WeDidWrong                  a bug or an environment that cannot be worked with
+        └── NotEverywhere           rules that some worker process could not take in, so that none has
 
 Messages are lower case, without a full stop, and carry both numbers: what was found and what was expected.
 """
@@ -95,3 +96,7 @@ class RuleInUse(TheyDidWrong):
 
 class WeDidWrong(KproxyError):
     """A bug, or an environment that kproxy cannot work with."""
+
+
+class NotEverywhere(WeDidWrong):
+    """Rules that some worker process could not take in, so that all go on with those that were in force."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from starlette.responses import JSONResponse
 
-from kproxy.errors import DocumentError, KproxyError, NoSuchRule, RuleInUse
+from kproxy.errors import DocumentError, KproxyError, NoSuchRule, NotEverywhere, RuleInUse
 
 from .shown import ErrorShown, FailureShown, MistakeShown
 
@@ -48,6 +48,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
           "invalid_query": "mistakes in the query or the path"},
     429: {"too_many_listeners": "as many listen to what passes as may at a time"},
     500: {"internal": "a mistake of kproxy's own; its log says more"},
+    503: {"not_everywhere": "a worker process could not take it in, and nothing was changed"},
 }  # fmt: skip
 """By status: every code there is, and what it means."""
 
@@ -63,6 +64,8 @@ def problem_of(error: KproxyError) -> Problem:
             count = len(error.mistakes)
             message = f"nothing was changed: {count} mistake{'s' if count > 1 else ''}"
             return Problem(422, "invalid_document", message, error.mistakes)
+        case NotEverywhere():
+            return Problem(503, "not_everywhere", str(error))
         case _:
             return Problem(500, "internal", str(error))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import monotonic
-
 import trio
 
 from kproxy.errors import DocumentError
@@ -22,73 +20,75 @@ from .shown import KilledShown, ReleasedShown, ResetShown, RuleShown, RulesShown
 
 
 async def list_rules(backend: Backend, call: Call) -> RulesShown:
+    await backend.keeper.count()
     return show_rules(backend.keeper)
 
 
 async def get_rule(backend: Backend, call: Call) -> RuleShown:
+    await backend.keeper.count()
     return show_rule(backend.keeper.store, call.path["name"])
 
 
 async def replace_rules(backend: Backend, call: Call) -> RulesShown:
     document = _body(call)
-    backend.keeper.load("api", lambda store, now: store.replace_api(document, now, ttl=call.query.ttl))
+    await backend.keeper.load_everywhere("api", lambda store, now: store.replace_api(document, now, ttl=call.query.ttl))
     return show_rules(backend.keeper)
 
 
 async def add_rules(backend: Backend, call: Call) -> RulesShown:
-    _load(backend, call, _body(call), again=call.query.replace)
+    await _load(backend, call, _body(call), again=call.query.replace)
     return show_rules(backend.keeper)
 
 
 async def clear_rules(backend: Backend, call: Call) -> RulesShown:
     origin = call.query.origin
-    backend.keeper.do(f"removed all of origin {origin}", lambda store, now: store.clear(origin, now))
+    await backend.keeper.do_everywhere(f"removed all of origin {origin}", lambda store, now: store.clear(origin, now))
     return show_rules(backend.keeper)
 
 
 async def add_rule(backend: Backend, call: Call) -> RuleShown:
-    return _put(backend, call, again=False)
+    return await _put(backend, call, again=False)
 
 
 async def put_rule(backend: Backend, call: Call) -> RuleShown:
-    return _put(backend, call, again=True)
+    return await _put(backend, call, again=True)
 
 
 async def remove_rule(backend: Backend, call: Call) -> RuleShown:
     name = call.path["name"]
+    await backend.keeper.count()
     shown = show_rule(backend.keeper.store, name)
-    backend.keeper.do("removed", lambda store, now: store.remove(name, now), rule=name)
+    await backend.keeper.do_everywhere("removed", lambda store, now: store.remove(name, now), rule=name)
     return shown
 
 
 async def enable_rule(backend: Backend, call: Call) -> RuleShown:
     name = call.path["name"]
-    backend.keeper.do("enabled", lambda store, now: store.enable(name, now), rule=name)
+    await backend.keeper.do_everywhere("enabled", lambda store, now: store.enable(name, now), rule=name)
     return show_rule(backend.keeper.store, name)
 
 
 async def disable_rule(backend: Backend, call: Call) -> RuleShown:
     name = call.path["name"]
-    backend.keeper.do("disabled", lambda store, now: store.disable(name, now), rule=name)
+    await backend.keeper.do_everywhere("disabled", lambda store, now: store.disable(name, now), rule=name)
     return show_rule(backend.keeper.store, name)
 
 
 async def reset_rule(backend: Backend, call: Call) -> RuleShown:
     name = call.path["name"]
     _live(backend.keeper.store, name)
-    backend.keeper.store.reset(name, monotonic())
+    await backend.keeper.reset_everywhere(name)
     return show_rule(backend.keeper.store, name)
 
 
 async def reset_rules(backend: Backend, call: Call) -> ResetShown:
-    return ResetShown(reset=backend.keeper.store.reset(None, monotonic()))
+    return ResetShown(reset=await backend.keeper.reset_everywhere(None))
 
 
 async def release_rule(backend: Backend, call: Call) -> ReleasedShown:
     name = call.path["name"]
     _live(backend.keeper.store, name)
-    running = backend.keeper.running(name)
-    return ReleasedShown(released=0 if running is None else running.release())
+    return ReleasedShown(released=await backend.keeper.release_everywhere(name))
 
 
 async def wait_for_rule(backend: Backend, call: Call) -> WaitShown:
@@ -100,15 +100,15 @@ async def wait_for_rule(backend: Backend, call: Call) -> WaitShown:
 
 
 async def kill(backend: Backend, call: Call) -> KilledShown:
-    return _kill(backend, True)
+    return await _kill(backend, True)
 
 
 async def unkill(backend: Backend, call: Call) -> KilledShown:
-    return _kill(backend, False)
+    return await _kill(backend, False)
 
 
-def _kill(backend: Backend, on: bool) -> KilledShown:
-    backend.keeper.do("killed" if on else "no longer killed", lambda store, now: store.kill(on, now))
+async def _kill(backend: Backend, on: bool) -> KilledShown:
+    await backend.keeper.do_everywhere("killed" if on else "no longer killed", lambda store, now: store.kill(on, now))
     store = backend.keeper.store
     return KilledShown(killed=store.killed, version=store.rule_set.id)
 
@@ -124,13 +124,13 @@ def _body(call: Call) -> Source:
     return call.body
 
 
-def _put(backend: Backend, call: Call, *, again: bool) -> RuleShown:
+async def _put(backend: Backend, call: Call, *, again: bool) -> RuleShown:
     name = call.path["name"]
-    _load(backend, call, as_document(_body(call), name), again=again)
+    await _load(backend, call, as_document(_body(call), name), again=again)
     return show_rule(backend.keeper.store, name)
 
 
-def _load(backend: Backend, call: Call, document: Source, *, again: bool) -> None:
+async def _load(backend: Backend, call: Call, document: Source, *, again: bool) -> None:
     origin: Origin = call.query.origin
     if origin == "test" and call.query.ttl is None:
         raise Problem(422, "invalid_query", "ttl: rules of a test always have one")
@@ -138,7 +138,7 @@ def _load(backend: Backend, call: Call, document: Source, *, again: bool) -> Non
     def put(store: RuleStore, now: float) -> Change:
         return store.put(document, origin, now, ttl=call.query.ttl, again=again)
 
-    backend.keeper.load(origin, put)
+    await backend.keeper.load_everywhere(origin, put)
 
 
 def as_document(source: Source, name: str) -> Source:
@@ -160,7 +160,7 @@ def as_document(source: Source, name: str) -> Source:
 
 
 NAMED = ("no_such_rule",)
-WRITES = ("invalid_document", "rule_in_use", "too_large")
+WRITES = ("invalid_document", "rule_in_use", "too_large", "not_everywhere")
 
 OPERATIONS = (
     Operation("GET", "/api/rules", "list_rules", "All rules in order, and how they came in.", list_rules, RulesShown),
@@ -169,27 +169,28 @@ OPERATIONS = (
     Operation("POST", "/api/rules", "add_rules", "Add the rules of a document, all or none.",
               add_rules, RulesShown, AddQuery, "document", 201, WRITES),
     Operation("DELETE", "/api/rules", "clear_rules", "Remove all rules that came over this API, or from tests.",
-              clear_rules, RulesShown, OriginQuery, refusals=("invalid_document",)),
+              clear_rules, RulesShown, OriginQuery, refusals=("invalid_document", "not_everywhere")),
     Operation("POST", "/api/reset", "reset_rules", "Counters of all rules to 0; their triggers begin anew.",
-              reset_rules, ResetShown),
+              reset_rules, ResetShown, refusals=("not_everywhere",)),
     Operation("GET", "/api/rules/{name}", "get_rule", "One rule.", get_rule, RuleShown, refusals=NAMED),
     Operation("POST", "/api/rules/{name}", "add_rule", "Add a rule.",
               add_rule, RuleShown, PutQuery, "rule", 201, WRITES),
     Operation("PUT", "/api/rules/{name}", "put_rule", "Add a rule, or replace one that came the same way.",
               put_rule, RuleShown, PutQuery, "rule", refusals=WRITES),
     Operation("DELETE", "/api/rules/{name}", "remove_rule", "Remove a rule that came over this API or from a test.",
-              remove_rule, RuleShown, refusals=(*NAMED, "rule_in_use", "invalid_document")),
+              remove_rule, RuleShown, refusals=(*NAMED, "rule_in_use", "invalid_document", "not_everywhere")),
     Operation("POST", "/api/rules/{name}/enable", "enable_rule", "Turn a rule on again.",
-              enable_rule, RuleShown, refusals=(*NAMED, "invalid_document")),
+              enable_rule, RuleShown, refusals=(*NAMED, "invalid_document", "not_everywhere")),
     Operation("POST", "/api/rules/{name}/disable", "disable_rule", "Turn a rule off; it stays, with its counters.",
-              disable_rule, RuleShown, refusals=(*NAMED, "invalid_document")),
+              disable_rule, RuleShown, refusals=(*NAMED, "invalid_document", "not_everywhere")),
     Operation("POST", "/api/rules/{name}/reset", "reset_rule", "Its counters to 0; its trigger begins anew.",
-              reset_rule, RuleShown, refusals=(*NAMED, "not_counted")),
+              reset_rule, RuleShown, refusals=(*NAMED, "not_counted", "not_everywhere")),
     Operation("POST", "/api/rules/{name}/release", "release_rule", "Let go the requests that it holds.",
               release_rule, ReleasedShown, refusals=(*NAMED, "not_counted")),
     Operation("POST", "/api/rules/{name}/wait", "wait_for_rule", "Answer once its counter has reached a number.",
               wait_for_rule, WaitShown, WaitQuery, refusals=(*NAMED, "not_counted")),
     Operation("POST", "/api/kill", "kill", "All faults off, at once, whatever is loaded afterwards.",
-              kill, KilledShown),
-    Operation("DELETE", "/api/kill", "unkill", "All faults as they were.", unkill, KilledShown),
+              kill, KilledShown, refusals=("not_everywhere",)),
+    Operation("DELETE", "/api/kill", "unkill", "All faults as they were.",
+              unkill, KilledShown, refusals=("not_everywhere",)),
 )  # fmt: skip

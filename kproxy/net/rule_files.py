@@ -20,7 +20,7 @@ from pathlib import Path
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import DocumentError
+from kproxy.errors import DocumentError, NotEverywhere
 from kproxy.rules.document import Document, read_document, rule_files
 from kproxy.rules.source import Source
 
@@ -88,8 +88,8 @@ class RuleFiles:
             self.seen = await trio.to_thread.run_sync(look, self.paths)
             try:
                 documents = await trio.to_thread.run_sync(read, self.paths)
-                keeper.load("file", lambda store, now: store.replace_files(documents, now))
-            except DocumentError:
+                await keeper.load_everywhere("file", lambda store, now: store.replace_files(documents, now))
+            except (DocumentError, NotEverywhere):
                 return False
             except OSError as error:
                 self.log.error("rules cannot be read", error=str(error))

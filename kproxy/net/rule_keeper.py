@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -21,9 +21,6 @@ from .counts import numbers
 from .deadlines import Deadline
 from .hits import Hits
 from .reactor import Reactor
-
-if TYPE_CHECKING:
-    from kproxy.sinks.audit.rule_events import RuleEvents
 
 Operation = Callable[[RuleStore, float], Change]
 
@@ -51,6 +48,18 @@ class Loads:
     last: Rejection | None = None
 
 
+class Events(Protocol):
+    """What the audit wants to know: `sinks.audit.rule_events`."""
+
+    def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None: ...
+
+    def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None: ...
+
+    def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None: ...
+
+    def tell(self) -> None: ...
+
+
 class RuleKeeper:
     """`swap` puts a rule set into force for all connections."""
 
@@ -63,7 +72,7 @@ class RuleKeeper:
         self.timer: Deadline | None = None
         self.watch: Deadline | None = None
         self.told: dict[str, int] = {}  # problems of each rule that the log knows of
-        self.events: RuleEvents | None = None  # is told, too, where there is an audit
+        self.events: Events | None = None  # is told, too, where there is an audit
 
     def running(self, name: str) -> Running | None:
         """The live rule of that name. Raises NoSuchRule."""
@@ -82,30 +91,69 @@ class RuleKeeper:
     def load(self, origin: Origin, operation: Operation) -> Change:
         """Take in rules from outside, all or none. Raises what the store raises; mistakes are logged and counted."""
         before = self.store.rule_set.id
-        try:
-            change = operation(self.store, monotonic())
-        except DocumentError as error:
-            self._reject(origin, error)
-            raise
-        self.loads.loaded[origin] += 1
-        if self.loads.last is not None and self.loads.last.origin == origin:
-            self.loads.last = None
+        change = self._tried(origin, operation)
         self._put_into_force(change)
-        version = self.store.rule_set.id
-        self.log.info("rules loaded", origin=origin, rules=len(self.store.kept), version=version, before=before)
-        if self.events is not None:
-            self.events.loaded(time(), origin, version, len(self.store.kept), before)
+        self._has_loaded(origin, before)
         return change
 
     def do(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
         """Turn something on or off, or remove it. Raises what the store raises."""
         change = operation(self.store, monotonic())
         self._put_into_force(change)
-        self.log.info("rules changed", what=what, rule=rule, version=self.store.rule_set.id)
-        self._told_of(what, rule)
+        self._has_done(what, rule)
         return change
 
+    def reset(self, name: str | None) -> int:
+        """See `RuleStore.reset`."""
+        return self.store.reset(name, monotonic())
+
+    def release(self, name: str) -> int:
+        """Let go what the rule holds. How many requests that were. Raises NoSuchRule."""
+        running = self.running(name)
+        return 0 if running is None else running.release()
+
+    # ---- the same wherever rules are at work: `workers.crew_keeper` has more processes than this one
+
+    async def load_everywhere(self, origin: Origin, operation: Operation) -> Change:
+        """As `load`. Raises NotEverywhere, too."""
+        return self.load(origin, operation)
+
+    async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
+        """As `do`. Raises NotEverywhere, too."""
+        return self.do(what, operation, rule=rule)
+
+    async def reset_everywhere(self, name: str | None) -> int:
+        """As `reset`. Raises NotEverywhere, too."""
+        return self.reset(name)
+
+    async def release_everywhere(self, name: str) -> int:
+        """As `release`."""
+        return self.release(name)
+
+    async def count(self) -> None:
+        """Bring the counters of all rules up to date."""
+
     # ---- inside
+
+    def _tried(self, origin: Origin, operation: Operation) -> Change:
+        try:
+            return operation(self.store, monotonic())
+        except DocumentError as error:
+            self._reject(origin, error)
+            raise
+
+    def _has_loaded(self, origin: Origin, before: str) -> None:
+        self.loads.loaded[origin] += 1
+        if self.loads.last is not None and self.loads.last.origin == origin:
+            self.loads.last = None
+        version = self.store.rule_set.id
+        self.log.info("rules loaded", origin=origin, rules=len(self.store.kept), version=version, before=before)
+        if self.events is not None:
+            self.events.loaded(time(), origin, version, len(self.store.kept), before)
+
+    def _has_done(self, what: str, rule: str | None) -> None:
+        self.log.info("rules changed", what=what, rule=rule, version=self.store.rule_set.id)
+        self._told_of(what, rule)
 
     def _told_of(self, what: str, rule: str | None) -> None:
         if self.events is not None:
@@ -162,10 +210,14 @@ class RuleKeeper:
 
     def _expire(self) -> None:
         now, before = monotonic(), list(self.store.kept)
-        change = self.store.expire(now)
-        gone = [name for name in before if name not in self.store.kept]
-        self._put_into_force(change)
-        for name in gone:
+        self._put_into_force(self.store.expire(now))
+        self._has_expired(before, now)
+
+    def _has_expired(self, before: list[str], now: float) -> None:
+        """`before`: the rules that there were."""
+        for name in before:
+            if name in self.store.kept:
+                continue
             self.log.info("rule expired", rule=name)
             self._told_of("expired", name)
         for stored in self.store.documents:

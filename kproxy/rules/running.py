@@ -16,8 +16,8 @@ class Running:
     """Counters (promise 7): matched, the selectors held; fired, the trigger too; applied, what it changed has been
     handed to the kernel. `on_count` is called after any of them grew."""
 
-    __slots__ = ("applied", "effect", "enabled", "fired", "held", "holds", "matched", "observes", "on_count", "origin",
-                 "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
+    __slots__ = ("applied", "born", "effect", "enabled", "fired", "held", "holds", "lives", "matched", "observes",
+                 "on_count", "origin", "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
 
     def __init__(self, rule: LiveRule, origin: str, seed: int, began: float, common: Common | None = None) -> None:
         self.rule, self.origin = rule, origin
@@ -25,6 +25,8 @@ class Running:
         self.seed = seed if own is None else own
         self.matched = self.fired = self.applied = 0
         self.resets = 0  # how often they were set back
+        self.born = 0  # its number among all that its store has made
+        self.lives = 0  # how often it has begun
         self.enabled = True
         self.observes = rule.mode == "observe"
         self.holds = rule.when is not None and rule.when.hold is True
@@ -67,6 +69,7 @@ class Running:
 
     def restart(self, began: float, common: Common | None = None) -> None:
         """From the beginning, as if it were new: its trigger and its effect. Counters go on."""
+        self.lives += 1
         when, seed = self.rule.when, f"{self.seed}:{self.rule.name}"
         self.trigger = Trigger(when, seed, began) if common is None else CommonTrigger(when, seed, began, common)
         self.effect = self.rule.start()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kproxy.errors import NoSuchRule, RuleInUse
@@ -27,6 +27,16 @@ from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source, raise_mistakes
 from kproxy.rules.written import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A store as it was."""
+
+    documents: tuple[Stored, ...]
+    kept: dict[str, Kept]
+    off: frozenset[str]
+    killed: bool
 
 
 class RuleStore:
@@ -42,6 +52,7 @@ class RuleStore:
         self.off: frozenset[str] = frozenset()
         self.killed = False
         self.rule_set = RuleSet()
+        self.born = 0  # live rules that have been put to work so far
 
     def __getitem__(self, name: str) -> Kept:
         """Raises NoSuchRule."""
@@ -121,6 +132,17 @@ class RuleStore:
             one.reset()
             one.restart(now)
         return len(running)
+
+    # ---- operations that others must agree to
+
+    def saved(self) -> Saved:
+        """What `restore` goes back to."""
+        return Saved(self.documents, self.kept, self.off, self.killed)
+
+    def restore(self, saved: Saved, now: float) -> None:
+        """Undo what was done since. What time has brought meanwhile stays."""
+        self.kept = saved.kept
+        self._take_over(saved.documents, saved.off, saved.killed, now)
 
     # ---- time
 
@@ -221,6 +243,7 @@ class RuleStore:
             assert begins is not None
             if running is None:
                 running = Running(kept.rule, kept.origin, self.seed, begins)
+                self.born = running.born = self.born + 1
             elif kept.written.stage is not None and running.trigger.began < begins:  # the stage's next round
                 running.restart(begins)
         if running is not None:

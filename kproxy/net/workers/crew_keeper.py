@@ -1,0 +1,354 @@
+"""Rules at work in several processes: the supervisor's store says what they are, workers carry them out.
+
+Strategy. An operation is done in the store; then all workers are asked to prepare for what has come of it. If one
+cannot, the store goes back and nothing has changed anywhere; if all can, all are told to put it into force. A worker
+that ends meanwhile has no say: the next in its place begins with what is in force then. One that does not do what it
+was ready for is started again.
+
+The live rules of this store see no traffic. They stand for those of the workers: their counters are the sums of what
+workers say, each second, and all the time while somebody waits for a number. What a worker that has ended had said last
+stays in the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from time import monotonic
+from typing import Any, Protocol
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.errors import NotEverywhere
+from kproxy.rules.kept import Change, Kept, Origin
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.running import Running
+from kproxy.rules.store import RuleStore, Saved
+
+from ..hits import Count, Hits
+from ..reactor import Reactor
+from ..rule_keeper import LOOK_AFTER, Operation, RuleKeeper
+from .channel import Channel, Unanswered
+from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RuleNews, RulesState
+from .shared_table import SharedTable
+from .worker_rules import owner
+
+PATIENCE = 30.0
+"""Seconds that a worker may take to make the models of new rules: ten thousand take some three."""
+COMMIT_PATIENCE = 10.0
+"""Seconds to put into force what is ready: it takes as long as one look at each connection."""
+COUNT_PATIENCE = 2.0
+LOOK = 0.02
+"""Seconds between two looks at counters while somebody waits for one."""
+
+
+class Member(Protocol):
+    """A worker's place; `channel` is None while no process is in it, `ready` once it takes connections."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def channel(self) -> Channel | None: ...
+    @property
+    def ready(self) -> bool: ...
+
+
+class Crew(Protocol):
+    """All workers."""
+
+    @property
+    def members(self) -> Sequence[Member]: ...
+
+    def restart(self, member: Any, reason: str) -> object:
+        """End its process at once; another is started."""
+
+
+class CrewKeeper(RuleKeeper):
+    """`swap` is told of each new rule set here. `member_begins` and `admit` are for the crew to call."""
+
+    hits: CrewHits
+
+    def __init__(
+        self, store: RuleStore, crew: Crew, swap: Callable[[RuleSet], None], reactor: Reactor,
+        log: FilteringBoundLogger, table: SharedTable,
+    ) -> None:  # fmt: skip
+        super().__init__(store, swap, reactor, log)
+        self.crew, self.table = crew, table
+        self.hits = CrewHits(self)
+        self.changing = trio.Lock()
+        self.in_force = RulesState(0, store.seed, handed(store))
+        self.packed = msgspec.msgpack.encode(self.in_force)
+        self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
+        self.lost: dict[int, RuleCount] = {}  # of workers that have ended, added up by rule
+        self.numbers: dict[int, int] = {}  # by worker: the state that it has
+        self.owners = self._owners()
+
+    # ---- for the crew
+
+    def state(self) -> bytes:
+        """What a worker begins with."""
+        return self.packed
+
+    def member_begins(self, member: Member) -> None:
+        """Another process is in its place, and is told what is in force now."""
+        self.numbers[member.index] = self.in_force.number
+        for born, count in self.latest.pop(member.index, {}).items():
+            self.lost[born] = added(self.lost.get(born), count, ended=True)
+
+    async def admit(self, member: Member) -> None:
+        """Its rules are made; should others have come meanwhile, it takes them over. Raises Unanswered."""
+        async with self.changing:
+            if self.numbers[member.index] != self.in_force.number and member.channel is not None:
+                await member.channel.ask(Prepare(self.packed), PATIENCE)
+                await member.channel.ask(Commit(self.in_force.number), COMMIT_PATIENCE)
+                self.numbers[member.index] = self.in_force.number
+
+    async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Add up what workers count, until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(LOOK_AFTER)
+            await self.count()
+
+    # ---- operations
+
+    async def load_everywhere(self, origin: Origin, operation: Operation) -> Change:
+        """All or none, in all processes."""
+        async with self.changing:
+            before, saved = self.store.rule_set.id, self.store.saved()
+            change = self._tried(origin, operation)
+            try:
+                await self._hand_out(saved)
+            except NotEverywhere as error:
+                self.loads.rejected[origin] += 1
+                self.log.error("rules rejected, those in force stay", origin=origin, error=str(error), version=before)
+                raise
+            self._put_into_force(change)
+            self._has_loaded(origin, before)
+            return change
+
+    async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
+        """In all processes, or in none."""
+        async with self.changing:
+            saved = self.store.saved()
+            change = operation(self.store, monotonic())
+            await self._hand_out(saved)
+            self._put_into_force(change)
+            self._has_done(what, rule)
+            return change
+
+    async def reset_everywhere(self, name: str | None) -> int:
+        """In all processes at the same time, as nearly as that is possible."""
+        async with self.changing:
+            number = self.store.reset(name, monotonic())
+            await self._hand_out(self.store.saved())
+            self._add_up()
+            return number
+
+    async def release_everywhere(self, name: str) -> int:
+        """All that is held by this rule now. Raises NoSuchRule."""
+        running = self.running(name)
+        if running is None:
+            return 0
+        released = await self._ask_all(lambda channel: channel.ask(ReleaseRule(running.born), COUNT_PATIENCE))
+        await self.count()
+        return sum(number for _, number in released if isinstance(number, int))
+
+    async def count(self) -> None:
+        """Ask all workers, and add up."""
+        for member, counts in await self._ask_all(lambda channel: channel.ask(CountRules(), COUNT_PATIENCE)):
+            if not isinstance(counts, Unanswered):
+                self.latest[member.index] = {one.born: one for one in counts}
+        self._add_up()
+
+    # ---- inside
+
+    def _expire(self) -> None:
+        self.timer = None
+        self.reactor.spawn(self._expire_everywhere)
+
+    async def _expire_everywhere(self) -> None:
+        async with self.changing:
+            now, before, saved = monotonic(), list(self.store.kept), self.store.saved()
+            change = self.store.expire(now)
+            try:
+                await self._hand_out(saved)
+            except NotEverywhere as error:  # nothing new was to be made: the worker hangs
+                self.log.error("rules cannot change now, kproxy tries again", error=str(error))
+                self.timer = self.reactor.call_at(monotonic() + LOOK_AFTER, self._expire)
+                return
+            self._put_into_force(change)
+            self._has_expired(before, now)
+
+    async def _hand_out(self, saved: Saved) -> None:
+        """What the store says now is in force in all processes, or the store is as it was. Raises NotEverywhere."""
+        state = RulesState(self.in_force.number + 1, self.store.seed, handed(self.store))
+        try:
+            packed = msgspec.msgpack.encode(state)
+            asked = await self._ask_all(lambda channel: channel.ask(Prepare(packed), PATIENCE))
+            refused = [f"worker {member.index}: {said}" for member, said in asked if said is not None]
+        except (OverflowError, TypeError) as error:
+            refused = [f"they cannot be told to workers: {error}"]
+        if refused:
+            self.store.restore(saved, monotonic())
+            raise NotEverywhere(f"nothing was changed: {'; '.join(refused)}")
+        self.in_force, self.packed = state, packed
+        done = await self._ask_all(lambda channel: channel.ask(Commit(state.number), COMMIT_PATIENCE))
+        prepared = {id(member.channel) for member, _ in asked}
+        for member, said in done:
+            if said is None:
+                self.numbers[member.index] = state.number
+            elif id(member.channel) in prepared:
+                self.log.error("a worker has not taken over rules that it was ready for", worker=member.index,
+                               error=str(said))  # fmt: skip
+                self.crew.restart(member, "it has not taken over rules that it was ready for")
+        self._forget()
+
+    def _owners(self) -> dict[bytes, None]:
+        return dict.fromkeys(owner(one.born, one.lives) for one in self.in_force.rules if one.born)
+
+    def _forget(self) -> None:
+        """What rules have counted together whose life is over."""
+        before, self.owners = self.owners, self._owners()
+        for gone in before:
+            if gone not in self.owners:
+                self.table.forget(gone)
+        here = {one.born for one in self.in_force.rules}
+        self.lost = {born: count for born, count in self.lost.items() if born in here}
+
+    async def _ask_all(self, ask: Callable[[Channel], Any]) -> list[tuple[Member, Any]]:
+        """Of all that are ready, at the same time; the answer, or why there is none. Who has ended is left out."""
+        answers: list[tuple[Member, Any]] = []
+
+        async def one(member: Member, channel: Channel) -> None:
+            try:
+                answer = await ask(channel)
+            except Unanswered as error:
+                answer = error
+            if member.channel is channel:
+                answers.append((member, answer))
+
+        async with trio.open_nursery() as nursery:
+            for member in self.crew.members:
+                if member.ready and member.channel is not None:
+                    nursery.start_soon(one, member, member.channel)
+        return sorted(answers, key=lambda each: each[0].index)
+
+    def _add_up(self) -> None:
+        """What rules have done, in all processes that are and were."""
+        for kept in self.store.kept.values():
+            running = kept.running
+            if running is None:
+                continue
+            total = self.lost.get(running.born)
+            if total is not None and total.resets != running.resets:
+                total = None
+            for counts in self.latest.values():
+                one = counts.get(running.born)
+                if one is not None and one.resets == running.resets:
+                    total = added(total, one)
+            if total is not None:
+                show(running, total)
+
+
+class CrewHits(Hits):
+    """Looks at the counters again and again while somebody waits: they are in other processes."""
+
+    def __init__(self, keeper: CrewKeeper) -> None:
+        super().__init__(keeper.running, keeper.reactor.notify)
+        self.keeper = keeper
+        self.waiting = 0
+
+    async def wait(self, name: str, hits: int, count: Count) -> None:
+        """As ever."""
+        self.waiting += 1
+        if self.waiting == 1:
+            self.keeper.reactor.spawn(self._look)
+        try:
+            await super().wait(name, hits, count)
+        finally:
+            self.waiting -= 1
+
+    async def _look(self) -> None:
+        while self.waiting:
+            await self.keeper.count()
+            await trio.sleep(LOOK)
+
+
+class ToldRules:
+    """Stands for the audit's `RuleEvents`, which are with the workers: one of them records what is told here."""
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+
+    def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
+        self._tell("loaded", now, origin, version, rules, before)
+
+    def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None:
+        self._tell("rejected", now, origin, version, list(mistakes))
+
+    def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
+        self._tell("changed", now, change, rule, version, rules)
+
+    def tell(self) -> None:
+        """Counts are the workers' own to tell."""
+
+    def _tell(self, method: str, *given: Any) -> None:
+        for member in self.crew.members:
+            if member.ready and member.channel is not None:
+                member.channel.tell(RuleNews(method, list(given)))
+                return
+
+
+def handed(store: RuleStore) -> list[HandedRule]:
+    """All rules of a store, as workers are told of them."""
+    return [handed_rule(kept) for kept in store.kept.values()]
+
+
+def handed_rule(kept: Kept) -> HandedRule:
+    running = kept.running
+    return HandedRule(
+        content=digest(kept),
+        raw=kept.written.raw,
+        position=kept.written.position,
+        origin=kept.origin,
+        active=kept.active,
+        born=0 if running is None else running.born,
+        lives=0 if running is None else running.lives,
+        resets=0 if running is None else running.resets,
+        began=0.0 if running is None else running.trigger.began,
+    )
+
+
+def added(total: RuleCount | None, one: RuleCount, *, ended: bool = False) -> RuleCount:
+    """Both together. Who has ended holds nothing."""
+    held = 0 if ended else one.held
+    if total is not None and total.resets > one.resets:
+        return total
+    if total is None or total.resets != one.resets:
+        return msgspec.structs.replace(one, held=held)
+    return RuleCount(
+        one.born, one.resets, total.matched + one.matched, total.fired + one.fired, total.applied + one.applied,
+        total.held + held, total.problems + one.problems, one.problem or total.problem,
+    )  # fmt: skip
+
+
+def show(running: Running, total: RuleCount) -> None:
+    """The rule here says what those of the workers have done."""
+    grown = (total.matched, total.fired, total.applied) != (running.matched, running.fired, running.applied)
+    running.matched, running.fired, running.applied = total.matched, total.fired, total.applied
+    running.raised, running.said = total.problems, total.problem
+    running.held = [_nothing] * total.held
+    if grown and running.on_count is not None:
+        running.on_count()
+
+
+def digest(kept: Kept) -> bytes:
+    """Of what the rule says."""
+    return blake2b(kept.content.encode(), digest_size=16).digest()
+
+
+def _nothing() -> None:
+    """It is held elsewhere."""

@@ -1,0 +1,152 @@
+"""A worker's rules: what the supervisor hands it is made ready, and put into force when it says so.
+
+Strategy. The supervisor says how all rules are to be, each time; a worker that has just begun is told the same way as
+one that has been at work for days. Rules are told apart by numbers that the supervisor has given them: one that goes on
+keeps its `Running`, and with it its counters. Models are made beside the loop, and only those that are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+import trio
+
+from kproxy.errors import WeDidWrong
+from kproxy.rules.common import Common, Table
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.running import Running
+
+from .channel import Channel
+from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RulesState
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A state that could be put into force. `running`: its live rules at work by the number they were born with."""
+
+    state: RulesState
+    models: dict[bytes, Rule]
+    running: dict[int, Running]
+    rule_set: RuleSet
+
+
+class WorkerRules:
+    """`swap` puts a rule set into force for all connections. `index`: of this worker."""
+
+    def __init__(self, table: Table, index: int, swap: Callable[[RuleSet], object]) -> None:
+        self.table, self.swap = table, swap
+        self.own = f":{index}" if index else ""
+        self.models: dict[bytes, Rule] = {}
+        self.running: dict[int, Running] = {}
+        self.in_force: tuple[Running, ...] = ()
+        self.prepared: Prepared | None = None
+
+    def begin(self, state: bytes) -> RuleSet:
+        """The rules to begin with. Blocks. Raises WeDidWrong for rules that cannot be made here."""
+        read = msgspec.msgpack.decode(state, type=RulesState)
+        prepared = self._ready(read, models(read, {}))
+        self._take(prepared)
+        return prepared.rule_set
+
+    def listen(self, channel: Channel) -> None:
+        """Do from now on what the supervisor says."""
+        channel.on_question(Prepare, self.prepare)
+        channel.on_question(Commit, self.commit)
+        channel.on_question(CountRules, self.count)
+        channel.on_question(ReleaseRule, self.release)
+
+    async def prepare(self, asked: Prepare) -> None:
+        """Raises WeDidWrong."""
+        state = msgspec.msgpack.decode(asked.state, type=RulesState)
+        made = await trio.to_thread.run_sync(models, state, self.models)
+        self.prepared = self._ready(state, made)
+
+    def commit(self, asked: Commit) -> None:
+        """Raises WeDidWrong when it is not what was prepared."""
+        prepared, self.prepared = self.prepared, None
+        if prepared is None or prepared.state.number != asked.number:
+            found = "none" if prepared is None else prepared.state.number
+            raise WeDidWrong(f"rules {asked.number} are to be put into force, {found} are prepared")
+        before = self.in_force
+        self._take(prepared)
+        self.swap(prepared.rule_set)
+        for running in before:
+            if running not in self.in_force:
+                running.release()
+
+    def count(self, asked: CountRules) -> list[RuleCount]:
+        """Of all that count."""
+        return [counted(one) for one in self.running.values()]
+
+    def release(self, asked: ReleaseRule) -> int:
+        """Nothing is held by a rule that is not here."""
+        running = self.running.get(asked.born)
+        return 0 if running is None else running.release()
+
+    def _ready(self, state: RulesState, made: dict[bytes, Rule]) -> Prepared:
+        running, active, positions = {}, [], []
+        for one in state.rules:
+            rule = made[one.content]
+            if one.born:
+                assert isinstance(rule, LiveRule), "others are not born"
+                found = self.running.get(one.born)
+                if found is None:
+                    found = Running(rule, one.origin, state.seed, one.began, self._common(one))
+                    found.born, found.lives, found.resets = one.born, one.lives, one.resets
+                running[one.born], rule = found, found.rule
+            if one.active:
+                active.append(rule)
+                positions.append(one.position)
+        rule_set = RuleSet(active, positions, [running[one.born] for one in state.rules if one.active and one.born])
+        return Prepared(state, made, running, rule_set)
+
+    def _take(self, prepared: Prepared) -> None:
+        """The part that cannot fail."""
+        for one in prepared.state.rules:
+            running = prepared.running.get(one.born)
+            if running is None:
+                continue
+            running.enabled = one.active
+            if running.resets != one.resets:
+                running.reset()
+                running.resets = one.resets
+            if running.lives != one.lives:
+                running.restart(one.began, self._common(one))
+                running.lives = one.lives
+        self.models, self.running = prepared.models, prepared.running
+        self.in_force = prepared.rule_set.live
+
+    def _common(self, one: HandedRule) -> Common:
+        return Common(self.table, owner(one.born, one.lives), self.own)
+
+
+def owner(born: int, lives: int) -> bytes:
+    """What stands in the shared table for this life of a rule."""
+    return blake2b(f"{born} {lives}".encode(), digest_size=8).digest()
+
+
+def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
+    """The models of all rules, by their content. Raises WeDidWrong: the supervisor has made them all before."""
+    made = {}
+    for one in state.rules:
+        rule = known.get(one.content)
+        if rule is None:
+            try:
+                rule = KINDS[one.raw["kind"]].model_validate(one.raw)
+            except Exception as error:
+                raise WeDidWrong(f'{one.position}: the rule "{one.raw.get("name")}" cannot be made: {error}') from error
+            _ = rule.content  # found out here, beside the loop
+        made[one.content] = rule
+    return made
+
+
+def counted(one: Running) -> RuleCount:
+    """What it has done here."""
+    done = one.matched, one.fired, one.applied
+    return RuleCount(one.born, one.resets, *done, len(one.held), one.problems, one.problem)
