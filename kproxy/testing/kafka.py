@@ -1,6 +1,6 @@
 """A real Apache Kafka of one or more brokers, on free ports of this machine.
 
-Strategy: every process is broker and controller at once (KRaft, combined mode). The log directory of the first is
+Strategy: every process is broker and controller at once (KRaft, combined mode). The first log directory of its kind is
 formatted by Kafka's own StorageTool, which starts a JVM; the others get a copy of it with their own ids, which is all
 that differs. Kafka before 3.3 has no KRaft for use in earnest: there a ZooKeeper stands beside the brokers, and nothing
 is formatted. Each broker has the listeners DIRECT (also used between brokers), CONTROLLER (KRaft), and the ones asked
@@ -38,7 +38,7 @@ _LOGGING = (
     f"{_LOG}showDateTime=true",
     f"{_LOG}log.org.apache.kafka.clients.NetworkClient=error",  # brokers that are not there yet, again and again
 )
-_START_TIMEOUT = 60.0  # seconds; two are usual, a busy machine with two cores may need many more
+_START_TIMEOUT = 180.0  # seconds; two are usual, a machine with two cores and much else to do may need many more
 
 #: The first release whose KRaft is meant for use (KIP-833).
 _KRAFT_SINCE = (3, 3)
@@ -56,6 +56,9 @@ FAST = {
     "log.segment.delete.delay.ms": "500",
     "leader.imbalance.check.interval.seconds": "3600",  # leaders move when a test says so
 }
+
+_formatted: dict[tuple[object, ...], dict[str, bytes]] = {}
+"""What StorageTool has written for the same release, settings and users: files by name. It takes a JVM, for seconds."""
 
 
 @dataclass(frozen=True)
@@ -230,20 +233,30 @@ class Kafka:
         }
 
     def _format(self) -> None:
-        first, *others = self.brokers.values()
+        """Give every broker a formatted log directory. What is in it, but for ids, follows from release and settings."""
+        kind = (self.libs, *sorted(self._properties.items()), *sorted(self._scram.items()))
+        if kind not in _formatted:
+            first = next(iter(self.brokers.values()))
+            self._run_format(first)
+            _formatted[kind] = {file.name: file.read_bytes() for file in (first.folder / "data").iterdir()}
+        for broker in self.brokers.values():
+            data = broker.folder / "data"
+            data.mkdir(exist_ok=True)
+            for name, content in _formatted[kind].items():
+                (data / name).write_bytes(content)
+            (data / "meta.properties").write_text(
+                f"version=1\ncluster.id={self.cluster_id}\nnode.id={broker.node}\ndirectory.id={_new_id()}\n"
+            )
+
+    def _run_format(self, broker: Broker) -> None:
         command = [java(), *JVM, "-cp", f"{self.libs}/*", "kafka.tools.StorageTool", "format"]
-        command += ["-t", self.cluster_id, "-c", str(first.folder / "server.properties")]
+        command += ["-t", self.cluster_id, "-c", str(broker.folder / "server.properties")]
         for user, password in self._scram.items():
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
                 command += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise WeDidWrong(f"the log directory could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}")
-        for broker in others:
-            shutil.copytree(first.folder / "data", broker.folder / "data")
-            (broker.folder / "data" / "meta.properties").write_text(
-                f"version=1\ncluster.id={self.cluster_id}\nnode.id={broker.node}\ndirectory.id={_new_id()}\n"
-            )
 
     def _wait(self, broker: Broker) -> None:
         expected = sum(other.child is not None for other in self.brokers.values())
