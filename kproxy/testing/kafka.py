@@ -233,7 +233,7 @@ class Kafka:
         }
 
     def _format(self) -> None:
-        """Give every broker a formatted log directory. What is in it, but for ids, follows from release and settings."""
+        """Give every broker a formatted log directory. But for ids, release and settings say what is in it."""
         kind = (self.libs, *sorted(self._properties.items()), *sorted(self._scram.items()))
         if kind not in _formatted:
             first = next(iter(self.brokers.values()))
