@@ -18,11 +18,11 @@ from typing import Any
 import frames
 from machine import Meter, Processes, first_answer, free_ports
 from rows import Row, Rows
-from targets import HERE, RENAMED, TARGETS, tool
+from targets import HERE, PORTS, RENAMED, TARGETS, tool
 
 from kproxy.testing.ask import METADATA, ask
 
-PORTS, MOST_TARGETS = 30, 30  # the largest answer names 20 brokers
+MOST_TARGETS = 30
 WARM_UP = 0.2  # seconds; one second on a new process costs 10 to 20 % more than the next
 
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from machine import Meter, PortWatch, Processes, first_answer, free_ports
 from perf_client import SIZE
 from rows import Row, Rows
-from targets import HERE, HOST, RENAMED, TARGETS
+from targets import HERE, HOST, PORTS, RENAMED, TARGETS
 from tool_output import consumed, produced
 
 from kproxy.testing.ask import brokers
@@ -59,17 +59,17 @@ class Route:
 class KafkaBench:
     """A broker with all targets in front of it; a context manager."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, extra: Sequence[str] = ()) -> None:
+        self.folder, self.names = folder, (*NAMES, *extra)
         self.processes = Processes(folder)
         self.stack = ExitStack()
         self.runs = 0
 
     def __enter__(self) -> KafkaBench:
         with ExitStack() as stack:
-            first = free_ports(10 * len(NAMES))
-            ports = {name: first + 10 * i for i, name in enumerate(NAMES)}
-            plain = [name for name in NAMES if name in TARGETS and TARGETS[name].plain]
+            first = free_ports(PORTS * len(self.names))
+            ports = {name: first + PORTS * i for i, name in enumerate(self.names)}
+            plain = [name for name in self.names if name in TARGETS and TARGETS[name].plain]
             listeners = [Listener(name.upper(), advertise_port=ports[name]) for name in plain]
             memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
             data = stack.enter_context(tempfile.TemporaryDirectory(prefix="kproxy-bench-", dir=memory))
@@ -77,7 +77,7 @@ class KafkaBench:
             self.kafka = stack.enter_context(Kafka(listeners=listeners, properties=settings, jvm=BROKER_JVM))
             self.admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap(), "log_level": 0})
             stack.enter_context(self.processes)
-            self.routes = [self._route(name, ports[name], name in plain) for name in NAMES]
+            self.routes = [self._route(name, ports[name], name in plain) for name in self.names]
             self.stack = stack.pop_all()
         return self
 
@@ -157,11 +157,11 @@ class KafkaBench:
         return routes[number % len(routes) :] + routes[: number % len(routes)]
 
 
-def measure(folder: Path, rows: Rows, *, rounds: int, records: int) -> None:
+def measure(folder: Path, rows: Rows, *, rounds: int, records: int, extra: Sequence[str] = ()) -> None:
     """`rounds` of Kafka's own tools and of confluent-kafka with `records` each, then acks=all once."""
-    with KafkaBench(folder) as bench:
+    with KafkaBench(folder, extra) as bench:
         for number in range(-1, rounds):  # the first is to warm up
-            for route in bench.turns(number, NAMES):
+            for route in bench.turns(number, bench.names):
                 topic = bench.topic(route, number)
                 made, read = bench.produce(route, topic, records), bench.consume(route, topic, records)
                 bench.remove(route, topic)

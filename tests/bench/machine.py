@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 
 from kproxy.testing.ports import connections_to, sockets_of
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 ALL_PORTS = set(range(1, 65536))
 TICKS = os.sysconf("SC_CLK_TCK")
 

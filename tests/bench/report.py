@@ -39,11 +39,11 @@ def summary(rows: Rows) -> list[str]:
     return table(("case", "reach", "measured", "reached?"), lines)
 
 
-def kafka(rows: Rows) -> list[str]:
+def kafka(rows: Rows, extra: Sequence[str]) -> list[str]:
     """Kafka's own tools; for each case MB/s (of direct), and CPU seconds per GB."""
     cases = [case for case in (PRODUCE, CONSUME, PRODUCE_ALL) if rows.has(case, "direct")]
     lines = []
-    for name in NAMES:
+    for name in (*NAMES, *extra):
         cells = [name]
         for case in cases:
             cells += [speed(rows, case, name, "direct"), figure(rows, case, name, "cpu_gb", 2)]
@@ -148,7 +148,7 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
     """All of it, under headings; what was not measured is left out."""
     sections = (
         ("Summary", summary(rows)),
-        ("Kafka's own performance tools", kafka(rows)),
+        ("Kafka's own performance tools", kafka(rows, extra)),
         ("confluent-kafka", librdkafka(rows)),
         ("Frames against a broker stand-in, proxy CPU", exchanges(rows, extra)),
         ("TLS on both sides, proxy CPU", borders(rows)),

@@ -32,8 +32,9 @@ import rules_phase
 import start_phase
 import tls_phase
 from machine import description
+from peers import peers
 from rows import Rows
-from targets import HERE, tool
+from targets import HERE, TARGETS, tool
 
 from kproxy.errors import WeDidWrong
 from kproxy.testing.jars import KAFKA_VERSION
@@ -106,7 +107,7 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
             elif phase == "start":
                 start_phase.measure(folder, rows, rounds=size.rounds, extra=extra)
             else:
-                kafka_phase.measure(folder, rows, rounds=size.rounds, records=size.records)
+                kafka_phase.measure(folder, rows, rounds=size.rounds, records=size.records, extra=extra)
     return rows
 
 
@@ -143,6 +144,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, help="of one run against Kafka")
     parser.add_argument("--only", default="", help="frames, audit, tls: cases whose names have this in them")
     parser.add_argument("--alone", action="store_true", help="measure kproxy's net without its session, too")
+    parser.add_argument("--peers", action="store_true", help="other proxies of Kafka's protocol, too (see peers.py)")
     parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
     parser.add_argument("--write", action="store_true", help="write the report to RESULTS.md")
     parser.add_argument("--check", action="store_true", help="compare the ratios with those that were kept")
@@ -155,6 +157,10 @@ def main() -> None:
     given = {key: value for key in ("rounds", "seconds", "records") if (value := getattr(options, key)) is not None}
     size = Size(**{**vars(options.size), **given})
     extra = ["alone"] if options.alone else []
+    if options.peers:
+        found = {target.name: target for target in peers()}
+        TARGETS.update(found)
+        extra += found
     if {"kafka", "latency", "start", "tls", "frames"} & set(options.phases or default):
         tool("haproxy", "haproxy")
     if {"latency", "start", "frames", "audit", "tls"} & set(options.phases or default):

@@ -13,6 +13,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
 KPROXY = Path(sys.executable).with_name("kproxy")
+PORTS = 30
+"""Each target's own; the largest answer names 20 brokers."""
 RENAMED = "prod."
 """What the brokers' names begin with where kproxy renames."""
 
@@ -21,7 +23,7 @@ RENAMED = "prod."
 class Target:
     """`plain`: it rewrites no addresses, so a broker must have a listener for it that is advertised at its port.
 
-    `command(folder, listen, upstream)`: 30 ports from `listen` on are its own; files may be written to the folder.
+    `command(folder, listen, upstream)`: PORTS from `listen` on are its own; files may be written to the folder.
     """
 
     name: str
