@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from secrets import randbits
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
@@ -46,8 +46,11 @@ class Proxy:
     """One process: the config, its rules, and what the connections share.
 
     `store` has the rules that are in force as `rules`, and is where they are changed; `files` are those that it has
-    been filled from.
+    been filled from. A worker is one, too (worker.py): its doors, its files and its admin address are elsewhere.
     """
+
+    index, workers = 0, 1
+    """Which of how many processes it is."""
 
     def __init__(
         self, config: Config, rules: RuleSet, log: FilteringBoundLogger, *,
@@ -73,8 +76,7 @@ class Proxy:
         self.plans: dict[tuple[str, bool, tuple[Running, ...]], Plan] = {}
         self.number = 0  # of the newest connection
         self.reactor = Reactor(log, self.counters.proxy_time.add)
-        self.server = Server(self.reactor, config, self.session, self.counts, log, advertise=self.advertise,
-                             rules=advertising(rules))  # fmt: skip
+        self.server = self.make_server()
         self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
         self.files = files or RuleFiles((), log)
         self.probes = {name: Probe(upstream) for name, upstream in self.server.upstreams.items()}
@@ -84,15 +86,21 @@ class Proxy:
         if config.audit is not None:
             from kproxy.recording import Audit
 
-            self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log)
+            self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log, worker=self.index)
             self.keeper.events = self.audit.rules
+
+    def make_server(self) -> Server:
+        """Called once, when the reactor and the rules are there."""
+        return Server(self.reactor, self.config, self.session, self.counts, self.log, advertise=self.advertise,
+                      rules=advertising(self.rules))  # fmt: skip
 
     def session(self, listener: str, facts: Facts, node: int | None) -> Session:
         """The session of a new connection, bound to the rules that hold for it."""
         bound = self.rules.bind(facts)
         self.number += 1
         plan = self.plan_for(listener, bound, bound.live)
-        return Session(plan, self.shared[facts.cluster], facts, self.number, bound)
+        number = self.number * self.workers + self.index  # so that it tells which process has it
+        return Session(plan, self.shared[facts.cluster], facts, number, bound)
 
     def plan_for(self, listener: str, bound: rule_set.Bound, live: tuple[Running, ...]) -> Plan:
         """What to look for in the frames of a connection that is bound to this, while these live rules are in force.
@@ -161,18 +169,21 @@ class Proxy:
         """Until drained. Raises KproxyError when it cannot start."""
         async with trio.open_nursery(strict_exception_groups=True) as nursery:
             await nursery.start(self.reactor.run)
-            await nursery.start(drain_on_signal, self.server)
-            await nursery.start(self.files.watch, self.keeper)
+            await self.start_listening(nursery)
             if self.audit is not None:
                 self.audit.start(nursery)
             try:
-                if self.config.admin is not None:
-                    await self.start_admin(nursery)
+                await self.start_admin(nursery)
                 await self.serve(task_status)
             finally:
                 with trio.CancelScope(shield=True):
                     await self.close()
             nursery.cancel_scope.cancel()
+
+    async def start_listening(self, nursery: trio.Nursery) -> None:
+        """To what it is told from outside: signals and rule files."""
+        await nursery.start(drain_on_signal, self.server)
+        await nursery.start(self.files.watch, self.keeper)
 
     async def close(self) -> None:
         """All connections have ended: what was recorded of them is written."""
@@ -186,11 +197,15 @@ class Proxy:
         async with trio.open_nursery(strict_exception_groups=True) as serving:
             await serving.start(self.server.serve)
             self.listening = True
-            self.keeper.started()
-            self.announce()
             gc.collect()
             gc.freeze()  # rules and tables stay for good: full collections need not look at them
+            self.started()
             task_status.started()
+
+    def started(self) -> None:
+        """It serves: say so."""
+        self.keeper.started()
+        self.announce()
 
     def make_captures(self) -> Captures | None:
         """What makes captures, where the config allows any."""
@@ -202,15 +217,16 @@ class Proxy:
         return self.captures
 
     async def start_admin(self, nursery: trio.Nursery) -> None:
-        """The HTTP part is imported only when it is asked for: it takes a third of the time to start."""
+        """Where the config has it: the HTTP part is imported only then, it takes a third of the time to start."""
+        admin = self.config.admin
+        if admin is None:
+            return
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import Backend
         from kproxy.admin.live import serve_admin
         from kproxy.sinks.metrics import TrafficCollector, exposition, registry
         from kproxy.sinks.rule_metrics import RuleCollector
 
-        admin = self.config.admin
-        assert admin is not None
         collectors: list[Collector] = [
             TrafficCollector(self.counters, self.counts, self.counted, self, self.held),
             RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels),
@@ -246,8 +262,13 @@ class Proxy:
 def run(config: Config) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
     log = make_log(config.log.format, config.log.level)
+    return run_all(lambda: prepared(config, log).run)
+
+
+def run_all(made: Callable[[], Callable[[], Awaitable[None]]]) -> int:
+    """Run what `made` makes. Returns 0, or 1 with what went wrong on standard error."""
     try:
-        trio.run(prepared(config, log).run)
+        trio.run(made())
     except* (KproxyError, OSError) as group:
         failed = [str(error) if isinstance(error, DocumentError) else f"kproxy: {error}" for error in leaves(group)]
     else:
@@ -259,10 +280,16 @@ def run(config: Config) -> int:
 
 def prepared(config: Config, log: FilteringBoundLogger) -> Proxy:
     """A proxy with the rules of its files in force. Raises DocumentError."""
+    store, files = read_rules(config, log)
+    return Proxy(config, store.rule_set, log, store=store, files=files)
+
+
+def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:
+    """A store with the rules of the config's files, and those files. Raises DocumentError."""
     seed = randbits(32) if config.seed is None else config.seed
     store, files = RuleStore(seed, config.places()), RuleFiles(config.rules, log)
     store.replace_files(files.first(), monotonic())
-    return Proxy(config, store.rule_set, log, store=store, files=files)
+    return store, files
 
 
 def advertising(rules: RuleSet) -> list[Advertise]:

@@ -43,6 +43,8 @@ __all__ = [
     "UpstreamTls",
 ]  # fmt: skip
 
+MOST_WORKERS = 256
+"""More than machines for one proxy have cores; each has some 60 MB."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -134,7 +136,10 @@ class Config(Model):
 
     clusters: dict[Name, ClusterConfig] = Field(min_length=1, description="Kafka clusters by name")
     listeners: list[ListenerConfig] = Field(min_length=1, description="ports for clients")
-    limits: Limits = Field(default_factory=Limits, description="what one process takes at most")
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = Field(
+        default=1, description="processes that carry the traffic; with more than one, another one starts them"
+    )
+    limits: Limits = Field(default_factory=Limits, description="what is taken at most")
     admin: AdminConfig | None = Field(default=None, description="metrics and health over HTTP; left out for none")
     rules: list[FileName] = Field(default_factory=list, description="rule files, and folders of them, in order")
     seed: int | None = Field(

@@ -51,15 +51,15 @@ class WallClock:
 
 
 class Audit:
-    """The audit of one process. Started by `start`, ended by `close`."""
+    """The audit of one process. Started by `start`, ended by `close`. Of several workers one looks at the topology."""
 
     def __init__(
         self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[Running]],
-        log: FilteringBoundLogger,
+        log: FilteringBoundLogger, *, worker: int = 0,
     ) -> None:  # fmt: skip
         self.server, self.log, self.reactor = server, log, server.reactor
         self.wall = WallClock()
-        source = f"{instance(config)}/{uuid4()}/0"
+        source = f"{instance(config)}/{uuid4()}/{worker}"
         self.recorder = make_recorder(audit, source, log)
         self.gate = Gate(self.recorder, self.on_blocked)
         self.sink = AuditSink(audit, self.gate, self.wall)
@@ -69,6 +69,7 @@ class Audit:
         self.surveys = [
             Survey(upstream, fanout.picture(name), audit.topology_every, log)
             for name, upstream in server.upstreams.items()
+            if not worker
         ]
         server.taps.summary_for = self.sink.summary_for
 

@@ -19,6 +19,7 @@ T = TypeVar("T")
 @click.option("--rules", metavar="PATH", multiple=True, help="A rule file or a folder of them; may be repeated.")
 @click.option("--admin", metavar="HOST:PORT", help="Where to serve the admin API, /metrics, /livez and /readyz.")
 @click.option("--seed", type=int, metavar="NUMBER", help="Of all chances; one is drawn and logged if not given.")
+@click.option("--workers", type=int, metavar="NUMBER", help="Processes that carry the traffic; 1 if not given.")
 @click.option("--config", "config_file", metavar="FILE", help="A config document, in place of --upstream and --listen.")
 @click.pass_context
 def command(
@@ -28,11 +29,12 @@ def command(
     rules: tuple[str, ...],
     admin: str | None,
     seed: int | None,
+    workers: int | None,
     config_file: str | None,
 ) -> None:
     """Start the proxy. It ends on SIGTERM or SIGINT, after requests in flight are answered.
 
-    With --config, --rules adds to the rules of the document, --admin replaces its admin address and --seed its seed.
+    With --config, --rules adds to the rules of the document; --admin, --seed and --workers replace what it says.
     """
     if config_file is None:
         config = _from_flags(upstream, listen, rules, admin)
@@ -42,8 +44,12 @@ def command(
         config = _from_file(config_file, rules, admin)
     if seed is not None:
         config = config.model_copy(update={"seed": seed})
-    from kproxy.app import run
-
+    if workers is not None:
+        config = config.model_copy(update={"workers": _workers(workers)})
+    if config.workers > 1:
+        from kproxy.supervisor import run
+    else:
+        from kproxy.app import run
     ctx.exit(run(config))
 
 
@@ -67,6 +73,14 @@ def _from_file(file: str, rules: tuple[str, ...], admin: str | None) -> Config:
         token = config.admin.token if config.admin is not None else None
         changes["admin"] = _flag("--admin", lambda text: admin_from(text, token), admin)
     return config.model_copy(update=changes)
+
+
+def _workers(number: int) -> int:
+    from kproxy.config import MOST_WORKERS
+
+    if not 1 <= number <= MOST_WORKERS:
+        raise click.BadParameter(f"{number} processes, expected 1 to {MOST_WORKERS}", param_hint="--workers")
+    return number
 
 
 def _flag(name: str, parse: Callable[[str], T], text: str) -> T:

@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Literal
+from typing import Literal, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -201,7 +201,16 @@ class Server:
             connection.end("shutdown", "kproxy is stopping")
 
 
-async def drain_on_signal(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+class Drained(Protocol):
+    """What ends when it is told to."""
+
+    log: FilteringBoundLogger
+
+    def drain(self) -> None: ...
+    def give_up(self, cause: str, reason: str) -> None: ...
+
+
+async def drain_on_signal(server: Drained, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """The first SIGTERM or SIGINT begins a drain, the second one ends it."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()

@@ -141,11 +141,12 @@ class Channel:
             then(None, Unanswered(ENDED))
         self.on_lost(reason)
 
-    def flush(self, timeout: float) -> None:
-        """Write what waits, for so long at most, blocking everything: a process says its last words."""
+    def last_word(self, notice: Notice, timeout: float) -> None:
+        """Say it, and what still waits, for so long at most, blocking everything: the process ends."""
         self.sock.settimeout(timeout)
         with suppress(OSError):
             self.sock.sendall(self.unsent)
+            say(self.sock, notice, timeout)
         self.unsent.clear()
 
     # ---- inside: out
@@ -153,10 +154,7 @@ class Channel:
     def _send(self, serial: int, kind: str, body: object) -> None:
         if self.closed:
             return
-        packed = msgspec.msgpack.encode((serial, kind, body))
-        if len(packed) > LONGEST:
-            raise WeDidWrong(f"{kind or 'an answer'} has {len(packed)} bytes, at most {LONGEST} may be sent")
-        frame = len(packed).to_bytes(4, "big") + packed
+        frame = framed(serial, kind, body)
         if self.unsent:
             self.unsent += frame
             if len(self.unsent) > MOST_WAITING:
@@ -269,3 +267,36 @@ class Channel:
 
 
 _decode = msgspec.msgpack.Decoder(tuple[int, str, msgspec.Raw]).decode
+
+
+def framed(serial: int, kind: str, body: object) -> bytes:
+    """Raises WeDidWrong when it is too long."""
+    packed = msgspec.msgpack.encode((serial, kind, body))
+    if len(packed) > LONGEST:
+        raise WeDidWrong(f"{kind or 'an answer'} has {len(packed)} bytes, at most {LONGEST} may be sent")
+    return len(packed).to_bytes(4, "big") + packed
+
+
+def hear(sock: socket.socket, kind: type[N]) -> N:
+    """The first message, before there is a channel. Blocks. Raises EOFError when there will be none."""
+    size = int.from_bytes(_exactly(sock, 4), "big")
+    _, name, body = _decode(_exactly(sock, size))
+    assert name == kind.__name__, name
+    return msgspec.msgpack.decode(body, type=kind)
+
+
+def say(sock: socket.socket, notice: Notice, timeout: float) -> None:
+    """A notice when there is no channel any more. Blocks, for so long at most; who does not listen misses it."""
+    sock.settimeout(timeout)
+    with suppress(OSError):
+        sock.sendall(framed(0, type(notice).__name__, notice))
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = sock.recv(min(size - len(data), READ))
+        if not more:
+            raise EOFError
+        data += more
+    return bytes(data)

@@ -1,0 +1,125 @@
+"""Who gets the next client: the limits over all workers, the worker with the fewest connections, and who has to wait.
+
+Strategy. Few clients that stay for long must be spread evenly, and `SO_REUSEPORT` would spread them by chance. So one
+process accepts, which costs it about 20 µs a connection, and hands each to the worker that has the fewest; among equals
+they take turns. When none can take one (all are starting again, or the queues to them are full), it waits here.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.config import Config
+
+from ..counts import Counts
+from ..driven import HostPort, host_port, show
+from ..throttle import Throttle
+from ..topology import Topology
+from .crew import Crew
+from .hand_over import Visitor
+from .member import Member
+
+MOST_WAITING = 1024
+"""Clients that wait for a worker: as many as wait in the kernel for us to accept them."""
+
+
+class Desk:
+    """`arrived` is called for each client. `counts` has those that were refused here."""
+
+    def __init__(
+        self, config: Config, crew: Crew, topologies: Mapping[str, Topology], counts: Counts, log: FilteringBoundLogger
+    ) -> None:
+        self.crew, self.topologies, self.counts, self.limits = crew, topologies, counts, config.limits
+        self.clusters = {listener.name: listener.cluster for listener in config.listeners}
+        self.logs = {name: Throttle(log.bind(listener=name)) for name in self.clusters}
+        self.waiting: deque[tuple[Visitor, socket.socket]] = deque()
+        self.last = 0
+        self.draining = False
+        crew.on_room = self.serve_waiting
+        crew.on_returned = self.take_back
+
+    @property
+    def connections(self) -> int:
+        """Of all clients."""
+        return len(self.waiting) + sum(member.ledger.connections for member in self.crew.members)
+
+    def arrived(self, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
+        """A client has connected; `address` is as the socket module gives it."""
+        client: HostPort = address if len(address) == 2 else host_port(address)
+        refusal = self.refusal(client)
+        if refusal is not None:
+            self.refuse(listener, sock, client, *refusal)
+            return
+        broker = None if node is None else self.topologies[self.clusters[listener]].nodes.get(node)
+        visitor = Visitor(listener, node, sock.family, client, broker)
+        if self.waiting or not self.hand(visitor, sock):
+            self.wait(visitor, sock)
+
+    def refusal(self, client: HostPort) -> tuple[str, str] | None:
+        """(cause, reason) if a connection from there may not begin now."""
+        limits = self.limits
+        if self.connections >= limits.max_connections:
+            return "max_connections", f"there are {limits.max_connections} connections, no more are allowed"
+        most = limits.max_connections_per_address
+        if most and self.connections_from(client[0]) >= most:
+            return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"
+        return ("shutdown", "kproxy is shutting down") if self.draining else None
+
+    def connections_from(self, host: str) -> int:
+        """Of all clients there."""
+        waiting = sum(visitor.client[0] == host for visitor, _ in self.waiting)
+        return waiting + sum(member.ledger.of(host) for member in self.crew.members)
+
+    def refuse(self, listener: str, sock: socket.socket, client: HostPort, cause: str, why: str) -> None:
+        self.counts.refused[cause] += 1
+        self.logs[listener].warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
+        sock.close()
+
+    def hand(self, visitor: Visitor, sock: socket.socket) -> bool:
+        """To the worker that has the fewest connections; False: nobody can take it now."""
+        for member in self.best_first():
+            if member.queue.put(visitor, sock):
+                self.last = member.index
+                member.ledger.hand(visitor.client[0], monotonic())
+                return True
+        return False
+
+    def best_first(self) -> list[Member]:
+        """Those that are ready, those that answer first; among equals whose turn it is."""
+        count, last = len(self.crew.members), self.last
+        return sorted(
+            (member for member in self.crew.members if member.ready),
+            key=lambda one: (one.silent, one.ledger.connections, (one.index - last - 1) % count),
+        )
+
+    def wait(self, visitor: Visitor, sock: socket.socket) -> None:
+        if len(self.waiting) >= MOST_WAITING:
+            why = f"no worker can take it, and {MOST_WAITING} connections wait for one"
+            self.refuse(visitor.listener, sock, visitor.client, "no_worker", why)
+        else:
+            self.waiting.append((visitor, sock))
+
+    def serve_waiting(self, member: Member) -> None:
+        """A worker may be able to take some."""
+        while self.waiting and self.hand(*self.waiting[0]):
+            self.waiting.popleft()
+
+    def take_back(self, member: Member) -> None:
+        """A worker has died, or does not answer: others get what it has not taken."""
+        for visitor, sock in member.queue.take_back():
+            member.ledger.take_back()
+            if not self.hand(visitor, sock):
+                self.wait(visitor, sock)
+
+    def drain(self) -> None:
+        """Nobody waits any more."""
+        self.draining = True
+        while self.waiting:
+            visitor, sock = self.waiting.popleft()
+            self.refuse(visitor.listener, sock, visitor.client, "shutdown", "kproxy is shutting down")

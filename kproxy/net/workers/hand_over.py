@@ -1,0 +1,138 @@
+"""Accepted connections on their way to a worker: a queue in the kernel, one message with a descriptor for each.
+
+Strategy. The supervisor keeps the worker's end open, too: what a worker that has died or hangs has not taken, the
+supervisor takes back and gives to another one, and each connection is somebody's exactly once, because taking a
+message is atomic. The queue is as long as the kernel's socket buffer allows, some 270 connections.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ..driven import HostPort
+from ..reactor import IN, Reactor
+from ..throttle import Throttle
+
+LONGEST = 4096
+"""Bytes of a message; names of listeners have at most 100, of hosts 255."""
+FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
+"""No room for now; the last one: of all descriptors on their way, a user may have as many as open files."""
+
+
+class Visitor(msgspec.Struct, frozen=True, array_like=True):
+    """A client that has connected to a listener, to the port of `node` or, if None, to the bootstrap port.
+
+    `broker`: where that node is, as far as it is known.
+    """
+
+    listener: str
+    node: int | None
+    family: int
+    client: HostPort
+    broker: HostPort | None
+
+
+class HandOver:
+    """Both ends. `far` is the worker's."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+
+    def put(self, visitor: Visitor, sock: socket.socket) -> bool:
+        """Hand it over, and close our end of it; False: there is no room for now."""
+        try:
+            socket.send_fds(self.near, [_encode(visitor)], [sock.fileno()])
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return False
+        sock.close()
+        return True
+
+    def take_back(self) -> Iterator[tuple[Visitor, socket.socket]]:
+        """What waits to be taken, oldest first."""
+        while (taken := take(self.far)) is not None:
+            visitor, sock = taken
+            if sock is not None:
+                yield visitor, sock
+
+    def close(self) -> None:
+        """Those that wait in it are closed."""
+        self.near.close()
+        self.far.close()
+
+
+Arrived = Callable[[int | None, socket.socket, Any], object]
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Visitor).decode
+
+
+def take(queue: socket.socket) -> tuple[Visitor, socket.socket | None] | None:
+    """The next connection, None if there is none; without its socket, when no more files may be open.
+
+    Raises EOFError when nobody is at the other end.
+    """
+    try:
+        data, descriptors, _, _ = socket.recv_fds(queue, LONGEST, 1, socket.MSG_CMSG_CLOEXEC)
+    except BlockingIOError:
+        return None
+    except ConnectionError:
+        data = b""
+    if not data:
+        raise EOFError
+    visitor = _decode(data)
+    if not descriptors:
+        return visitor, None
+    sock = socket.socket(visitor.family, socket.SOCK_STREAM, 0, descriptors[0])
+    sock.setblocking(False)
+    return visitor, sock
+
+
+class Arrivals:
+    """The worker's end: `arrived` gets the clients of each listener, `met` what is known of the nodes they mean."""
+
+    def __init__(
+        self, queue: socket.socket, reactor: Reactor, arrived: Mapping[str, Arrived],
+        met: Callable[[str, int, HostPort], object], changed: Callable[[], object], log: Throttle,
+    ) -> None:  # fmt: skip
+        queue.setblocking(False)
+        self.queue, self.reactor, self.log = queue, reactor, log
+        self.arrived, self.met, self.changed = arrived, met, changed
+        self.taken = 0
+        reactor.add(queue.fileno(), self.ready, IN)
+
+    def ready(self, mask: int) -> bool:
+        """Called by the reactor. Whether there was one."""
+        try:
+            taken = take(self.queue)
+        except EOFError:
+            self.close()
+            return False
+        if taken is None:
+            return False
+        visitor, sock = taken
+        self.taken += 1
+        self.changed()
+        if sock is None:
+            self.log.warning("a connection is lost, no more files may be open", key=visitor.listener)
+            return True
+        if visitor.node is not None and visitor.broker is not None:
+            self.met(visitor.listener, visitor.node, visitor.broker)
+        self.arrived[visitor.listener](visitor.node, sock, visitor.client)
+        return True
+
+    def take_all(self) -> None:
+        """What has been handed over so far."""
+        while self.queue.fileno() >= 0 and self.ready(IN):
+            pass
+
+    def close(self) -> None:
+        """Take no more."""
+        if self.queue.fileno() >= 0:
+            self.reactor.remove(self.queue.fileno())
+            self.queue.close()

@@ -1,0 +1,202 @@
+"""One worker as the supervisor sees it, over its restarts.
+
+Strategy. A member is down, starting, ready or ending. A process that ends is replaced: at once if it has lived for a
+while, later and later if it has not, so that one which cannot live costs little and is tried all the same.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from time import monotonic
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from ..deadlines import Deadline
+from ..reactor import Reactor
+from .channel import Channel, Unanswered
+from .hand_over import HandOver
+from .ledger import Ledger
+from .messages import Failed, Load, Ready, Start
+from .process import Process
+
+STABLE = 10.0
+"""Seconds of life after which a process is replaced at once; a fault of config or rules shows in the first ones."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+"""Seconds before one that has died young is replaced: doubled each time, up to what an operator will wait."""
+SILENT = 5.0
+"""Seconds without a word after which it gets no connections; it says something each second."""
+LATE = 2.0
+"""Seconds in which it should have taken what it was handed, even while it compiles a large set of rules."""
+HUNG = 60.0
+"""Seconds without a word after which it is killed: its clients have given up all their requests after 30."""
+START_PATIENCE = 120.0
+"""Seconds until it must be ready; one is usual, and a machine that is overloaded takes thirty."""
+
+
+class Supervising(Protocol):
+    """Whose member it is."""
+
+    reactor: Reactor
+    log: FilteringBoundLogger
+    ending: bool
+
+    def start_for(self, member: Member) -> Start: ...
+    def descriptors(self) -> Mapping[str, int]: ...
+    def begins(self, member: Member) -> None:
+        """Its process has begun: the channel is new, and nothing has been said."""
+
+    async def admit(self, member: Member) -> None:
+        """Called before it gets its first connection. Raises Unanswered."""
+
+    def is_ready(self, member: Member) -> None: ...
+    def has_room(self, member: Member) -> None: ...
+    def returned(self, member: Member) -> None:
+        """Connections that it has not taken are in `member.queue`."""
+
+    def is_down(self, member: Member, failed: Failed) -> None: ...
+
+
+class Member:
+    """`channel` and `process` are None while it is down. `restarts`: processes that have taken the place of another."""
+
+    def __init__(self, crew: Supervising, index: int, *, by_address: bool = False) -> None:
+        self.crew, self.index, self.by_address = crew, index, by_address
+        self.log = crew.log.bind(of_worker=index)
+        self.process: Process | None = None
+        self.channel: Channel | None = None
+        self.queue = HandOver()
+        self.ledger = Ledger(by_address=by_address)
+        self.ready = self.silent = False
+        self.restarts = self.died_young = 0
+        self.began = self.heard = 0.0
+        self.failed: Failed | None = None
+        self.again: Deadline | None = None
+
+    # ---- its process
+
+    def start(self) -> None:
+        """Raises OSError when no process can be made."""
+        crew = self.crew
+        near, far = socket.socketpair()
+        with far:
+            given = {"hand": self.queue.far.fileno(), "control": far.fileno(), **crew.descriptors()}
+            try:
+                self.process = Process(given, crew.reactor, self.has_ended)
+            except BaseException:
+                near.close()
+                raise
+        self.began = self.heard = monotonic()
+        self.failed, self.silent = None, False
+        self.ledger = Ledger(by_address=self.by_address)
+        self.channel = channel = Channel(near, crew.reactor, self.log, self.lost)
+        channel.on_notice(Ready, self.is_ready)
+        channel.on_notice(Failed, self.has_failed)
+        channel.on_notice(Load, self.told)
+        crew.begins(self)
+        channel.tell(crew.start_for(self))
+
+    def lost(self, reason: str) -> None:
+        """The channel is closed: a process that has not ended by itself has no use any more."""
+        self.ready = False
+        if self.process is not None:
+            self.process.kill()
+
+    def has_ended(self, how: str) -> None:
+        """Called by the reactor."""
+        self.process, self.ready = None, False
+        if self.channel is not None:  # its last words may wait there
+            self.channel.ready(0)
+            self.channel.close()
+            self.channel = None
+        crew, now = self.crew, monotonic()
+        crew.returned(self)
+        lost = self.ledger.end()
+        if crew.ending:
+            self.log.info("worker ended", how=how)
+        else:
+            self._replace(how, lost, now)
+        crew.is_down(self, self.failed or Failed(f"worker {self.index} ended before it was ready: {how}"))
+
+    def _replace(self, how: str, lost: int, now: float) -> None:
+        lived = now - self.began
+        self.died_young = 0 if lived >= STABLE else self.died_young + 1
+        pause = 0.0 if not self.died_young else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self.died_young - 1))
+        why = self.failed and (self.failed.message or "; ".join(self.failed.mistakes))
+        self.log.error(
+            "worker ended, another one is started", how=how, reason=why, lost=lost, seconds=round(lived, 3), pause=pause
+        )
+        self.again = self.crew.reactor.call_at(now + pause, self._start_again)
+
+    def _start_again(self) -> None:
+        self.again = None
+        if self.crew.ending:
+            return
+        self.restarts += 1
+        try:
+            self.start()
+        except OSError as error:
+            self.began = monotonic()
+            self._replace(f"not started: {(error.strerror or str(error)).lower()}", 0, self.began)
+
+    def kill(self) -> None:
+        """Now; it is replaced unless the crew is ending."""
+        if self.process is not None:
+            self.process.kill()
+
+    def close(self) -> None:
+        """No process runs, and none will."""
+        if self.again is not None:
+            self.crew.reactor.cancel(self.again)
+        self.queue.close()
+
+    # ---- what it says
+
+    def is_ready(self, notice: Ready) -> None:
+        self.crew.reactor.spawn(self.admit, self.process)
+
+    async def admit(self, process: Process | None) -> None:
+        """It gets connections once everybody agrees."""
+        try:
+            await self.crew.admit(self)
+        except Unanswered as error:
+            self.log.error("worker is ready and cannot be admitted", reason=str(error))
+            if process is self.process:
+                self.kill()
+            return
+        if process is not None and process is self.process:
+            self.ready, self.heard = True, monotonic()
+            self.crew.is_ready(self)
+
+    def has_failed(self, failed: Failed) -> None:
+        self.failed = failed
+
+    def told(self, load: Load) -> None:
+        self.heard = now = monotonic()
+        self.ledger.tell(load.taken, load.open, load.addresses, now)
+        self.crew.has_room(self)
+
+    # ---- whether it lives
+
+    def look(self, now: float) -> None:
+        """Called now and then: notice that it hangs, and that it does so no more."""
+        if self.process is None:
+            return
+        if not self.ready:
+            if now - self.began > START_PATIENCE:
+                self.log.error("worker is not ready in time, it is killed", seconds=START_PATIENCE)
+                self.kill()
+            return
+        late = self.ledger.late_since is not None and now - self.ledger.late_since > LATE
+        silent = late or now - self.heard > SILENT
+        if silent and not self.silent:
+            self.log.warning("worker does not answer, new connections go to others", open=self.ledger.open)
+        elif self.silent and not silent:
+            self.log.info("worker answers again", open=self.ledger.open)
+        self.silent = silent
+        if silent:
+            self.crew.returned(self)
+        if now - self.heard > HUNG:
+            self.log.error("worker hangs, it is killed", seconds=HUNG)
+            self.kill()

@@ -1,0 +1,98 @@
+"""What the supervisor and a worker say to each other about processes, connections and nodes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from kproxy.config import Config
+from kproxy.rules.kinds.advertise import Advertise
+
+from ..doors import Places
+from ..driven import HostPort
+from .channel import Notice, Question
+
+
+class Start(Notice, frozen=True):
+    """The first word to a worker: what it is. `ports` are the listeners' bootstrap ports, `nodes` of each cluster
+    those that are known, `rules` what kproxy.net.workers makes of the rules in force."""
+
+    config: bytes
+    index: int
+    workers: int
+    ports: Mapping[str, int]
+    nodes: Mapping[str, Mapping[int, HostPort]]
+    rules: bytes = b""
+
+
+class Ready(Notice, frozen=True):
+    """The worker takes connections from now on."""
+
+
+class Failed(Notice, frozen=True):
+    """The worker cannot start, and ends. `mistakes`: of rules or config, else there is a message."""
+
+    message: str
+    mistakes: tuple[str, ...] = ()
+
+
+class Load(Notice, frozen=True):
+    """What a worker has: how many connections it has been handed since it began, and how many of all are open now.
+    `addresses`: how many of them from these, as far as that has changed, where it is limited."""
+
+    taken: int
+    open: int
+    addresses: Mapping[str, int] = {}
+
+
+class Nodes(Notice, frozen=True):
+    """Nodes of a cluster that are new, or elsewhere than before."""
+
+    cluster: str
+    nodes: Mapping[int, HostPort]
+
+
+class Given(msgspec.Struct, frozen=True, array_like=True):
+    """Where clients reach nodes."""
+
+    places: Places
+
+
+class EnsureNodes(Question[Given], frozen=True):
+    """A worker wants places for these nodes; see `entrance.Asked`."""
+
+    answer: ClassVar[Any] = Given
+    listener: str
+    nodes: Mapping[int, HostPort]
+    advertise: bytes
+    local_host: str
+
+
+class Drain(Notice, frozen=True):
+    """End: answer what is in flight."""
+
+
+class GiveUp(Notice, frozen=True):
+    """End at once."""
+
+
+def pack(what: Config | Advertise) -> bytes:
+    """Models go as pickles: they come from the process that made them, over a socket that no other has."""
+    if isinstance(what, Advertise):  # of a rule, what it selects on may not be picklable, and is not asked for
+        what = Advertise.model_construct(**{name: getattr(what, name) for name in Advertise.model_fields})
+    return pickle.dumps(what)
+
+
+def unpack_config(packed: bytes) -> Config:
+    config = pickle.loads(packed)
+    assert isinstance(config, Config)
+    return config
+
+
+def unpack_advertise(packed: bytes) -> Advertise:
+    advertise = pickle.loads(packed)
+    assert isinstance(advertise, Advertise)
+    return advertise

@@ -1,0 +1,120 @@
+"""What a worker does not have itself, but asks the supervisor for: places of nodes; and what it tells of its load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+
+from kproxy.rules.kinds.advertise import Advertise
+
+from ..doors import Places
+from ..driven import HostPort
+from ..entrance import Asked
+from ..reactor import Reactor
+from ..server import Server
+from ..topology import Topology
+from .channel import Channel, Unanswered
+from .messages import EnsureNodes, Given, Load, Nodes, pack
+
+FRESH = 60.0
+"""Seconds for which a place is known here: a port stays a node's for 300 after anybody has asked for it (ports.py)."""
+MOST = 1000
+"""Ways of advertising remembered (listener, rule, local address); then all are forgotten."""
+SOON = 0.005
+"""Seconds in which changes are told together: as old as that may be what the supervisor knows of the load."""
+BEAT = 1.0
+"""Seconds after which the load is told though nothing has changed, as a sign of life."""
+
+Key = tuple[str, bytes, str]
+
+
+class RemoteEntrance:
+    """The supervisor's entrance, as a server of a worker sees it. `clusters` are of the listeners; `topologies`, of the
+    clusters, are to be set."""
+
+    topologies: Mapping[str, Topology]
+
+    def __init__(self, channel: Channel, clusters: Mapping[str, str], ports: Mapping[str, int]) -> None:
+        self.channel, self.clusters, self.ports = channel, clusters, ports
+        self.known: dict[Key, dict[int, tuple[HostPort, HostPort | None, float]]] = {}
+        channel.on_notice(Nodes, self.met)
+
+    async def open(self) -> None:
+        """It is."""
+
+    def close(self) -> None:
+        """The supervisor does that."""
+
+    def use_rules(self, rules: Sequence[Advertise]) -> None:
+        """The supervisor has them, too."""
+
+    def port(self, listener: str) -> int:
+        return self.ports[listener]
+
+    def ports_of_nodes(self, listener: str) -> Mapping[int, int]:
+        """The supervisor knows."""
+        return {}
+
+    def met(self, notice: Nodes) -> None:
+        self.topologies[notice.cluster].learn(notice.nodes)
+
+    def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
+        """At once what was asked for of late, else `then` is called."""
+        self.topologies[self.clusters[asked.listener]].learn(asked.nodes)
+        key = asked.listener, pack(asked.advertise), asked.local_host
+        now = monotonic()
+        known = self.known.get(key, {})
+        found: Places = {}
+        for node, address in asked.nodes.items():
+            at, place, until = known.get(node, (None, None, 0.0))
+            if at != tuple(address) or until < now:
+                self._ask(asked, key, then)
+                return None
+            found[node] = place
+        return found
+
+    def _ask(self, asked: Asked, key: Key, then: Callable[[Places], object]) -> None:
+        def answered(given: Given | None, failure: Unanswered | None) -> None:
+            if given is None:  # the supervisor is gone, and so are we in a moment
+                return
+            self._remember(asked, key, given.places)
+            then(given.places)
+
+        self.channel.ask_then(EnsureNodes(asked.listener, asked.nodes, key[1], asked.local_host), answered)
+
+    def _remember(self, asked: Asked, key: Key, places: Places) -> None:
+        if key not in self.known and len(self.known) >= MOST:
+            self.known.clear()
+        until = monotonic() + FRESH
+        self.known.setdefault(key, {}).update(
+            {node: ((address[0], address[1]), places.get(node), until) for node, address in asked.nodes.items()}
+        )
+
+
+class Reporter:
+    """Tells the supervisor how many connections there are. `taken`: how many have arrived since the process began."""
+
+    def __init__(self, channel: Channel, reactor: Reactor, server: Server, taken: Callable[[], int]) -> None:
+        self.channel, self.reactor, self.server, self.taken = channel, reactor, server, taken
+        self.hosts: set[str] = set()
+        self.soon = False
+
+    def changed(self, host: str | None = None) -> None:
+        """A connection has come or gone, from that address."""
+        if host is not None:
+            self.hosts.add(host)
+        if not self.soon:
+            self.soon = True
+            self.reactor.call_at(monotonic() + SOON, self.report)
+
+    def report(self) -> None:
+        self.soon = False
+        server = self.server
+        hosts, self.hosts = self.hosts, set()
+        addresses = {host: server.per_address.get(host, 0) for host in hosts}
+        self.channel.tell(Load(self.taken(), len(server.connections) + server.handshaking, addresses))
+
+    def beat(self) -> None:
+        """Once in a while, from now on."""
+        self.report()
+        self.reactor.call_at(monotonic() + BEAT, self.beat)

@@ -1,0 +1,171 @@
+"""The supervisor of worker processes: it accepts clients, and has what there can be one of only. No traffic is its own.
+
+entrance    all ports, and the state file
+desk        which worker gets the next client; the limits over all of them
+crew        the workers' processes
+keeper      the rules, files and times to live
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.app import advertising, read_rules, run_all
+from kproxy.config import Config
+from kproxy.errors import KproxyError
+from kproxy.logs import WholeLines, make_log
+from kproxy.net.counts import Counts
+from kproxy.net.descriptors import raise_descriptor_limit
+from kproxy.net.driven import HostPort
+from kproxy.net.entrance import Asked, Entrance
+from kproxy.net.reactor import Reactor
+from kproxy.net.rule_files import RuleFiles
+from kproxy.net.server import drain_on_signal
+from kproxy.net.topology import Topology
+from kproxy.net.workers.crew import Crew, pids
+from kproxy.net.workers.crew_keeper import CrewKeeper, ToldRules
+from kproxy.net.workers.desk import Desk
+from kproxy.net.workers.member import Member
+from kproxy.net.workers.messages import EnsureNodes, Given, Nodes, Start, pack, unpack_advertise
+from kproxy.net.workers.shared_table import SharedTable
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.store import RuleStore
+
+
+class SharedTopology(Topology):
+    """A topology of which others are told: `changed` gets what is new."""
+
+    def __init__(self, changed: Callable[[Mapping[int, HostPort]], object]) -> None:
+        super().__init__()
+        self.changed = changed
+
+    def learn(self, nodes: Mapping[int, HostPort]) -> bool:
+        """As ever."""
+        before = dict(self.nodes)
+        found = super().learn(nodes)
+        if found:
+            self.changed({node: at for node, at in self.nodes.items() if before.get(node) != at})
+        return found
+
+
+class Supervisor:
+    """`store` has the rules that are in force, `files` are those that it has been filled from. `lines`: see `run`."""
+
+    def __init__(
+        self, config: Config, store: RuleStore, files: RuleFiles, log: FilteringBoundLogger, lines: int
+    ) -> None:
+        self.config, self.log, self.store, self.files = config, log, store, files
+        self.reactor = Reactor(log)
+        self.counts = Counts()
+        self.packed = pack(config)
+        self.topologies = {name: SharedTopology(partial(self.met, name)) for name in config.clusters}
+        table = SharedTable.create()
+        self.crew = Crew(config.workers, self.reactor, self.start_for, log,
+                         descriptors={"lines": lines, "table": table.fd},
+                         by_address=bool(config.limits.max_connections_per_address))  # fmt: skip
+        self.desk = Desk(config, self.crew, self.topologies, self.counts, log)
+        arrived = {listener.name: partial(self.desk.arrived, listener.name) for listener in config.listeners}
+        self.entrance = Entrance(config, self.reactor, arrived, self.topologies, log, advertising(store.rule_set))
+        self.keeper = CrewKeeper(store, self.crew, self.swap, self.reactor, log, table)
+        self.keeper.events = None if config.audit is None else ToldRules(self.crew)
+        self.crew.on_member += [self.talk, self.keeper.member_begins]
+        self.crew.on_admit = self.keeper.admit
+        self.listening = self.draining = False
+
+    # ---- with workers
+
+    def start_for(self, member: Member) -> Start:
+        """What a worker is told first."""
+        ports = {name: doors.port for name, doors in self.entrance.doors.items()}
+        nodes = {name: dict(topology.nodes) for name, topology in self.topologies.items()}
+        return Start(self.packed, member.index, self.config.workers, ports, nodes, self.keeper.state())
+
+    def talk(self, member: Member) -> None:
+        assert member.channel is not None
+        member.channel.on_question(EnsureNodes, self.ensure)
+
+    def ensure(self, question: EnsureNodes) -> Given:
+        advertise = unpack_advertise(question.advertise)
+        return Given(self.entrance.ensure(Asked(question.listener, question.nodes, advertise, question.local_host)))
+
+    def met(self, cluster: str, nodes: Mapping[int, HostPort]) -> None:
+        """These nodes are new, or elsewhere than before."""
+        self.crew.tell(Nodes(cluster, nodes))
+
+    def swap(self, rules: RuleSet) -> None:
+        """Another rule set is in force."""
+        self.entrance.use_rules(advertising(rules))
+
+    # ---- running
+
+    async def run(self) -> None:
+        """Until drained. Raises KproxyError and OSError when it cannot start."""
+        try:
+            async with trio.open_nursery(strict_exception_groups=True) as nursery:
+                await nursery.start(self.reactor.run)
+                await nursery.start(drain_on_signal, self)
+                await nursery.start(self.files.watch, self.keeper)
+                await nursery.start(self.keeper.follow)
+                await self.serve()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.entrance.close()
+            self.crew.close()
+
+    async def serve(self) -> None:
+        """Accept clients until drained."""
+        raise_descriptor_limit(self.config.limits.max_connections, self.log)
+        await self.entrance.open()
+        try:
+            await self.crew.start()
+        except (KproxyError, OSError):
+            if self.draining:  # it was told to end before all of them had begun
+                return
+            raise
+        self.listening = True
+        self.keeper.started()
+        self.announce()
+        gc.collect()
+        gc.freeze()
+        await self.crew.finished.wait()
+
+    def announce(self) -> None:
+        for listener in self.config.listeners:
+            port = self.entrance.port(listener.name)
+            self.log.info("listening", listener=listener.name, address=f"{listener.bind.host}:{port}",
+                          cluster=listener.cluster, tls=listener.tls is not None)  # fmt: skip
+        self.log.info("ready", rules=len(self.store.rule_set), pid=os.getpid(), workers=pids(self.crew))
+
+    def drain(self) -> None:
+        """No new connections; those that are open end as workers see fit."""
+        if self.draining:
+            return
+        self.draining = True
+        timeout = self.config.limits.drain_timeout
+        self.log.info("draining", connections=self.desk.connections, timeout=timeout)
+        self.entrance.close()
+        self.desk.drain()
+        self.crew.drain(timeout)
+
+    def give_up(self, cause: str, reason: str) -> None:
+        """End what is open, whatever is in flight."""
+        self.crew.give_up()
+
+
+def run(config: Config) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
+    lines = os.memfd_create("kproxy log", os.MFD_CLOEXEC)
+    log = make_log(config.log.format, config.log.level, WholeLines(sys.stderr, lines))
+
+    def made() -> Callable[[], Awaitable[None]]:
+        store, files = read_rules(config, log)
+        return Supervisor(config, store, files, log, lines).run
+
+    return run_all(made)

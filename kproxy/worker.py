@@ -1,0 +1,188 @@
+"""A worker process: a proxy whose doors, rule files and admin address are the supervisor's.
+
+Started by the supervisor only, as `python -m kproxy.worker parent=PID NAME=DESCRIPTOR …`: `control` is its channel,
+`hand` the queue of connections for it, `lines` keeps log lines of several processes apart, `table` is what their rules
+count together. What it is to do comes as
+the first message on the channel. It ends when it is told to, when the channel ends, and when the supervisor dies, by
+whatever cause: the kernel sees to that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.app import Proxy, leaves
+from kproxy.config import Config
+from kproxy.errors import DocumentError, KproxyError
+from kproxy.logs import WholeLines, make_log
+from kproxy.net.connection import Connection
+from kproxy.net.driven import HostPort
+from kproxy.net.server import Server
+from kproxy.net.throttle import Throttle
+from kproxy.net.workers.channel import Channel, hear, say
+from kproxy.net.workers.hand_over import Arrivals
+from kproxy.net.workers.messages import Drain, Failed, GiveUp, Ready, Start, unpack_config
+from kproxy.net.workers.remote import RemoteEntrance, Reporter
+from kproxy.net.workers.rule_messages import RuleNews
+from kproxy.net.workers.shared_table import SharedTable
+from kproxy.net.workers.worker_rules import WorkerRules
+from kproxy.rules.rule_set import RuleSet
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+LAST_WORD = 1.0
+"""Seconds for saying why it could not start."""
+
+
+class WorkerServer(Server):
+    """A server that tells of the beginnings and ends of its connections."""
+
+    reporter: Reporter | None = None
+
+    def began(self, connection: Connection) -> None:
+        super().began(connection)
+        self.tell(connection)
+
+    def ended(self, connection: Connection) -> None:
+        super().ended(connection)
+        self.tell(connection)
+
+    def tell(self, connection: Connection) -> None:
+        if self.reporter is not None:
+            self.reporter.changed(connection.client_address[0] if self.limits.max_connections_per_address else None)
+
+
+class Worker(Proxy):
+    """One of several. `control` and `hand` are its sockets to the supervisor."""
+
+    def __init__(
+        self, start: Start, config: Config, rules: RuleSet, control: socket.socket, hand: socket.socket,
+        log: FilteringBoundLogger,
+    ) -> None:  # fmt: skip
+        self.start, self.control, self.hand = start, control, hand
+        self.index, self.workers = start.index, start.workers
+        super().__init__(config, rules, log)
+
+    def make_server(self) -> Server:
+        """With the supervisor's doors."""
+        clusters = {listener.name: listener.cluster for listener in self.config.listeners}
+        self.channel = channel = Channel(self.control, self.reactor, self.log, self.lost)
+        entrance = RemoteEntrance(channel, clusters, self.start.ports)
+        server = WorkerServer(self.reactor, self.config, self.session, self.counts, self.log,
+                              advertise=self.advertise, entrance=entrance)  # fmt: skip
+        entrance.topologies = {name: upstream.topology for name, upstream in server.upstreams.items()}
+        for name, nodes in self.start.nodes.items():
+            entrance.topologies[name].learn(nodes)
+
+        def met(listener: str, node: int, broker: HostPort) -> None:
+            entrance.topologies[clusters[listener]].learn({node: broker})
+
+        arrived = {listener.name: listener.arrived for listener in server.listeners}
+        self.arrivals = Arrivals(self.hand, self.reactor, arrived, met, self.changed, Throttle(self.log))
+        server.reporter = self.reporter = Reporter(channel, self.reactor, server, lambda: self.arrivals.taken)
+        channel.on_notice(Drain, self.drain)
+        channel.on_notice(GiveUp, self.give_up)
+        return server
+
+    def changed(self) -> None:
+        self.reporter.changed()
+
+    def follow(self, rules: WorkerRules) -> None:
+        """Have the rules that the supervisor says, and record what it says of them."""
+        rules.listen(self.channel)
+        if self.audit is not None:
+            events = self.audit.rules
+            self.channel.on_notice(RuleNews, lambda news: getattr(events, news.method)(*news.given))
+
+    def swap(self, rules: RuleSet) -> None:
+        """What the old ones have done is recorded first."""
+        if self.audit is not None:
+            self.audit.rules.tell()
+        super().swap(rules)
+
+    async def start_listening(self, nursery: trio.Nursery) -> None:
+        """The channel is served by the reactor already."""
+
+    async def start_admin(self, nursery: trio.Nursery) -> None:
+        """The supervisor has it."""
+
+    def started(self) -> None:
+        """Connections may come."""
+        self.channel.tell(Ready())
+        self.reporter.beat()
+
+    # ---- the end
+
+    def drain(self, notice: Drain | None = None) -> None:
+        self.arrivals.take_all()
+        self.arrivals.close()
+        self.server.drain()
+
+    def give_up(self, notice: GiveUp) -> None:
+        self.drain()
+        self.server.give_up("shutdown", "kproxy was told to stop at once")
+
+    def lost(self, reason: str) -> None:
+        """Nobody is there who could say anything."""
+        self.log.error("the supervisor is gone", reason=reason)
+        self.drain()
+        self.server.give_up("shutdown", "the supervisor is gone")
+
+
+def main(words: list[str]) -> int:
+    """Run until the end. Returns the exit code."""
+    given = {name: int(number) for name, _, number in (word.partition("=") for word in words)}
+    die_with(given.pop("parent"))
+    for number in given.values():
+        os.set_inheritable(number, False)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)  # they are for the supervisor, which tells us
+    control, hand = socket.socket(fileno=given["control"]), socket.socket(fileno=given["hand"])
+    start = hear(control, Start)
+    config = unpack_config(start.config)
+    stream = WholeLines(sys.stderr, given["lines"])
+    log = make_log(config.log.format, config.log.level, stream).bind(worker=start.index)
+    worker: Worker = None  # type: ignore[assignment]  # until it is made, which may fail
+    failed: Failed | None = None
+
+    def swap(made: RuleSet) -> None:
+        worker.swap(made)
+
+    try:
+        rules = WorkerRules(SharedTable.open(given["table"]), start.index, swap)
+        worker = Worker(start, config, rules.begin(start.rules), control, hand, log)
+        worker.follow(rules)
+        trio.run(worker.run)
+    except* (KproxyError, OSError) as group:
+        failed = failure(group)
+    if failed is None:
+        return 0
+    if worker is None:
+        say(control, failed, LAST_WORD)
+    else:
+        worker.channel.last_word(failed, LAST_WORD)
+    return 1
+
+
+def failure(group: BaseExceptionGroup[BaseException]) -> Failed:
+    """What is to be told of it."""
+    errors = list(leaves(group))
+    mistakes = tuple(line for error in errors if isinstance(error, DocumentError) for line in error.mistakes)
+    return Failed("; ".join(str(error) for error in errors), mistakes)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when the parent process ends; end now if it has already."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
