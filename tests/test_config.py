@@ -105,8 +105,8 @@ rule: []
         '7:42: a duration is wanted, such as 10s (units: ms, s, m, min, h, d), found text "soon"',
         "8:15: 0.0.0.0 can be reached by others; set a token, or bind to 127.0.0.1",
         (
-            '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, workers, limits, admin, rules, '
-            "seed, audit, captures, instance, state, log"
+            '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, workers, limits, admin, '
+            "rules, seed, audit, captures, instance, state, log"
         ),
     ]  # fmt: skip
 
