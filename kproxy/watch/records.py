@@ -12,7 +12,7 @@ from typing import Any
 
 from kproxy.errors import DecodeError, KproxyError, RecordsError
 from kproxy.wire import decode_request, decode_response
-from kproxy.wire.records import Batch, Record, decode, entries
+from kproxy.wire.records import Batch, Cut, Record, decode, entries
 
 from .seen import Form, Frame, Seen
 
@@ -20,6 +20,9 @@ MOST_RECORDS = 10_000
 """Looked at in one exchange: some ten milliseconds of decoding."""
 MOST_BYTES = 8 << 20
 """That may come out of one batch's codec; producers send at most 1 MB by default, and few compress better than this."""
+MOST_UNPACKED = 8 * MOST_BYTES
+"""That may come out of the codecs of one exchange: some fifty milliseconds. A frame of a megabyte has room for three
+thousand batches of zstd that are eight megabytes of nothing each, and 15 s would pass until they are unpacked."""
 
 _PLACES = {
     0: ("request", "topic_data", "partition_data", "index"),
@@ -90,24 +93,42 @@ def _topic(seen: Seen, topic: dict[str, Any]) -> str:
 
 def records_of(seen: Seen, most: int = MOST_RECORDS) -> Iterator[FoundRecord]:
     """Records of users in order. Raises NotKept as above, and when there are more than `most`, after these."""
-    left = most
+    left, unpacked = most, Unpacked()
     for field in record_fields(seen):
-        for record in _readable(field.data):
+        for record in _readable(field.data, unpacked):
             if not left:
                 raise NotKept(f"it has more than {most} records, and no more are looked at")
             left -= 1
             yield FoundRecord(field.topic, field.partition, record)
 
 
-def _readable(data: memoryview) -> Iterator[Record]:
+class Unpacked:
+    """How much has come out of codecs, or may have."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def add(self, size: int) -> None:
+        """Raises NotKept when it is too much."""
+        self.size += size
+        if self.size > MOST_UNPACKED:
+            raise NotKept(f"more than {MOST_UNPACKED} bytes come out of its batches, and no more are unpacked")
+
+
+def _readable(data: memoryview, unpacked: Unpacked) -> Iterator[Record]:
     """What can be read of these batches; control records are not the users'."""
     try:
         for entry in entries(data):
             if isinstance(entry, Batch) and entry.is_control:
                 continue
+            packed = not isinstance(entry, Cut) and entry.codec
             try:
-                yield from decode(entry, MOST_BYTES)
+                for record in decode(entry, MOST_BYTES):
+                    if packed:
+                        unpacked.add(len(record.key or b"") + len(record.value or b""))
+                    yield record
             except RecordsError:
-                continue
+                if packed:  # how much it was is not known
+                    unpacked.add(MOST_BYTES)
     except RecordsError:
         return

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from kproxy.testing.sight import Somebody, exchange
+from kproxy.watch import records as watched
 from kproxy.watch.records import NotKept, records_of
 from kproxy.watch.seen import Form, Seen
+from kproxy.wire import records
 from kproxy.wire.records import Record, encode_batch
 
 
@@ -21,8 +24,8 @@ def test_records_of_a_compressed_fetch() -> None:
     """Fetch answers have them too; control records are no records of users."""
     written = [Record(5, 0, b"k5", b"v5"), Record(6, 0, b"k6", b"v6")]
     control = encode_batch([Record(7, 0, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True)
-    records = encode_batch(written, codec=4) + control
-    partition = {"partition_index": 2, "records": records}
+    field = encode_batch(written, codec=4) + control
+    partition = {"partition_index": 2, "records": field}
     answer = {"responses": [{"topic": "orders", "partitions": [partition]}]}
 
     found = list(records_of(exchange("Fetch", 12, {}, answer)))
@@ -60,6 +63,32 @@ def test_a_batch_that_cannot_be_read_is_passed_over() -> None:
     found = list(records_of(exchange("Produce", 9, {"topic_data": [topic]}, {})))
 
     assert [one.record.key for one in found] == [b"k"]
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("readable", [True, False])
+def test_batches_of_much_nothing_are_unpacked_up_to_a_limit(
+    codec: int, readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bombs by the hundred in one frame: a few are unpacked, then it is said that it cannot be judged."""
+    monkeypatch.setattr(watched, "MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(watched, "MOST_UNPACKED", 1 << 18)
+    bomb = bytearray(encode_batch([Record(0, 0, b"k", bytes((1 << 16) - 100))], codec=codec))
+    if not readable:
+        bomb[57:61] = (2).to_bytes(4, "big")  # of two records, where there is one
+    topic = {"name": "orders", "partition_data": [{"index": 0, "records": bytes(bomb) * 100}] * 3}
+    seen, unpacked = exchange("Produce", 9, {"topic_data": [topic]}, {}), []
+
+    def decode(entry: Any, limit: int) -> Any:
+        unpacked.append(limit)
+        return records.decode(entry, limit)
+
+    monkeypatch.setattr(watched, "decode", decode)
+    with pytest.raises(NotKept, match="more than 262144 bytes come out of its batches"):
+        list(records_of(seen))
+
+    assert len(unpacked) == (5 if readable else 3)
+    assert set(unpacked) == {1 << 16}
 
 
 def test_a_frame_that_cannot_be_read() -> None:
