@@ -66,7 +66,8 @@ class Dialogue:
             return
         read = NAMES.get(self.mechanism)
         if read is None:
-            self.reason = self.mechanism if self.mechanism.isprintable() and len(self.mechanism) < 50 else "mechanism"
+            named = self.mechanism.isprintable() and 0 < len(self.mechanism) < 50
+            self.reason = self.mechanism if named else "mechanism"
             return
         try:
             self.name = read(token)

@@ -132,6 +132,7 @@ def test_the_certificate_is_the_name_where_there_is_no_sasl() -> None:
         ("GSSAPI", b"\x60\x82x", "GSSAPI", 0),
         ("EXTERNAL", b"x", "EXTERNAL", 0),
         ("x\n" * 40, b"x", "mechanism", 0),
+        ("", b"x", "mechanism", 0),
         ("PLAIN", b"alice", MALFORMED, 1),
     ],
 )
