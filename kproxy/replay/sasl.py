@@ -29,7 +29,8 @@ def plain(user: str, password: str) -> Generator[bytes, bytes, None]:
     answer = yield encode(own(SASL_HANDSHAKE, VERSION, {"mechanism": "PLAIN"}))
     shook = read(answer, SASL_HANDSHAKE)
     if shook.body["error_code"]:
-        raise Refused(f"the target offers {', '.join(shook.body['mechanisms']) or 'no mechanism'}, not PLAIN")
+        offered = ", ".join(one for one in shook.body["mechanisms"] or () if one)
+        raise Refused(f"the target offers {offered or 'no mechanism'}, not PLAIN")
     token = b"\0" + user.encode() + b"\0" + password.encode()
     answer = yield encode(own(SASL_AUTHENTICATE, VERSION, {"auth_bytes": token}))
     said = read(answer, SASL_AUTHENTICATE)

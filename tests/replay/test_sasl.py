@@ -30,6 +30,16 @@ def test_a_target_without_plain_says_what_it_has() -> None:
         steps.send(response(17, 1, 0, error_code=33, mechanisms=["SCRAM-SHA-256"])[4:])
 
 
+@pytest.mark.parametrize("mechanisms", [[], [None]])
+def test_a_target_that_offers_nothing(mechanisms: list[str | None]) -> None:
+    """No names, or nulls for names: what it does not say is not shown."""
+    steps = plain("me", "secret")
+    next(steps)
+    names = b"".join(b"\xff\xff" for _ in mechanisms)  # which cannot be encoded, since they are illegal
+    with pytest.raises(Refused, match="the target offers no mechanism, not PLAIN"):
+        steps.send(b"\0\0\0\0" + b"\0\x21" + len(mechanisms).to_bytes(4, "big") + names)
+
+
 def test_a_refusal_has_the_target_s_words() -> None:
     """And never the password."""
     steps = plain("me", "secret")
