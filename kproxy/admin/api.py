@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
-from typing import Any
-from urllib.parse import unquote
+from string import printable
+from typing import Any, cast
+from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kproxy.errors import KproxyError
 
 from . import about, captures, connections, rules, tail
-from .backend import Backend
+from .backend import Asked, Backend
 from .guard import Guard, make_guard
 from .openapi import describe
 from .operation import SLASH, Operation
@@ -43,19 +44,19 @@ DESCRIPTION = "/api/openapi.json"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(backend: Backend, token: str | None, host: str) -> Starlette:
-    """The application. `host` is the name that the port is bound to."""
+def make_app(backend: Asked, token: str | None, host: str, operations: Sequence[Operation] = OPERATIONS) -> Starlette:
+    """The application. `host` is the name that the port is bound to; `operations` are those for such a backend."""
     guard = make_guard(token, host)
 
     async def livez(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def readyz(request: Request) -> Response:
-        missing = backend.waiting_for()
+        missing = await backend.missing()
         return JSONResponse({"ready": not missing, "waiting_for": missing}, 503 if missing else 200)
 
     async def scrape(request: Request) -> Response:
-        return Response(backend.metrics(), media_type=OPEN_METRICS)
+        return Response(await backend.scraped(), media_type=OPEN_METRICS)
 
     async def openapi(request: Request) -> Response:
         return JSONResponse(description())
@@ -67,7 +68,7 @@ def make_app(backend: Backend, token: str | None, host: str) -> Starlette:
         Route(DESCRIPTION, guarded(guard, backend, openapi)),
     ]
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
-    for one in OPERATIONS:
+    for one in operations:
         by_path[one.path][one.method] = one
     for path, methods in by_path.items():
         routes.append(Route(path, guarded(guard, backend, endpoint(backend, methods)), methods=list(methods)))
@@ -84,12 +85,12 @@ def description() -> dict[str, Any]:
     return describe(OPERATIONS)
 
 
-def endpoint(backend: Backend, methods: dict[str, Operation]) -> Endpoint:
+def endpoint(backend: Asked, methods: dict[str, Operation]) -> Endpoint:
     """What answers at a path; Starlette sees to it that the method is one of these (HEAD is a GET)."""
 
     async def handle(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
-        shown = await operation.handle(backend, await operation.call(request))
+        shown = await operation.handle(cast("Backend", backend), await operation.call(request))
         if isinstance(shown, Response):
             return shown if request.method != "HEAD" else Response(media_type=operation.media)
         return JSONResponse(shown.model_dump(mode="json"), operation.status)
@@ -97,7 +98,7 @@ def endpoint(backend: Backend, methods: dict[str, Operation]) -> Endpoint:
     return handle
 
 
-def guarded(guard: Guard, backend: Backend, inner: Endpoint) -> Endpoint:
+def guarded(guard: Guard, backend: Asked, inner: Endpoint) -> Endpoint:
     """`inner` for those who may use it, with every refusal in the same form."""
 
     async def handle(request: Request) -> Response:
@@ -109,7 +110,7 @@ def guarded(guard: Guard, backend: Backend, inner: Endpoint) -> Endpoint:
         except KproxyError as error:
             return answer(problem_of(error))
         except Exception as error:  # one request fails, whatever it was
-            backend.log.error("admin request failed", path=request.url.path, exc_info=error)
+            backend.log.error("admin request failed", path=request.scope["path"], exc_info=error)
             return answer(Problem(500, "internal", f"{type(error).__name__}: {error}"))
 
     return handle
@@ -118,20 +119,25 @@ def guarded(guard: Guard, backend: Backend, inner: Endpoint) -> Endpoint:
 async def no_route(request: Request, error: Exception) -> Response:
     """Paths and methods that are not there."""
     assert isinstance(error, HTTPException), "it is registered for these"
+    path = request.scope["path"]  # `request.url` is made of the Host header too, which may be anything
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        return answer(Problem(405, "method_not_allowed", f"{request.method} is not for {request.url.path}, "
+        return answer(Problem(405, "method_not_allowed", f"{request.method} is not for {path}, "
                               f"allowed: {allowed}", headers=error.headers))  # fmt: skip
-    return answer(Problem(404, "not_found", f"there is no {request.url.path} here"))
+    return answer(Problem(404, "not_found", f"there is no {path} here"))
 
 
 class KeepSlashes:
-    """Names may have slashes: `%2F` in a path is part of a parameter, not of the path."""
+    """Names may have slashes: `%2F` in a path is part of a parameter, not of the path. Bytes of a query that are not
+    ASCII, which HTTP does not allow, are taken as if they were written as they should be."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query = scope.get("query_string", b"")
+        if not query.isascii():
+            scope = {**scope, "query_string": quote(query, safe=printable).encode()}
         raw = scope.get("raw_path", b"")
         if scope["type"] == "http" and b"%2" in raw:
             path = raw.partition(b"?")[0].decode("ascii", "replace")

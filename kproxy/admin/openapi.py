@@ -74,7 +74,7 @@ def _answer(one: Operation) -> dict[str, Any]:
 
 def _refusals(one: Operation) -> dict[str, Any]:
     """By status; several codes of one status share a description."""
-    writes = ("unsupported_media_type",) if one.method in ("POST", "PUT") else ()
+    writes = ("unsupported_media_type", "too_slow", "too_many_bodies") if one.method in ("POST", "PUT") else ()
     wanted = {*ALWAYS, *one.refusals, *writes}
     failure = {"schema": {"$ref": SCHEMAS.format(model=FailureShown.__name__)}}
     found = {}

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import trio
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +25,10 @@ Method = Literal["GET", "POST", "PUT", "DELETE"]
 
 LONGEST_BODY = 4 << 20
 """Bytes; some ten thousand rules."""
+LONGEST_READ = 10.0
+"""Seconds for a body to come; 4 MiB in ten seconds are a slow line, and less is somebody who does not mean it."""
+ALL_BODIES = 32 << 20
+"""Bytes of bodies that are being read at a time: eight of the longest, or thousands of usual ones."""
 API = "<api>"
 """What stands for a file's name in the places of mistakes."""
 
@@ -94,18 +99,43 @@ SLASH = "\x00"
 """Stands for a slash within a path parameter, %2F, which is none of the path's own. No name has this character."""
 
 
+class Bodies:
+    """Bytes of all bodies that are being read now."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+_bodies = Bodies()
+
+
 async def read_body(request: Request) -> bytes:
-    """The body. Raises Problem when it is too long, without reading on."""
+    """The body. Raises Problem when it is too long, without reading on, and when it does not come."""
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > LONGEST_BODY:
         raise _too_large(int(length))
     data = bytearray()
+    try:
+        with trio.move_on_after(LONGEST_READ) as limit:
+            await _read(request, data)
+    finally:
+        _bodies.size -= len(data)
+    if limit.cancelled_caught:
+        raise Problem(408, "too_slow", f"{len(data)} bytes of the body came within {LONGEST_READ:g} s, and no end",
+                      headers={"Connection": "close"})  # fmt: skip
+    return bytes(data)
+
+
+async def _read(request: Request, data: bytearray) -> None:
     async with aclosing(request.stream()) as stream:
         async for piece in stream:
             data += piece
+            _bodies.size += len(piece)
             if len(data) > LONGEST_BODY:
                 raise _too_large(len(data))
-    return bytes(data)
+            if _bodies.size > ALL_BODIES:
+                raise Problem(429, "too_many_bodies", f"bodies of more than {ALL_BODIES} bytes are being read already",
+                              headers={"Connection": "close"})  # fmt: skip
 
 
 def _too_large(length: int) -> Problem:

@@ -36,6 +36,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
           "no_such_connection": "there is no connection of that number",
           "no_such_capture": "no capture of that name was made since the start"},
     405: {"method_not_allowed": "the Allow header says what is"},
+    408: {"too_slow": "the body did not come in time"},
     409: {"rule_in_use": "where the rule or its namesake comes from does not allow that",
           "not_counted": "the rule binds when connections open, and counts nothing",
           "no_captures": "the config names no folder for captures",
@@ -46,7 +47,8 @@ CODES: Mapping[int, Mapping[str, str]] = {
     415: {"unsupported_media_type": "the Content-Type is none of those that are taken"},
     422: {"invalid_document": "mistakes in the body, each with its line and column",
           "invalid_query": "mistakes in the query or the path"},
-    429: {"too_many_listeners": "as many listen to what passes as may at a time"},
+    429: {"too_many_listeners": "as many listen to what passes as may at a time",
+          "too_many_bodies": "as much is being read of bodies as may at a time"},
     500: {"internal": "a mistake of kproxy's own; its log says more"},
     503: {"not_everywhere": "a worker process could not take it in, and nothing was changed"},
 }  # fmt: skip

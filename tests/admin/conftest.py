@@ -84,10 +84,11 @@ class Api:
         return found
 
     async def __call__(
-        self, method: str, path: str, body: Any = None, *, kind: str | None = JSON, pieces: int = 0, **headers: str
-    ) -> Answer:
+        self, method: str, path: str, body: Any = None, *, kind: str | None = JSON, pieces: int = 0,
+        receive: Callable[[], Any] | None = None, **headers: str,
+    ) -> Answer:  # fmt: skip
         """`body`: text as it is, all else as JSON. `kind`: the Content-Type. `pieces`: so many bytes come at once,
-        without a Content-Length."""
+        without a Content-Length. `receive`: what comes behind the body."""
         data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
         given = {"host": "127.0.0.1:9190"} | ({"content-type": kind} if kind else {}) | headers
         if not pieces:
@@ -103,14 +104,16 @@ class Api:
         parts = [data[at : at + step] for at in range(0, len(data), step)] or [b""]
         sent: list[Message] = []
 
-        async def receive() -> Message:
+        async def give() -> Message:
+            if not parts and receive is not None:
+                return await receive()  # type: ignore[no-any-return]
             part = parts.pop(0)
-            return {"type": "http.request", "body": part, "more_body": bool(parts)}
+            return {"type": "http.request", "body": part, "more_body": bool(parts) or receive is not None}
 
         async def send(message: Message) -> None:
             sent.append(message)
 
-        await self.app(scope, receive, send)
+        await self.app(scope, give, send)
         answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Answer(sent[0]["status"], answered, b"".join(one.get("body", b"") for one in sent[1:]))
 

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
-from kproxy.admin.operation import LONGEST_BODY
+from kproxy.admin import operation
+from kproxy.admin.operation import LONGEST_BODY, LONGEST_READ
 
 
 @pytest.mark.trio
@@ -60,6 +63,42 @@ async def test_a_body_has_a_limit(api: Any, pieces: int) -> None:
 
     assert (refused.status, refused.code) == (413, "too_large")
     assert (await api("PUT", "/api/rules", '{"rules": []}' + " " * (LONGEST_BODY - 13), pieces=pieces)).status == 200
+
+
+@pytest.mark.trio
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    make_api: Callable[..., Any], autojump_clock: trio.testing.MockClock
+) -> None:
+    """After LONGEST_READ, by the clock of trio."""
+    asked: list[str] = []
+
+    async def never() -> Any:
+        asked.append("more")
+        await trio.sleep_forever()
+
+    refused = await make_api()("PUT", "/api/rules", '{"rul', receive=never)
+
+    assert (refused.status, refused.code) == (408, "too_slow")
+    assert refused.headers["connection"] == "close"
+    assert trio.current_time() == pytest.approx(LONGEST_READ)
+
+
+@pytest.mark.trio
+async def test_all_bodies_together_have_a_limit(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes too much is refused; when the others are read there is room again."""
+    monkeypatch.setattr(operation, "ALL_BODIES", 1000)
+    refused = await api("PUT", "/api/rules", " " * 1001)
+    assert (refused.status, refused.code) == (429, "too_many_bodies")
+
+    assert (await api("PUT", "/api/rules", '{"rules": []}' + " " * 900)).status == 200
+
+
+@pytest.mark.trio
+async def test_a_host_that_is_no_host_is_an_answer(api: Any) -> None:
+    """Also where nothing is, and nobody is asked who may."""
+    assert (await api("GET", "/nothing", host="[")).status == 404
+    assert (await api("PATCH", "/livez", host="[::")).status == 405
+    assert (await api("GET", "/api/rules", host="[")).status == 403
 
 
 @pytest.mark.trio
