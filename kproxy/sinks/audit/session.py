@@ -14,6 +14,10 @@ from pathlib import Path
 from .names import SESSION, UNBORN, Identity, hidden
 from .open_file import MODE, lock, sync_folder
 
+AGAIN = 100
+"""Times that a mark is made anew. Another process that starts at the same moment may look at it before it is locked,
+take it for a dead one's and delete it; several workers start at the same moment."""
+
 
 class Session:
     """Made on construction. Raises OSError."""
@@ -21,6 +25,15 @@ class Session:
     def __init__(self, folder: Path, identity: Identity) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = hidden(folder, identity.stem, SESSION)
+        for left in reversed(range(AGAIN)):
+            try:
+                self._make(folder, identity)
+                return
+            except (BlockingIOError, FileNotFoundError):
+                if not left:
+                    raise
+
+    def _make(self, folder: Path, identity: Identity) -> None:
         unborn = hidden(folder, identity.stem, UNBORN)
         self._fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
         try:

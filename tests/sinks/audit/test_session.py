@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from kproxy.sinks.audit import session as session_module
 from kproxy.sinks.audit.names import Identity
+from kproxy.sinks.audit.open_file import lock
 from kproxy.sinks.audit.session import Session, lock_of_dead
 
 BOOT = "5b0c1e2f-1111-4222-8333-444455556666"
@@ -33,3 +37,26 @@ def test_an_orderly_end_leaves_nothing(tmp_path: Path) -> None:
     session.end()
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mark_that_another_start_takes_away_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks for dead processes may meet it before it is locked, hold it and delete it: several begin at once."""
+    taken: list[int] = []
+
+    def lock_too_late(fd: int) -> None:
+        if not taken:
+            (unborn,) = tmp_path.glob(".*.session.tmp")
+            holder = os.open(unborn, os.O_RDWR)
+            lock(holder)
+            unborn.unlink()
+            taken.append(holder)
+        elif len(taken) == 1:
+            os.close(taken[0])
+            taken.append(-1)
+        lock(fd)
+
+    monkeypatch.setattr(session_module, "lock", lock_too_late)
+    session = Session(tmp_path, Identity("host", BOOT))
+    session.end()
+
+    assert len(taken) == 2 and list(tmp_path.iterdir()) == []
