@@ -3,7 +3,8 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
-PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile
+# Bytecode is kept, whatever the environment says: hundreds of processes start, each would compile all of kproxy again.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n $(WORKERS) --dist loadfile
 BIN := .venv/bin
 READY := .venv/.ready-for-work
 DEMO_READY := .venv/.ready-for-demo
