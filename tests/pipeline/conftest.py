@@ -4,31 +4,57 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from kproxy.pipeline.commands import common
+from kproxy.pipeline.commands.jobs import group
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.run import Run
 from kproxy.pipeline.spark import session
 
-HERE = Path(__file__).parent
+HERE = "tests/pipeline/"
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
 """Tests have few rows: a task costs more than what it does."""
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The quick compiler and the small collector, for this JVM and those that tests start: they run for a short time."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two workers, and everything that it writes in a folder of the test run."""
+    """Two tasks at a time, the Kafka connector, and everything that it writes in a folder of the test run."""
     place = tmp_path_factory.mktemp("spark")
     settings = {"spark.sql.warehouse.dir": str(place), "spark.local.dir": str(place), **SMALL}
-    started = session("local[2]", settings)
+    started = session("local[2]", settings, kafka=True)
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvm() -> Iterator[None]:
+    """Spark's scripts take options of the JVM from here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", JVM)
+        yield
+
+
+@pytest.fixture
+def audit_command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """audit_command("bronze", "--from", …): `kproxy audit` in this process, on the session of the tests."""
+
+    @contextmanager
+    def opened(lake: str, *_: Any, quiet: bool = False, **__: Any) -> Iterator[Run]:
+        yield Run(spark, Lake(spark, lake), common.silent if quiet else common.to_stderr)
+
+    monkeypatch.setattr(common, "opened", opened)
+    return lambda *words: CliRunner().invoke(group, [str(word) for word in words])
 
 
 @dataclass
@@ -72,5 +98,5 @@ def run(spark: SparkSession, tmp_path: Path) -> Run:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """py4j leaves the sockets over which rows came to the garbage collector."""
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith(HERE):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))

@@ -1,4 +1,7 @@
-"""From a topic of a real Kafka to bronze and silver, with Spark's own connector, as a user starts it."""
+"""From a topic of a real Kafka to bronze and silver, with Spark's own connector.
+
+The commands run in this process; with KPROXY_TEST_ALL=1 as processes of their own, each with a Spark, as a user has it.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +30,41 @@ def send(kafka: Kafka, *lines: str) -> None:
     assert producer.flush(60) == 0
 
 
-def take(kafka: Kafka, lake: Path) -> str:
+def as_processes(*words: Any) -> str:
+    """The command as a user starts it; what it told."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kproxy.pipeline", *map(str, words), "--master", "local[2]"],
+        capture_output=True, text=True, timeout=250, check=False, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
+
+
+def take(kafka: Kafka, lake: Path, command: Any) -> str:
     """`kproxy audit bronze --kafka …`, then silver; what they told."""
     source = ["--kafka", kafka.bootstrap("DIRECT"), "--topic", TOPIC]
     told = ""
     for arguments in (["bronze", *source, "--once"], ["silver"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "kproxy.pipeline", *arguments, "--lake", str(lake), "--master", "local[2]"],
-            capture_output=True, text=True, timeout=250, check=False, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
+        words = [*arguments, "--lake", lake]
+        if os.environ.get("KPROXY_TEST_ALL"):
+            told += as_processes(*words)
+            continue
+        done = command(*words)
+        assert done.exit_code == 0, done.output
         told += done.stderr
     return told
 
 
 @pytest.mark.timeout(400)  # Spark starts as a process of its own, on a machine that may be busy
-def test_events_of_a_topic_are_taken_over_once(kafka: Kafka, spark: SparkSession, audit: Any, tmp_path: Path) -> None:
-    """A second run goes on where the first ended; what is no event is put aside. Spark starts four times."""
+def test_events_of_a_topic_are_taken_over_once(
+    kafka: Kafka, spark: SparkSession, audit: Any, audit_command: Any, tmp_path: Path
+) -> None:
+    """A second run goes on where the first ended; what is no event is put aside."""
     lake = tmp_path / "lake"
     send(kafka, audit.event(1, api="Fetch"), "{")
-    first = take(kafka, lake)
+    first = take(kafka, lake, audit_command)
     send(kafka, audit.event(2, api="Produce"))
-    take(kafka, lake)
+    take(kafka, lake, audit_command)
 
     found = Lake(spark, str(lake))
     assert "2 lines, 1 of them corrupt" in first
