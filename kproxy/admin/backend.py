@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic
+from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -28,6 +29,28 @@ class Backend:
     log: FilteringBoundLogger
     began: float = field(default_factory=monotonic)
     captures: Captures | None = None
+
+    async def missing(self) -> list[str]:
+        """Why kproxy is not ready."""
+        return self.waiting_for()
+
+    async def scraped(self) -> bytes:
+        """What Prometheus reads."""
+        return self.metrics()
+
+
+class Asked(Protocol):
+    """What every backend has: that of one process (`Backend`), and that of workers (`over_workers.crew_backend`)."""
+
+    @property
+    def keeper(self) -> RuleKeeper: ...
+    @property
+    def log(self) -> FilteringBoundLogger: ...
+    @property
+    def began(self) -> float: ...
+
+    async def missing(self) -> list[str]: ...
+    async def scraped(self) -> bytes: ...
 
 
 def clock(when: float) -> str:

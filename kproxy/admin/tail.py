@@ -12,7 +12,7 @@ goes on in between; a listener who does not read stops the writing, and then the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic, time
 from typing import Any
 
@@ -23,6 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from kproxy.errors import FilterError
+from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.tail import TailSink
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import Data
@@ -64,33 +65,26 @@ class TailShown(Shown):
     why: str | None = Field(default=None, description="of the last of these")
 
 
-class Tail(StreamingResponse):
-    """The stream. The sink is there while it is written."""
+class TailLines:
+    """What is to be told to one listener, between `begin` and `end`."""
 
-    def __init__(self, backend: Backend, wanted: Filter) -> None:
-        self.fanout, self.notify = backend.server.taps.fanout, backend.server.reactor.notify
-        self.log = backend.log.bind(filter=str(wanted))
+    def __init__(self, fanout: Fanout, notify: Callable[[trio.Event], None], wanted: Filter) -> None:
+        self.fanout, self.notify = fanout, notify
         self.something = trio.Event()
         self.sink = TailSink(wanted, whole, self.wake)
-        super().__init__(iter(()), media_type=NDJSON)
 
     def wake(self) -> None:
         """There is something to tell."""
         self.notify(self.something)
 
-    async def stream_response(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+    def begin(self) -> None:
+        """From now on nothing is missed."""
         self.fanout.add(self.sink)
-        self.log.info("tail begins")
-        try:
-            await self._write(send, [{"listening": str(self.sink.wanted)}])
-            while True:
-                await self._write(send, await self._next())
-        finally:
-            self.fanout.remove(self.sink)
-            self.log.info("tail ends", dropped=self.sink.dropped)
 
-    async def _next(self) -> list[Mapping[str, Any]]:
+    def end(self) -> None:
+        self.fanout.remove(self.sink)
+
+    async def next(self) -> bytes:
         """Lines as soon as there are any; none after a while."""
         if not self.sink.waiting:
             with trio.move_on_after(ALIVE):
@@ -100,11 +94,37 @@ class Tail(StreamingResponse):
         if missed := self.sink.missed():
             found += [{"dropped": missed.dropped}] if missed.dropped else []
             found += [{"unknown": missed.unknown, "why": missed.why}] if missed.unknown else []
-        return found
+        return b"".join(map(line, found))
 
-    async def _write(self, send: Send, lines: list[Mapping[str, Any]]) -> None:
-        body = b"".join(_encode(line) + b"\n" for line in lines) or b"\n"
-        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+class Tail(StreamingResponse):
+    """The stream. The sink is there while it is written."""
+
+    def __init__(self, backend: Backend, wanted: Filter) -> None:
+        self.log = backend.log.bind(filter=str(wanted))
+        self.lines = TailLines(backend.server.taps.fanout, backend.server.reactor.notify, wanted)
+        super().__init__(iter(()), media_type=NDJSON)
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        self.lines.begin()
+        self.log.info("tail begins")
+        try:
+            await write(send, line({"listening": str(self.lines.sink.wanted)}))
+            while True:
+                await write(send, await self.lines.next())
+        finally:
+            self.lines.end()
+            self.log.info("tail ends", dropped=self.lines.sink.dropped)
+
+
+async def write(send: Send, lines: bytes) -> None:
+    """Some of them, or an empty one: all is well."""
+    await send({"type": "http.response.body", "body": lines or b"\n", "more_body": True})
+
+
+def line(said: Mapping[str, Any]) -> bytes:
+    return _encode(said) + b"\n"
 
 
 def told(seen: Seen) -> Data:
@@ -126,14 +146,23 @@ def _data(seen: Seen, most: int) -> Data:
 
 async def tail(backend: Backend, call: Call) -> Response:
     """Raises Problem for a bad filter, and when too many listen already."""
+    wanted = wanted_by(call)
+    room_for_another(sum(isinstance(sink, TailSink) for sink in backend.server.taps.fanout.sinks))
+    return Tail(backend, wanted)
+
+
+def wanted_by(call: Call) -> Filter:
+    """Raises Problem."""
     try:
-        wanted = Filter(call.query.filter)
+        return Filter(call.query.filter)
     except FilterError as error:
         raise Problem(422, "invalid_query", str(error)) from None
-    listeners = sum(isinstance(sink, TailSink) for sink in backend.server.taps.fanout.sinks)
+
+
+def room_for_another(listeners: int) -> None:
+    """Raises Problem."""
     if listeners >= MOST_LISTENERS:
         raise Problem(429, "too_many_listeners", f"{listeners} listen already, at most {MOST_LISTENERS} may")
-    return Tail(backend, wanted)
 
 
 OPERATIONS = (

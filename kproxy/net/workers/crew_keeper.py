@@ -12,10 +12,10 @@ stays in the sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import trio
@@ -30,7 +30,8 @@ from kproxy.rules.store import RuleStore, Saved
 from ..hits import Count, Hits
 from ..reactor import Reactor
 from ..rule_keeper import LOOK_AFTER, Operation, RuleKeeper
-from .channel import Channel, Unanswered
+from .channel import Unanswered
+from .everybody import Crew, Member, ask_all
 from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RuleNews, RulesState
 from .shared_table import SharedTable
 from .worker_rules import owner
@@ -42,27 +43,6 @@ COMMIT_PATIENCE = 10.0
 COUNT_PATIENCE = 2.0
 LOOK = 0.02
 """Seconds between two looks at counters while somebody waits for one."""
-
-
-class Member(Protocol):
-    """A worker's place; `channel` is None while no process is in it, `ready` once it takes connections."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def channel(self) -> Channel | None: ...
-    @property
-    def ready(self) -> bool: ...
-
-
-class Crew(Protocol):
-    """All workers."""
-
-    @property
-    def members(self) -> Sequence[Member]: ...
-
-    def restart(self, member: Any, reason: str) -> object:
-        """End its process at once; another is started."""
 
 
 class CrewKeeper(RuleKeeper):
@@ -152,13 +132,13 @@ class CrewKeeper(RuleKeeper):
         running = self.running(name)
         if running is None:
             return 0
-        released = await self._ask_all(lambda channel: channel.ask(ReleaseRule(running.born), COUNT_PATIENCE))
+        released = await ask_all(self.crew, ReleaseRule(running.born), COUNT_PATIENCE)
         await self.count()
         return sum(number for _, number in released if isinstance(number, int))
 
     async def count(self) -> None:
         """Ask all workers, and add up."""
-        for member, counts in await self._ask_all(lambda channel: channel.ask(CountRules(), COUNT_PATIENCE)):
+        for member, counts in await ask_all(self.crew, CountRules(), COUNT_PATIENCE):
             if not isinstance(counts, Unanswered):
                 self.latest[member.index] = {one.born: one for one in counts}
         self._add_up()
@@ -187,7 +167,7 @@ class CrewKeeper(RuleKeeper):
         state = RulesState(self.in_force.number + 1, self.store.seed, handed(self.store))
         try:
             packed = msgspec.msgpack.encode(state)
-            asked = await self._ask_all(lambda channel: channel.ask(Prepare(packed), PATIENCE))
+            asked = await ask_all(self.crew, Prepare(packed), PATIENCE)
             refused = [f"worker {member.index}: {said}" for member, said in asked if said is not None]
         except (OverflowError, TypeError) as error:
             refused = [f"they cannot be told to workers: {error}"]
@@ -195,7 +175,7 @@ class CrewKeeper(RuleKeeper):
             self.store.restore(saved, monotonic())
             raise NotEverywhere(f"nothing was changed: {'; '.join(refused)}")
         self.in_force, self.packed = state, packed
-        done = await self._ask_all(lambda channel: channel.ask(Commit(state.number), COMMIT_PATIENCE))
+        done = await ask_all(self.crew, Commit(state.number), COMMIT_PATIENCE)
         prepared = {id(member.channel) for member, _ in asked}
         for member, said in done:
             if said is None:
@@ -217,24 +197,6 @@ class CrewKeeper(RuleKeeper):
                 self.table.forget(gone)
         here = {one.born for one in self.in_force.rules}
         self.lost = {born: count for born, count in self.lost.items() if born in here}
-
-    async def _ask_all(self, ask: Callable[[Channel], Any]) -> list[tuple[Member, Any]]:
-        """Of all that are ready, at the same time; the answer, or why there is none. Who has ended is left out."""
-        answers: list[tuple[Member, Any]] = []
-
-        async def one(member: Member, channel: Channel) -> None:
-            try:
-                answer = await ask(channel)
-            except Unanswered as error:
-                answer = error
-            if member.channel is channel:
-                answers.append((member, answer))
-
-        async with trio.open_nursery() as nursery:
-            for member in self.crew.members:
-                if member.ready and member.channel is not None:
-                    nursery.start_soon(one, member, member.channel)
-        return sorted(answers, key=lambda each: each[0].index)
 
     def _add_up(self) -> None:
         """What rules have done, in all processes that are and were."""

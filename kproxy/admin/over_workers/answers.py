@@ -1,0 +1,79 @@
+"""A worker's answers to what the supervisor's admin API asks: the same operations, on what this worker has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client.registry import Collector
+
+from kproxy.admin.api import OPERATIONS
+from kproxy.admin.backend import Backend
+from kproxy.admin.operation import Call
+from kproxy.admin.problem import Problem, problem_of
+from kproxy.admin.shown import Shown
+from kproxy.admin.tail import TailLines
+from kproxy.errors import KproxyError
+from kproxy.net.workers.channel import Channel
+from kproxy.sinks.measured import Family, measured
+from kproxy.watch.filter.filter import Filter
+
+from .messages import BeginTail, EndTail, Lines, Measure, Missing, NextLines, Operate, Operated
+
+BY_NAME = {one.name: one for one in OPERATIONS}
+
+
+class WorkerAnswers:
+    """`collectors`: of what this process counts, rules apart."""
+
+    def __init__(self, backend: Backend, collectors: Sequence[Collector]) -> None:
+        self.backend, self.collectors = backend, collectors
+        self.tails: dict[int, TailLines] = {}
+
+    def listen(self, channel: Channel) -> None:
+        """Answer from now on."""
+        channel.on_question(Operate, self.operate)
+        channel.on_question(Missing, self.missing)
+        channel.on_question(Measure, self.measure)
+        channel.on_question(BeginTail, self.begin_tail)
+        channel.on_question(NextLines, self.next_lines)
+        channel.on_notice(EndTail, self.end_tail)
+
+    async def operate(self, asked: Operate) -> Operated:
+        """What the API would say."""
+        operation = BY_NAME[asked.name]
+        try:
+            query = operation.query.model_validate(asked.query)
+            shown = await operation.handle(self.backend, Call(asked.path, query, None))
+        except Problem as problem:
+            return refused(problem)
+        except KproxyError as error:
+            return refused(problem_of(error))
+        assert isinstance(shown, Shown), "streams are asked for otherwise"
+        return Operated(shown.model_dump(mode="json"))
+
+    def missing(self, asked: Missing) -> list[str]:
+        return self.backend.waiting_for()
+
+    def measure(self, asked: Measure) -> list[Family]:
+        return measured(self.collectors)
+
+    def begin_tail(self, asked: BeginTail) -> None:
+        """Raises FilterError, which the supervisor has found before."""
+        server = self.backend.server
+        tail = TailLines(server.taps.fanout, server.reactor.notify, Filter(asked.filter))
+        self.tails[asked.number] = tail
+        tail.begin()
+
+    async def next_lines(self, asked: NextLines) -> Lines:
+        """Nothing for a listener that is gone."""
+        tail = self.tails.get(asked.number)
+        return Lines(b"" if tail is None else await tail.next())
+
+    def end_tail(self, asked: EndTail) -> None:
+        tail = self.tails.pop(asked.number, None)
+        if tail is not None:
+            tail.end()
+
+
+def refused(problem: Problem) -> Operated:
+    return Operated(status=problem.status, code=problem.code, message=problem.message)

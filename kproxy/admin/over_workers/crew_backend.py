@@ -1,0 +1,125 @@
+"""What the supervisor's admin API speaks for: all workers, and what the supervisor itself counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic
+from typing import Any, TypeVar
+
+import trio
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.admin.problem import Problem
+from kproxy.net.workers.channel import Question, Unanswered
+from kproxy.net.workers.crew_keeper import CrewKeeper
+from kproxy.net.workers.everybody import Crew, Member, ask_all
+from kproxy.sinks.measured import Family, Merged, growing, measured, merged
+from kproxy.sinks.metrics import exposition
+
+from .messages import Measure, Missing, Operate, Operated
+
+PATIENCE = 5.0
+"""Seconds for an answer of a worker: an operator waits that long, a probe one second by default."""
+READY_PATIENCE = 0.8
+LOOK = 1.0
+"""Seconds between two looks at what workers have counted: so much is lost at most when one is killed."""
+
+A = TypeVar("A")
+
+
+@dataclass(eq=False)
+class CrewBackend:
+    """`own_reasons`: why the supervisor is not ready. `collectors`: of what it counts itself."""
+
+    keeper: CrewKeeper
+    crew: Crew
+    own_reasons: Callable[[], list[str]]
+    collectors: Sequence[Collector]
+    log: FilteringBoundLogger
+    began: float = field(default_factory=monotonic)
+    latest: dict[int, list[Family]] = field(default_factory=dict)  # by worker
+    lost: list[Family] = field(default_factory=list)  # of workers that have ended
+    listeners: set[int] = field(default_factory=set)
+    numbers: count[int] = field(default_factory=count)
+
+    # ---- for the crew
+
+    def member_begins(self, member: Member) -> None:
+        """Another process is in its place; what the one before had counted stays."""
+        self.lost = merged([self.lost, growing(self.latest.pop(member.index, []))])
+
+    async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Know what workers have counted, should they end, until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(LOOK)
+            await self.measure()
+
+    # ---- for the application
+
+    async def missing(self) -> list[str]:
+        """Why kproxy is not ready: every worker has to be."""
+        found = self.own_reasons()
+        answers = {member.index: said for member, said in await ask_all(self.crew, Missing(), READY_PATIENCE)}
+        for member in self.crew.members:
+            said = answers.get(member.index, ["it is not running"])
+            reasons = [str(said)] if isinstance(said, Unanswered) else said
+            found += [f"worker {member.index}: {reason}" for reason in reasons]
+        return found
+
+    async def scraped(self) -> bytes:
+        """The supervisor's own metrics and all workers', added up."""
+        await self.measure()
+        await self.keeper.count()
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(Merged(self.everybody))
+        return exposition(registry)
+
+    async def measure(self) -> None:
+        for member, families in await ask_all(self.crew, Measure(), PATIENCE):
+            if not isinstance(families, Unanswered):
+                self.latest[member.index] = families
+
+    def everybody(self) -> Iterable[Sequence[Family]]:
+        """What is known of all processes that are and were."""
+        running = {member.index for member in self.crew.members if member.channel is not None}
+        yield measured(self.collectors)
+        yield self.lost
+        for index, families in sorted(self.latest.items()):
+            yield families if index in running else growing(families)
+
+    # ---- for operations
+
+    async def operate_all(self, name: str, query: dict[str, Any]) -> list[Any]:
+        """What each worker shows. Raises Problem when one refuses, or says nothing."""
+        return [shown(said) for _, said in await self.ask(Operate(name, {}, query))]
+
+    async def ask(self, question: Question[A], patience: float = PATIENCE) -> list[tuple[Member, A]]:
+        """All of them. Raises Problem when one says nothing."""
+        found = []
+        for member, said in await ask_all(self.crew, question, patience):
+            if isinstance(said, Unanswered):
+                raise Problem(500, "internal", f"worker {member.index}: {said}")
+            found.append((member, said))
+        return found
+
+    async def operate(self, index: int, question: Operate) -> Operated:
+        """What one worker says. Raises Problem when there is none."""
+        member = self.crew.members[index]
+        if member.channel is None:
+            raise Problem(500, "internal", f"worker {index} is not running")
+        try:
+            return await member.channel.ask(question, PATIENCE)
+        except Unanswered as error:
+            raise Problem(500, "internal", f"worker {index}: {error}") from None
+
+
+def shown(said: Operated) -> Any:
+    """The JSON of an answer. Raises the Problem that it is."""
+    if said.code:
+        raise Problem(said.status, said.code, said.message)
+    return said.shown

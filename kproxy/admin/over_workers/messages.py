@@ -1,0 +1,66 @@
+"""What the supervisor asks workers on behalf of its admin API."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from kproxy.net.workers.channel import Notice, Question
+from kproxy.sinks.measured import Family
+
+
+class Operated(msgspec.Struct, frozen=True):
+    """What an operation has answered: its JSON; or with which status, code and message it was refused."""
+
+    shown: Any = None
+    status: int = 200
+    code: str = ""
+    message: str = ""
+
+
+class Operate(Question[Operated], frozen=True):
+    """Do an operation of the API, by its name, as if it had come in there."""
+
+    answer: ClassVar[Any] = Operated
+    name: str
+    path: dict[str, str]
+    query: dict[str, Any]
+
+
+class Missing(Question[list[str]], frozen=True):
+    """Why are you not ready?"""
+
+    answer: ClassVar[Any] = list[str]
+
+
+class Measure(Question[list[Family]], frozen=True):
+    """What have you counted?"""
+
+    answer: ClassVar[Any] = list[Family]
+
+
+class BeginTail(Question[None], frozen=True):
+    """Keep from now on what this filter holds for; `number` is the listener's."""
+
+    number: int
+    filter: str
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """Some lines of a tail, with their ends; none when there was nothing to tell for a while."""
+
+    text: bytes
+
+
+class NextLines(Question[Lines], frozen=True):
+    """What has passed since; as soon as there is something."""
+
+    answer: ClassVar[Any] = Lines
+    number: int
+
+
+class EndTail(Notice, frozen=True):
+    """The listener is gone."""
+
+    number: int

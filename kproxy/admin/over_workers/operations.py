@@ -1,0 +1,113 @@
+"""The operations of the API where several workers have what they are about.
+
+Rules and what is running are the supervisor's; connections are asked for where they are. A connection's number says
+that: it has the worker's index as its remainder by the number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from starlette.responses import Response
+
+from kproxy.admin.api import OPERATIONS
+from kproxy.admin.operation import Call, Operation
+from kproxy.admin.problem import Problem
+from kproxy.admin.shown import (
+    ClusterShown,
+    ConnectionShown,
+    ConnectionsShown,
+    CountShown,
+    ListenerShown,
+    NodeShown,
+    TopologyShown,
+)
+from kproxy.admin.tail import room_for_another, wanted_by
+
+from .crew_backend import CrewBackend, shown
+from .crew_tail import CrewTail
+from .messages import Operate
+
+
+async def list_connections(backend: CrewBackend, call: Call) -> ConnectionsShown:
+    found = [one for each in await backend.operate_all("list_connections", {}) for one in each["connections"]]
+    found.sort(key=lambda one: (one["since"], one["id"]))
+    return ConnectionsShown(connections=[ConnectionShown(**one) for one in found])
+
+
+async def close_connection(backend: CrewBackend, call: Call) -> ConnectionShown:
+    return await one_connection(backend, call, "close_connection")
+
+
+async def recycle_connection(backend: CrewBackend, call: Call) -> ConnectionShown:
+    return await one_connection(backend, call, "recycle_connection")
+
+
+async def one_connection(backend: CrewBackend, call: Call, name: str) -> ConnectionShown:
+    """Raises Problem."""
+    text = call.path["id"]
+    if not text.isdecimal():
+        raise Problem(404, "no_such_connection", f'there is no connection "{text}"')
+    said = await backend.operate(int(text) % len(backend.crew.members), Operate(name, dict(call.path), asked(call)))
+    return ConnectionShown(**shown(said))
+
+
+async def recycle_connections(backend: CrewBackend, call: Call) -> CountShown:
+    answers = await backend.operate_all("recycle_connections", asked(call))
+    return CountShown(connections=sum(one["connections"] for one in answers))
+
+
+async def get_topology(backend: CrewBackend, call: Call) -> TopologyShown:
+    """What any of them knows."""
+    found = [TopologyShown(**one) for one in await backend.operate_all("get_topology", {})]
+    if not found:
+        raise Problem(500, "internal", "no worker is running")
+    clusters = {
+        name: ClusterShown(
+            bootstrap=cluster.bootstrap, nodes=all_nodes([one.clusters[name].nodes for one in found])
+        )
+        for name, cluster in found[0].clusters.items()
+    }  # fmt: skip
+    listeners = {
+        name: ListenerShown(**{
+            **dict(listener), "connections": sum(one.listeners[name].connections for one in found),
+        })
+        for name, listener in found[0].listeners.items()
+    }  # fmt: skip
+    return TopologyShown(clusters=clusters, listeners=listeners)
+
+
+def all_nodes(known: list[list[NodeShown]]) -> list[NodeShown]:
+    """By role and id; a node's addresses are those that some worker has given to a client."""
+    found: dict[tuple[str, int], NodeShown] = {}
+    for nodes in known:
+        for node in nodes:
+            before = found.get((node.role, node.id))
+            given: Mapping[str, int] = {} if before is None else before.addresses
+            found[node.role, node.id] = node.model_copy(update={"addresses": {**given, **node.addresses}})
+    return [found[key] for key in sorted(found, key=lambda key: (key[0] == "controller", key[1]))]
+
+
+async def tail(backend: CrewBackend, call: Call) -> Response:
+    """Raises Problem for a bad filter, and when too many listen already."""
+    wanted = wanted_by(call)
+    room_for_another(len(backend.listeners))
+    return CrewTail(backend, call.query.filter, wanted)
+
+
+def asked(call: Call) -> dict[str, Any]:
+    """The query, as it can be sent."""
+    query: dict[str, Any] = call.query.model_dump()
+    return query
+
+
+HANDLES: Mapping[str, Any] = {
+    one.__name__: one
+    for one in (list_connections, close_connection, recycle_connection, recycle_connections, get_topology, tail)
+}
+CREW_OPERATIONS: tuple[Operation, ...] = tuple(
+    replace(one, handle=HANDLES.get(one.name, one.handle)) for one in OPERATIONS
+)
+"""The same API."""
