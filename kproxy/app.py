@@ -37,7 +37,9 @@ from kproxy.rules.store import RuleStore
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
+    from starlette.applications import Starlette
 
+    from kproxy.config import AdminConfig
     from kproxy.recording import Audit
     from kproxy.sinks.captures import Captures
 
@@ -223,33 +225,29 @@ class Proxy:
             return
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import Backend
-        from kproxy.admin.live import serve_admin
-        from kproxy.sinks.metrics import TrafficCollector, exposition, registry
+        from kproxy.sinks.metrics import exposition, registry
         from kproxy.sinks.rule_metrics import RuleCollector
 
-        collectors: list[Collector] = [
-            TrafficCollector(self.counters, self.counts, self.counted, self, self.held),
-            RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels),
-        ]
-        if self.audit is not None:
-            from kproxy.sinks.audit_metrics import AuditCollector
-
-            collectors.append(AuditCollector(self.audit.recorder))
-        collected = registry(*collectors)
-        token = None if admin.token is None else admin.token.get_secret_value()
+        rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
+        collected = registry(*self.collectors(), rules)
         backend = Backend(
             self.keeper, self.server, self.waiting_for, lambda: exposition(collected), self.log,
             captures=self.make_captures(),
         )  # fmt: skip
-        app = make_app(backend, token, admin.bind.host)
-        try:
-            url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port)
-        except* OSError as group:
-            why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
-            raise WeDidWrong(f"admin cannot bind {admin.bind}: {why}") from None
-        self.log.info("admin", url=url)
+        await open_admin(nursery, make_app(backend, token_of(admin), admin.bind.host), admin, self.log)
         for probe in self.probes.values():
             nursery.start_soon(probe.run)
+
+    def collectors(self) -> list[Collector]:
+        """Of all that this process counts, rules apart."""
+        from kproxy.sinks.metrics import TrafficCollector
+
+        found: list[Collector] = [TrafficCollector(self.counters, self.counts, self.counted, self, self.held)]
+        if self.audit is not None:
+            from kproxy.sinks.audit_metrics import AuditCollector
+
+            found.append(AuditCollector(self.audit.recorder))
+        return found
 
     def announce(self) -> None:
         for listener in self.server.listeners:
@@ -257,6 +255,23 @@ class Proxy:
             self.log.info("listening", listener=listener.name, address=f"{bind.host}:{listener.port}",
                           cluster=listener.config.cluster, tls=listener.tls is not None)  # fmt: skip
         self.log.info("ready", rules=len(self.rules), pid=os.getpid())
+
+
+async def open_admin(nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger) -> None:
+    """Serve it from now on. Raises WeDidWrong when the address cannot be bound."""
+    from kproxy.admin.live import serve_admin
+
+    try:
+        url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port)
+    except* OSError as group:
+        why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
+        raise WeDidWrong(f"admin cannot bind {admin.bind}: {why}") from None
+    log.info("admin", url=url)
+
+
+def token_of(admin: AdminConfig) -> str | None:
+    """What clients of the admin API must show."""
+    return None if admin.token is None else admin.token.get_secret_value()
 
 
 def run(config: Config) -> int:

@@ -17,7 +17,7 @@ from functools import partial
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.app import advertising, read_rules, run_all
+from kproxy.app import advertising, open_admin, read_rules, run_all, token_of
 from kproxy.config import Config
 from kproxy.errors import KproxyError
 from kproxy.logs import WholeLines, make_log
@@ -113,11 +113,39 @@ class Supervisor:
                 await nursery.start(drain_on_signal, self)
                 await nursery.start(self.files.watch, self.keeper)
                 await nursery.start(self.keeper.follow)
+                await self.start_admin(nursery)
                 await self.serve()
                 nursery.cancel_scope.cancel()
         finally:
             self.entrance.close()
             self.crew.close()
+
+    async def start_admin(self, nursery: trio.Nursery) -> None:
+        """One API for all workers."""
+        admin = self.config.admin
+        if admin is None:
+            return
+        from prometheus_client import PlatformCollector, ProcessCollector
+
+        from kproxy.admin.api import make_app
+        from kproxy.admin.over_workers.crew_backend import CrewBackend
+        from kproxy.admin.over_workers.operations import CREW_OPERATIONS
+        from kproxy.sinks.crew_metrics import CrewCollector
+        from kproxy.sinks.rule_metrics import RuleCollector
+
+        rules = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
+        own = [CrewCollector(self.crew, self.counts), rules, PlatformCollector(registry=None),
+               ProcessCollector(registry=None)]  # fmt: skip
+        backend = CrewBackend(self.keeper, self.crew, self.waiting_for, own, self.log)
+        self.crew.on_member.append(backend.member_begins)
+        await nursery.start(backend.follow)
+        app = make_app(backend, token_of(admin), admin.bind.host, CREW_OPERATIONS)
+        await open_admin(nursery, app, admin, self.log)
+
+    def waiting_for(self) -> list[str]:
+        """Why the supervisor itself is not ready."""
+        missing = [] if self.listening else ["listeners"]
+        return [*missing, "nothing, it is draining"] if self.draining else missing
 
     async def serve(self) -> None:
         """Accept clients until drained."""

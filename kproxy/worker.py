@@ -105,12 +105,26 @@ class Worker(Proxy):
         if self.audit is not None:
             self.audit.rules.tell()
         super().swap(rules)
+        self.keeper.store.rule_set = rules
 
     async def start_listening(self, nursery: trio.Nursery) -> None:
         """The channel is served by the reactor already."""
 
     async def start_admin(self, nursery: trio.Nursery) -> None:
-        """The supervisor has it."""
+        """The supervisor has it, and asks."""
+        if self.config.admin is None:
+            return
+        from prometheus_client import ProcessCollector
+
+        from kproxy.admin.backend import Backend
+        from kproxy.admin.over_workers.answers import WorkerAnswers
+
+        self.keeper.store.rule_set = self.rules
+        backend = Backend(self.keeper, self.server, self.waiting_for, lambda: b"", self.log)
+        collectors = [*self.collectors(), ProcessCollector(registry=None)]
+        WorkerAnswers(backend, collectors).listen(self.channel)
+        for probe in self.probes.values():
+            nursery.start_soon(probe.run)
 
     def started(self) -> None:
         """Connections may come."""
