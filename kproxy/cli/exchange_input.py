@@ -40,7 +40,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class NoInput(TheyDidWrong):
-    """A file that is neither a capture nor an event file, or that is empty where nothing can be said of it."""
+    """A file that is neither a capture nor an event file, a folder without any, or nothing where there must be some."""
 
 
 @dataclass(slots=True)
@@ -97,12 +97,18 @@ def kind_of(path: str) -> What:
 
 
 def event_files(path: str) -> list[str]:
-    """A file itself; of a directory, the event files in it and below, by name, those that are being written last."""
+    """A file itself; of a directory, the event files in it and below, by name, those that are being written last.
+
+    Raises NoInput for a directory that has none.
+    """
     if path == "-" or not Path(path).is_dir():
         return [path]
     found = sorted(str(one) for one in Path(path).rglob("*.ndjson*") if one.name.endswith((".ndjson", ".ndjson.gz"))
                    and not one.name.startswith("."))  # fmt: skip
-    return found + sorted(str(one) for one in Path(path).glob(".*.ndjson.tmp"))
+    found += sorted(str(one) for one in Path(path).glob(".*.ndjson.tmp"))
+    if not found:
+        raise NoInput(f"{path} is a folder without event files: names that end in .ndjson or .ndjson.gz are expected")
+    return found
 
 
 def make_data(seen: Seen) -> Data:

@@ -61,6 +61,18 @@ def test_gzip_without_anything_in_it_is_named(tmp_path: Path, command: str) -> N
         assert said.startswith(f"kproxy: {file} is gzip, and damaged or cut off at its beginning: ")
 
 
+@pytest.mark.parametrize("command", ["tail FILE", "stats FILE", "show FILE"])
+def test_a_folder_without_event_files_is_named(tmp_path: Path, command: str) -> None:
+    """Captures in it, and files that are being compressed, are none."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.pcapng").write_bytes(b"x")
+    (folder / ".kp-0-000000000001.ndjson.gz.tmp").write_bytes(b"x")
+
+    said = f"kproxy: {folder} is a folder without event files: names that end in .ndjson or .ndjson.gz are expected\n"
+    assert run(command, folder) == (1, said)
+
+
 def test_events_before_the_damage_are_told(tmp_path: Path) -> None:
     """And where it begins."""
     lines = event_lines(conversation())
