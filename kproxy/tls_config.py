@@ -25,8 +25,10 @@ def folder_of(info: ValidationInfo) -> Path:
 
 
 def _resolve(value: Any, info: ValidationInfo) -> Any:
-    """Text → path; an empty text stays what it is and is refused."""
+    """Text → path; an empty text is refused, and what no file can be called."""
     if isinstance(value, str) and value:
+        if "\0" in value:
+            raise ValueError(f"a file name cannot hold the character 0: {value!r}")
         return str(folder_of(info) / value)
     if value == "":
         raise ValueError("a file name is wanted, found nothing")
