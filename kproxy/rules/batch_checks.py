@@ -25,6 +25,10 @@ def is_idempotent(entry: Batch | LegacyEntry) -> bool:
     return isinstance(entry, Batch) and entry.producer_id >= 0
 
 
+DAMAGED = DECOMPRESSED_LIMIT // 8
+"""Bytes that an entry counts for that cannot be decompressed: how many had come out of it by then is not known."""
+
+
 class RecordSizes:
     """Looks for records of more than `most` bytes. All that it decompresses, together, is at most `left` bytes."""
 
@@ -49,14 +53,24 @@ class RecordSizes:
         """Those records that could be too large. Raises RecordsError."""
         if isinstance(entry, LegacyEntry):
             if entry.codec or len(entry.body) > self.most:
-                yield from decode(entry, self.left)
+                yield from self.legacy(entry)
             return
         data = entry.payload
         if entry.codec and entry.count > 0:
-            data = memoryview(decompress(entry.codec, entry.payload, self.left))
-            self.left -= len(data)
+            limit = self.left
+            self.left = max(limit - DAMAGED, 0)
+            data = memoryview(decompress(entry.codec, entry.payload, limit))
+            self.left = limit - len(data)
         if len(data) > self.most:
             yield from read_records(data, entry.count, 0, 0)
+
+    def legacy(self, entry: LegacyEntry) -> Iterator[Record]:
+        limit, size = self.left, 0
+        self.left = max(limit - DAMAGED, 0) if entry.codec else limit
+        for record in decode(entry, limit):
+            size += size_of(record) if entry.codec else 0
+            yield record
+        self.left = limit - size
 
 
 def size_of(record: Record) -> int:

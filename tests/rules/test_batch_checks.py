@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.batch_checks import RecordSizes, codec_name, is_idempotent, size_of
+from kproxy.rules.batch_checks import DAMAGED, RecordSizes, codec_name, is_idempotent, size_of
 from kproxy.wire.compression import CODECS
 from kproxy.wire.records import Batch, Producer, Record, encode_batch, encode_message_set, entries
 
@@ -52,6 +52,22 @@ def test_old_formats_are_measured_too(magic: int, codec: int) -> None:
 
     assert RecordSizes(499).too_large(entry) == 500
     assert RecordSizes(500).too_large(entry) == 0
+
+
+@pytest.mark.parametrize("codec", [1, 3, 4])
+@pytest.mark.parametrize("magic", [1, 2])
+def test_damaged_bombs_use_up_the_limit(codec: int, magic: int) -> None:
+    """Of entries that turn out to be bad a few are tried; then nothing more may come out of any."""
+    if magic == 1 and codec == 4:
+        codec = 1  # zstd is younger than that
+    record = Record(0, 5, None, bytes(100_000))
+    whole = encode_batch([record], codec=codec) if magic == 2 else encode_message_set([record], 1, codec=codec)
+    (bomb,) = entries(whole[:-9] + b"\xff" * 9)
+    sizes = RecordSizes(200_000, left=8 * DAMAGED)
+
+    assert [sizes.too_large(bomb) for _ in range(8)] == [0] * 8
+    assert sizes.left == 0
+    assert sizes.too_large(batch(b"a" * 100, codec=codec)) == 200_001
 
 
 def test_a_bomb_counts_as_too_large() -> None:
