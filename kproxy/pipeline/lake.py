@@ -1,6 +1,6 @@
 """The lake: where each table lies, how a batch gets into it, and what readers see.
 
-    <lake>/bronze/dt=2026-11-21/batch=…/           lines as written
+    <lake>/bronze/dt=2026-11-21/batch=…/kind=…/    lines as written; kind is what they are to silver
     <lake>/bronze_corrupt/dt=…/batch=…/            lines that are no events; dt is the day on which they were read
     <lake>/silver/<table>/dt=…/batch=…/            typed rows; dt is the UTC date of the event
     <lake>/ids/dt=…/batch=…/                       which ids came from each source
@@ -71,15 +71,22 @@ class Lake:
         return self.spark.read.schema(schema).option("basePath", path).parquet(*folders)
 
     def replace(self, table: Table, rows: DataFrame, batch: str) -> None:
-        """Make `rows`, which have dt, the batch's rows in the table, whatever an earlier try has left."""
+        """Make `rows`, which have dt and the table's split, the batch's rows, whatever an earlier try has left."""
         path = self.table_path(table)
         staging = f"{path}/_staging/{batch}"
-        rows.write.mode("overwrite").partitionBy("dt").parquet(staging)
+        below = () if table.split is None else (table.split.name,)
+        rows.write.mode("overwrite").partitionBy("dt", *below).parquet(staging)
         self.drop_batch(table, batch)
         for entry in self.files.entries(staging):
             if entry.is_folder and entry.name.startswith("dt="):
                 self.files.rename(entry.path, f"{path}/{entry.name}/batch={batch}")
         self.files.delete(staging)
+
+    def splits(self, table: Table, batch: str) -> set[str]:
+        """The values of the table's split that a batch has rows with."""
+        name = "" if table.split is None else table.split.name
+        found = self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}/{name}=*")
+        return {entry.name.removeprefix(f"{name}=") for entry in found}
 
     def drop_batch(self, table: Table, batch: str) -> None:
         """Take a batch out of a table."""

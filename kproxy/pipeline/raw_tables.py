@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from kproxy.events.column import Column
-from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.pipeline.table import EVENT_ID, SOURCE, TIME, Table
 
-MOST_EVENTS = (REQUEST_EVENT, SUMMARY_EVENT)
-"""The event types that nearly all lines are of. Where both have a column, it is the same one."""
-
-DATA = Column(
-    "data",
-    "struct",
-    "of request and summary events: what they say, as far as this kproxy knows their columns",
-    columns=tuple({column.name: column for event in MOST_EVENTS[::-1] for column in event.columns}.values()),
-)
+KIND = Column("kind", "string", "which silver tables it is for: see `transforms/kinds.py`")
 
 _LINE = (
     Column("line", "string", "the event as written, with all columns, known or not"),
@@ -33,9 +24,8 @@ BRONZE = Table(
         EVENT_ID,
         Column("type", "string", "type of the event with its version, known to this kproxy or not"),
         TIME,
-        DATA,
-        Column("by_topic", "boolean", "it is a summary about one topic or partition"),
     ),
+    split=KIND,
 )
 
 BRONZE_CORRUPT = Table(

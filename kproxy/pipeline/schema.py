@@ -51,5 +51,6 @@ def rows_of(table: Table) -> StructType:
 
 
 def on_disk(table: Table) -> StructType:
-    """What is read from disk: the table's columns, and the partition columns dt and batch."""
-    return StructType([*rows_of(table).fields, BATCH])
+    """What is read from disk: the table's columns, and dt, batch and, if there is one, `split`."""
+    split = [] if table.split is None else [StructField(table.split.name, spark_type(table.split))]
+    return StructType([*rows_of(table).fields, BATCH, *split])

@@ -22,17 +22,19 @@ TIME = Column("time", "timestamp", "when it happened; of a request, when it came
 class Table:
     """A table on disk. `dt` (UTC date of `time`) and `batch` (of the run that wrote the row) are beside its columns.
 
-    `key` tells rows apart for good: two rows with the same key are the same event, recorded or read twice.
+    `key` tells rows apart for good: two rows with the same key are the same event, recorded or read twice. Rows that
+    differ in `split`, another column beside the others, lie in folders of their own within those of dt and batch.
     """
 
     name: str
     meaning: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ("source", "event_id")
+    split: Column | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names in their order, without dt and batch."""
+        """The columns' names in their order, without dt, batch and `split`."""
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> Column:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from hashlib import blake2s
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
@@ -20,13 +19,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from kproxy.errors import KproxyError
 from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.ledger import Ledger
-from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, DATA
+from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT
 from kproxy.pipeline.run import SPARK_FAILED, Run, rate
-from kproxy.pipeline.schema import spark_type
 from kproxy.pipeline.source_log import files_of_batch
 from kproxy.pipeline.sources import Source
 from kproxy.pipeline.transforms.bronze import corrupt, events, judged
-from kproxy.pipeline.transforms.silver import RECIPES
+from kproxy.pipeline.transforms.kinds import kinds_known
 from kproxy.pipeline.unreadable import as_far_as_it_goes, on_record, unreadable
 
 STREAM_NAME = "kproxy bronze"
@@ -87,8 +85,8 @@ class _Writer:
 
 
 def write_batch(run: Run, lines: DataFrame, batch: str, paths: list[str]) -> dict[str, Any]:
-    """Write one batch, which comes from the files `paths`. What it held: lines, corrupt ones, of each silver table the
-    lines it is made of, and the files."""
+    """Write one batch, which comes from the files `paths`. What it held: lines, corrupt ones, and the files; and by
+    which kinds its lines are sorted."""
     try:
         return _write(run, lines, batch, []) | {"files": paths}
     except SPARK_FAILED:
@@ -101,30 +99,15 @@ def write_batch(run: Run, lines: DataFrame, batch: str, paths: list[str]) -> dic
 
 def _write(run: Run, lines: DataFrame, batch: str, broken: list[str]) -> dict[str, Any]:
     found = Observation()
-    judgement = judged(lines).observe(
-        found,
-        F.count(F.lit(1)).alias("lines"),
-        F.count("reason").alias("corrupt"),
-        *(F.count_if(recipe.wanted() & F.col("reason").isNull()).alias(recipe.table.name) for recipe in RECIPES),
-    )
+    judgement = judged(lines).observe(found, F.count(F.lit(1)).alias("lines"), F.count("reason").alias("corrupt"))
     run.lake.replace(BRONZE, events(judgement), batch)
     counted = dict(found.get)
-    noted = {
-        "lines": counted.pop("lines"),
-        "corrupt": counted.pop("corrupt") + len(broken),
-        "silver": counted,
-        "columns": columns_known(),
-    }
+    noted = {"lines": counted["lines"], "corrupt": counted["corrupt"] + len(broken), "kinds": kinds_known()}
     run.lake.drop_batch(BRONZE_CORRUPT, batch)
     if noted["corrupt"]:
         aside = corrupt(judged(lines).observe(Observation(), F.count(F.lit(1)).alias("lines")))
         run.lake.replace(BRONZE_CORRUPT, aside.unionByName(on_record(run, broken)) if broken else aside, batch)
     return noted
-
-
-def columns_known() -> str:
-    """Names the columns that `data` has: batches that another kproxy wrote had others, and are read again."""
-    return blake2s(spark_type(DATA).simpleString().encode(), digest_size=8).hexdigest()
 
 
 def _await(query: StreamingQuery, writer: _Writer) -> None:

@@ -1,7 +1,7 @@
 """silver: type what bronze holds, one table per kind of thing.
 
 One silver batch is one bronze batch, and has its name: done again, it takes the place of itself. What bronze has
-finished and silver has not is the work. A table that a batch has no lines for is not touched: bronze has counted.
+finished and silver has not is the work. A table that a batch has no lines for is not touched: bronze has sorted them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from kproxy.pipeline.jobs.bronze import columns_known
 from kproxy.pipeline.ledger import Ledger
 from kproxy.pipeline.raw_tables import BRONZE, IDS
 from kproxy.pipeline.run import Run, rate
 from kproxy.pipeline.transforms.bronze import reread
 from kproxy.pipeline.transforms.ids import doubled, ids, without_duplicates
+from kproxy.pipeline.transforms.kinds import KINDS, kinds_known
 from kproxy.pipeline.transforms.silver import RECIPES, Recipe
 
 AT_ONCE = 2
@@ -41,23 +41,24 @@ def silver(run: Run, *, again: bool = False) -> int:
 
 def write_batch(run: Run, batch: str, noted: Mapping[str, Any]) -> dict[str, Any]:
     """Write one batch of every table. `noted`: what bronze has found in it."""
-    lines: Mapping[str, int] = noted.get("silver", {})
     bronze = run.lake.read_batch(BRONZE, batch)
-    if noted.get("columns") != columns_known():
-        bronze = reread(bronze)
+    if noted.get("kinds") == kinds_known():
+        kinds = run.lake.splits(BRONZE, batch)
+    else:
+        bronze, kinds = reread(bronze), set(KINDS)
     run.lake.replace(IDS, ids(bronze), batch)
     twice = doubled(run.lake.read_batch(IDS, batch)).persist()
     blocks = twice.count()
     rows = without_duplicates(bronze, twice) if blocks else bronze
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in pool.map(lambda recipe: _write_table(run, recipe, rows, batch, lines), RECIPES):
+        for _ in pool.map(lambda recipe: _write_table(run, recipe, rows, batch, kinds), RECIPES):
             pass  # raises what a table's writing raised
     twice.unpersist()
     return {"blocks_with_duplicates": blocks}
 
 
-def _write_table(run: Run, recipe: Recipe, bronze: DataFrame, batch: str, lines: Mapping[str, int]) -> None:
-    if lines.get(recipe.table.name, 1):
+def _write_table(run: Run, recipe: Recipe, bronze: DataFrame, batch: str, kinds: set[str]) -> None:
+    if not kinds.isdisjoint(recipe.kinds):
         run.lake.replace(recipe.table, recipe.rows(bronze), batch)
     else:
         run.lake.drop_batch(recipe.table, batch)

@@ -2,9 +2,8 @@
 
 Strategy: the line is put between brackets and read as an array, because a JSON reader stops at the end of the first
 value: two events written without a line end between them, or an event with a torn one behind it, would pass as one.
-Reading JSON is most of what the pipeline costs. So it is done here, once: with the envelope comes the data of the
-two types that nearly all lines are of, and silver takes it from there. The line stays what counts: `reread` makes the
-same columns of it when they have become more.
+Of the data only that is taken which says what kind of line it is to silver (`kinds.py`): a JSON reader passes quickly
+over what nobody asks for, while typed columns of all data cost more to write here and read there than the line does.
 
 Whoever filters what `judged` gives puts something between (`observe`, `persist`): Spark would evaluate the JSON once
 more for every condition that it moves below the reading of it.
@@ -16,8 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
 
-from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, DATA, MOST_EVENTS
-from kproxy.pipeline.schema import spark_type
+from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, KIND
+from kproxy.pipeline.transforms.kinds import kind_of
 
 _TEXT = StringType()
 ENVELOPE = StructType(
@@ -26,7 +25,7 @@ ENVELOPE = StructType(
         StructField("source", _TEXT),
         StructField("type", _TEXT),
         StructField("time", TimestampType()),
-        StructField("data", spark_type(DATA)),
+        StructField("data", StructType([StructField(name, _TEXT) for name in ("api", "topic", "topic_id")])),
     ]
 )
 
@@ -46,17 +45,16 @@ def judged(lines: DataFrame) -> DataFrame:
         _number(F.col("event.id")).alias("event_id"),
         F.col("event.type").alias("type"),
         F.col("event.time").alias("time"),
-        F.when(is_of_most(F.col("event.type")), F.col("event.data")).alias("data"),
-        F.coalesce("event.data.topic", "event.data.topic_id").isNotNull().alias("by_topic"),
+        _kind(F.col("event.type"), F.col("event.data")).alias(KIND.name),
     )
 
 
 def events(judged: DataFrame) -> DataFrame:
-    """The lines that are events, as bronze has them, and dt."""
+    """The lines that are events, as bronze has them, dt, and kind."""
     return (
         judged.where(F.col("reason").isNull())
         .withColumn("corrupt", F.lit(False))
-        .select(*BRONZE.names, F.to_date("time").alias("dt"))
+        .select(*BRONZE.names, F.to_date("time").alias("dt"), KIND.name)
     )
 
 
@@ -70,14 +68,14 @@ def corrupt(judged: DataFrame) -> DataFrame:
 
 
 def reread(bronze: DataFrame) -> DataFrame:
-    """Bronze rows of an older kproxy with the data that this one finds in their lines."""
-    event = F.from_json("line", ENVELOPE)
-    return bronze.withColumn("data", F.when(is_of_most(F.col("type")), event["data"]))
+    """Bronze rows that another kproxy has sorted, with the kinds that this one finds in their lines."""
+    read = bronze.withColumn("event", F.from_json("line", ENVELOPE))
+    return read.withColumn(KIND.name, _kind(F.col("type"), F.col("event.data"))).drop("event")
 
 
-def is_of_most(type_name: Column) -> Column:
-    """The condition that an event of this type has `data` in bronze."""
-    return type_name.isin(*(event.name for event in MOST_EVENTS))
+def _kind(type_name: Column, data: Column) -> Column:
+    by_topic = F.coalesce(data["topic"], data["topic_id"]).isNotNull()
+    return kind_of(type_name, data["api"], by_topic)
 
 
 def _reason() -> Column:

@@ -1,31 +1,24 @@
 """How silver reads and shapes: columns of events, and rows as their table declares them.
 
-The data of requests and summaries has been read by bronze. Of other events, which are few, the line is read here, with
-an explicit schema, after everything that filters: Spark would read it again for each condition on what it read.
+The line is read here, with an explicit schema that has no more than the table needs, after everything that filters:
+Spark would read it again for each condition on what it read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from kproxy.events.column import Column, EventType
+from kproxy.events.column import Column
 from kproxy.pipeline.schema import spark_type, struct
 from kproxy.pipeline.table import Table
 
 
-def told(lines: DataFrame, columns: Iterable[Column]) -> DataFrame:
-    """`source`, `event_id`, `time`, `type` and `columns` of bronze rows that are requests or summaries."""
-    of_data = (F.col(f"data.{column.name}").alias(column.name) for column in columns)
-    return lines.select("source", "event_id", "time", "type", *of_data)
-
-
 def read(lines: DataFrame, columns: Iterable[Column]) -> DataFrame:
-    """The same of bronze rows of any type, from their lines."""
+    """`source`, `event_id`, `time`, `type` and `columns` of bronze rows."""
     schema = StructType([StructField("data", struct(columns))])
     found = lines.select("source", "event_id", "time", "type", F.from_json("line", schema).alias("event"))
     return found.select("source", "event_id", "time", "type", "event.data.*")
@@ -41,10 +34,9 @@ def shaped(rows: DataFrame, table: Table) -> DataFrame:
     return rows.select(*columns, F.to_date("time").alias("dt"))
 
 
-def is_a(event: EventType, *apis: str) -> SparkColumn:
-    """The condition that a bronze row is an event of this type, about one of these APIs if any are named."""
-    of_type = F.col("type") == F.lit(event.name)
-    return of_type & F.col("data.api").isin(*apis) if apis else of_type
+def of_kind(lines: DataFrame, kind: str) -> DataFrame:
+    """The bronze rows of one kind."""
+    return lines.where(F.col("kind") == F.lit(kind))
 
 
 def both(*groups: Iterable[Column]) -> tuple[Column, ...]:

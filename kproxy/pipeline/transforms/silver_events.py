@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 
 from kproxy.events.column import EventType
 from kproxy.pipeline.table import Table
-from kproxy.pipeline.transforms.reading import is_a, read, shaped
-
-
-def wanted(event: EventType) -> Callable[[], SparkColumn]:
-    """The bronze rows that such a table is made of."""
-    return lambda: is_a(event)
+from kproxy.pipeline.transforms.reading import read, shaped
 
 
 def as_they_are(event: EventType, table: Table) -> Callable[[DataFrame], DataFrame]:

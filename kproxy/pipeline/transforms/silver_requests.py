@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kproxy.events.schema import LATENCY_BOUNDS_MS, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.pipeline.apis import READS
-from kproxy.pipeline.table import of_event
+from kproxy.pipeline.table import find, of_event
 from kproxy.pipeline.tables import REQUESTS
-from kproxy.pipeline.transforms.reading import both, is_a, shaped, told
+from kproxy.pipeline.transforms.reading import both, read, shaped
 
+_TOPICS = find(REQUEST_EVENT.columns, "topics", REQUEST_EVENT.name)
 _ALSO = (
-    *of_event(REQUEST_EVENT, "topics"),
+    replace(_TOPICS, columns=(find(_TOPICS.columns, "topic", "a topic"),)),  # nothing else of it is read
     *of_event(SUMMARY_EVENT, "first", "records", "bytes"),
 )
 _READ = both(
@@ -22,16 +25,11 @@ _READ = both(
 )
 
 
-def wanted() -> SparkColumn:
-    """The bronze rows that requests are made of."""
-    return is_a(REQUEST_EVENT) | (is_a(SUMMARY_EVENT) & ~F.col("by_topic"))
-
-
 def requests(lines: DataFrame) -> DataFrame:
-    """Bronze rows that are `wanted` to rows of REQUESTS."""
+    """Bronze rows of requests, and of summaries that are about an API as such, to rows of REQUESTS."""
     single = F.col("type") == F.lit(REQUEST_EVENT.name)
     is_empty = single & F.col("api").isin(*READS) & (F.col("total_bytes") == 0)
-    rows = told(lines, _READ).withColumns(
+    rows = read(lines, _READ).withColumns(
         {
             "detail": F.when(single, "request").otherwise("summary"),
             "time": F.coalesce("first", "time"),

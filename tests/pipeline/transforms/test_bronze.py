@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.transforms.bronze import corrupt, events, judged
+from kproxy.pipeline.transforms.bronze import corrupt, events, judged, reread
 
 GOOD = (
     '{"specversion":"1.0","id":"7","source":"s","type":"kproxy.request.v1","time":"2026-11-20T23:59:59.123456Z",'
@@ -62,7 +62,7 @@ def test_an_event_keeps_its_line_and_goes_to_its_day(spark: SparkSession) -> Non
 
     assert (row.line, row.file, row.corrupt) == (line, "f", False)
     assert (row.source, row.event_id, row.type) == ("s", 7, "kproxy.request.v1")
-    assert (row.data.api, row.by_topic, row.dt) == ("Fetch", False, date(2026, 11, 21))
+    assert (row.kind, row.dt) == ("request_read", date(2026, 11, 21))
 
 
 def test_a_corrupt_line_goes_to_the_day_on_which_it_was_read(spark: SparkSession) -> None:
@@ -72,13 +72,30 @@ def test_a_corrupt_line_goes_to_the_day_on_which_it_was_read(spark: SparkSession
     assert (row.line, row.reason, row.corrupt, row.dt) == (GOOD[:-1], "not_json", True, date(2026, 11, 22))
 
 
-def test_summaries_by_topic_are_told_apart(spark: SparkSession) -> None:
-    """By the topic's name, or its id where the name is not known."""
-    plain = GOOD.replace("request.v1", "summary.v1")
-    named, known = plain.replace('"api"', '"topic":"t","api"'), plain.replace('"api"', '"topic_id":"x","api"')
-    found = judged(lines_of(spark, plain, named, known)).select(F.col("by_topic")).collect()
+KINDS = {
+    "request_read": GOOD,
+    "request_write": GOOD.replace("Fetch", "Produce"),
+    "request_commit": GOOD.replace("Fetch", "TxnOffsetCommit"),
+    "request_group": GOOD.replace("Fetch", "ShareGroupHeartbeat"),
+    "request": GOOD.replace("Fetch", "Metadata"),
+    "summary": GOOD.replace("request.v1", "summary.v1"),
+    "summary_read": GOOD.replace("request.v1", "summary.v1").replace('"api"', '"topic":"t","api"'),
+    "summary_write": GOOD.replace("request.v1", "summary.v1").replace(
+        '"api":"Fetch"', '"topic_id":"x","api":"Produce"'
+    ),
+    "topology": GOOD.replace("request.v1", "topology.v1"),
+    "other": GOOD.replace("request.v1", "request.v2"),
+}
 
-    assert [row.by_topic for row in found] == [False, True, True]
+
+def test_lines_are_sorted_by_what_silver_makes_of_them(spark: SparkSession) -> None:
+    """A summary about a topic's id, where the name is not known, is about a topic. Lines that were sorted otherwise,
+    or not at all, are sorted anew."""
+    given = lines_of(spark, *KINDS.values())
+    sorted_otherwise = events(judged(given)).withColumn("kind", F.lit(None).cast("string"))
+
+    assert [row.kind for row in events(judged(given)).collect()] == list(KINDS)
+    assert [row.kind for row in reread(sorted_otherwise).collect()] == list(KINDS)
 
 
 def test_the_json_is_read_once(spark: SparkSession) -> None:

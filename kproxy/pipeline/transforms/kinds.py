@@ -1,0 +1,63 @@
+"""What a line is to silver: its kind, one for every way in which silver's tables need lines.
+
+Bronze keeps lines of different kinds in different folders, so a silver table reads no line that it is not made of.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2s
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from kproxy.events.schema import (
+    CONNECTION_EVENT,
+    RECOVERED_EVENT,
+    REQUEST_EVENT,
+    RULE_EVENT,
+    SUMMARY_EVENT,
+    TOPOLOGY_EVENT,
+)
+from kproxy.pipeline.apis import COMMITS, GROUPS, READS, WRITES
+
+REQUEST = "request"
+SUMMARY = "summary"
+OTHER = "other"
+WRITE, READ, COMMIT, GROUP = "request_write", "request_read", "request_commit", "request_group"
+SUMMARY_WRITE, SUMMARY_READ = "summary_write", "summary_read"
+CONNECTION, RULE, TOPOLOGY, RECOVERED = "connection", "rule", "topology", "recovered"
+
+_OF_REQUESTS = {WRITE: WRITES, READ: READS, COMMIT: COMMITS, GROUP: GROUPS}
+_OF_SUMMARIES = {SUMMARY_WRITE: WRITES, SUMMARY_READ: READS}
+_OF_TYPES = {CONNECTION: CONNECTION_EVENT, RULE: RULE_EVENT, TOPOLOGY: TOPOLOGY_EVENT, RECOVERED: RECOVERED_EVENT}
+
+REQUESTS = (REQUEST, *_OF_REQUESTS)
+"""Kinds of request events: those about some APIs, and all others."""
+
+KINDS = (*REQUESTS, SUMMARY, *_OF_SUMMARIES, *_OF_TYPES, OTHER)
+"""All of them. `summary` is about an API as such, `summary_write` and `summary_read` are about topics; `other`
+are types that this kproxy does not know, and what no table is made of."""
+
+
+def kind_of(type_name: Column, api: Column, by_topic: Column) -> Column:
+    """The kind of an event of this type, about this API; `by_topic`: it is about one topic or partition."""
+    request, summary = type_name == F.lit(REQUEST_EVENT.name), type_name == F.lit(SUMMARY_EVENT.name)
+    kind = F.when(request, _by_api(api, _OF_REQUESTS, REQUEST))
+    kind = kind.when(summary & by_topic, _by_api(api, _OF_SUMMARIES, OTHER)).when(summary, SUMMARY)
+    for name, event in _OF_TYPES.items():
+        kind = kind.when(type_name == F.lit(event.name), name)
+    return kind.otherwise(OTHER)
+
+
+def kinds_known() -> str:
+    """Names what the kinds are: lines that another kproxy has sorted otherwise are sorted anew."""
+    types = [event.name for event in (REQUEST_EVENT, SUMMARY_EVENT, *_OF_TYPES.values())]
+    told = repr((types, list(KINDS), _OF_REQUESTS, _OF_SUMMARIES))
+    return blake2s(told.encode(), digest_size=8).hexdigest()
+
+
+def _by_api(api: Column, kinds: dict[str, tuple[str, ...]], otherwise: str) -> Column:
+    kind = F.lit(otherwise)
+    for name, apis in kinds.items():
+        kind = F.when(api.isin(*apis), name).otherwise(kind)
+    return kind
