@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself.
-.PHONY: demo test check test-all bench bench-check java jars tools
+.PHONY: demo test check test-all fuzz bench bench-check java jars tools
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -8,6 +8,7 @@ PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n $(WORKERS) --dist loadf
 BIN := .venv/bin
 READY := .venv/.ready-for-work
 DEMO_READY := .venv/.ready-for-demo
+FUZZ_READY := .venv/.ready-for-fuzz
 
 demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
@@ -30,6 +31,10 @@ bench: java $(READY)  ## direct, HAProxy and kproxy side by side; prints ratios 
 bench-check: java $(READY)  ## measure again, and fail where a ratio is a tenth below what was kept
 	$(BIN)/python tests/bench/run.py --check $(BENCH)
 
+FUZZ_SECONDS ?= 600
+fuzz: $(FUZZ_READY)  ## every fuzzing target in turn, FUZZ_SECONDS for each (some: make fuzz FUZZ="codec session")
+	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ)
+
 jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
 	$(BIN)/python -m kproxy.testing.jars 4.3.1 3.9.1
 	$(BIN)/python -m kproxy.pipeline.connector >/dev/null
@@ -41,8 +46,8 @@ java:
 	@command -v mvn >/dev/null || { echo "no mvn found, Maven is needed to fetch Kafka's jars (Debian: apt-get install maven)" >&2; exit 1; }
 
 tools:
-	@for tool in tshark jq; do command -v $$tool >/dev/null || \
-	  { echo "no $$tool found, tests of captures and pages need it (Debian: apt-get install tshark jq)" >&2; exit 1; }; done
+	@for tool in tshark jq promtool systemd-analyze; do command -v $$tool >/dev/null || \
+	  { echo "no $$tool found, tests of captures, pages and deploy/ need it (Debian: apt-get install tshark jq prometheus systemd)" >&2; exit 1; }; done
 
 .venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; say which to take: make PYTHON=python3.11 ..." >&2; exit 1; }
@@ -56,3 +61,7 @@ $(DEMO_READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
 $(READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,dev,demo,pipeline]'
 	@touch $@ $(DEMO_READY)
+
+$(FUZZ_READY): $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	@touch $@

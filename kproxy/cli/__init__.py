@@ -17,6 +17,7 @@ COMMANDS = {
     "test": ("kproxy.cli.run_tests", "Run the tests of rules, *.test.yaml."),
     "kinds": ("kproxy.cli.kinds", "List the kinds of rules, or show one with its fields."),
     "schema": ("kproxy.cli.schema", "Print the JSON Schema of rule or config files, for editors."),
+    "ready": ("kproxy.cli.ready", "Say whether a running proxy can serve clients, by its exit code."),
     "rules": ("kproxy.cli.rules", "See and change the rules of a running proxy."),
     "connections": ("kproxy.cli.connections", "See, close and recycle the connections of a running proxy."),
     "tail": ("kproxy.cli.tail", "See what passes through a running proxy, or passed in captures and event files."),

@@ -24,6 +24,8 @@ DEFAULT = "http://127.0.0.1:9190"
 JSON, YAML = "application/json", "application/yaml"
 TIMEOUT = 30.0
 """Seconds that an answer may take, beside what was asked to be waited for."""
+PROBE_TIMEOUT = 4.0
+"""Seconds for a probe: who runs it mostly gives it five."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,6 +74,18 @@ class Admin:
         finally:
             connection.close()
         return self._read(answer.status, data)
+
+    def probe(self, path: str) -> tuple[int, str]:
+        """Status and text of what is open to all. Raises WeDidWrong when nothing answers."""
+        connection = self.connect(self.host, self.port, timeout=PROBE_TIMEOUT)
+        try:
+            connection.request("GET", self.prefix + path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace").strip()
+        except (OSError, http.client.HTTPException) as error:
+            raise WeDidWrong(self._nothing(error)) from error
+        finally:
+            connection.close()
 
     def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
         """The lines of an answer without an end, as they come; empty ones only say that all is well. Raises as above,
