@@ -1,15 +1,20 @@
 """What the pipeline costs: events that are made up, in millions, through bronze, silver and gold; and what-if.
 
     pipeline.py [--lines N …] [--frames N] [--write]       by default 1,000,000 lines, and 200,000 exchanges
+    pipeline.py --lines 1000000 10000000 --write           and whether cost grows with the lines
 
-Each job is a process of its own, as a user starts it. Time is that of the process, Spark's start included; memory is
-the most that the process and its children had at one moment. --write puts the report in PIPELINE.md.
+Each job is a process of its own, as a user starts it. Time is told from its begin to its end, and from when Spark was
+there (its event log says when the executor was added) to its end; memory is the most that the process and its children
+had at one moment. CPU is that of Spark's tasks, by the event log, and that of all processes, compiling and garbage
+collection included. On a machine that others use, CPU says more than time. --write puts the report in PIPELINE.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +24,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from machine import description
@@ -48,16 +54,33 @@ SERVER = ("10.9.9.9", 9092)
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one process: seconds, and MB of memory at its worst moment."""
+    """Of one job: seconds of its process, those of them after Spark's start, CPU seconds of tasks and of all processes,
+    and MB of memory at its worst moment."""
 
     seconds: float
+    after_start: float
+    tasks: float
+    cpu: float
     memory: float
+
+    def __add__(self, other: Cost) -> Cost:
+        """One after the other."""
+        sums = (getattr(self, name) + getattr(other, name) for name in ("seconds", "after_start", "tasks", "cpu"))
+        return Cost(*sums, max(self.memory, other.memory))
 
 
 def run(*words: object) -> Cost:
-    """Run kproxy with these words. Raises CalledProcessError."""
-    worst = 0.0
-    begun = time.monotonic()
+    """Run a job of kproxy with these words. Exits if it fails."""
+    with tempfile.TemporaryDirectory(prefix="kproxy-events-") as log:
+        begun, ended, cpu, memory = watched(*words, *(word for one in event_log(log) for word in ("--conf", one)))
+        up, tasks = told_by(Path(log))
+    return Cost(ended - begun, ended - max(up, begun), tasks, cpu, memory)
+
+
+def watched(*words: object) -> tuple[float, float, float, float]:
+    """When the process began and ended, its CPU seconds and its most MB, those of its children included."""
+    worst, cpu = 0.0, dict[int, float]()
+    begun = time.time()
     with subprocess.Popen([str(KPROXY), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         said = process.stdout
@@ -65,12 +88,34 @@ def run(*words: object) -> Cost:
         reader = threading.Thread(target=lambda: output.append(said.read()))
         reader.start()
         while process.poll() is None:
-            worst = max(worst, sum(resident(one) for one in family(process.pid)))
+            there = list(family(process.pid))
+            worst = max(worst, sum(map(resident, there)))
+            cpu |= {pid: used for pid in there if (used := cpu_of(pid))}
             time.sleep(0.1)
         reader.join()
     if process.returncode:
         sys.exit(f"{' '.join(map(str, words))}:\n{b''.join(output).decode(errors='replace')[-3000:]}")
-    return Cost(time.monotonic() - begun, worst / 1e6)
+    return begun, time.time(), sum(cpu.values()), worst / 1e6
+
+
+def event_log(folder: str) -> tuple[str, ...]:
+    """Settings for Spark to write down in a folder what it does."""
+    plain = ("spark.eventLog.rolling.enabled=false", "spark.eventLog.compress=false")
+    return ("spark.eventLog.enabled=true", f"spark.eventLog.dir=file://{folder}", *plain)
+
+
+def told_by(folder: Path) -> tuple[float, float]:
+    """When Spark was there, as seconds since 1970, and the CPU seconds of its tasks."""
+    [log] = (one for one in folder.iterdir() if not one.name.startswith("."))  # beside it may be its checksum
+    up, tasks = 0.0, 0
+    with log.open() as lines:
+        for line in lines:
+            if line.startswith('{"Event":"SparkListenerTaskEnd"'):
+                metrics = json.loads(line).get("Task Metrics") or {}
+                tasks += metrics.get("Executor CPU Time", 0) + metrics.get("Executor Deserialize CPU Time", 0)
+            elif line.startswith('{"Event":"SparkListenerExecutorAdded"'):
+                up = json.loads(line)["Timestamp"] / 1e3
+    return up, tasks / 1e9
 
 
 def family(pid: int) -> Iterator[int]:
@@ -91,21 +136,26 @@ def resident(pid: int) -> float:
         return 0
 
 
-def events(folder: Path, lines: int) -> list[tuple[str, ...]]:
-    """Rows of the table: a job, lines, seconds, lines a second, memory."""
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def events(folder: Path, lines: int) -> dict[str, tuple[int, Cost]]:
+    """Of each job how many lines it had, and what it cost."""
     audit, lake = folder / f"audit-{lines}", folder / f"lake-{lines}"
     with ProcessPoolExecutor(SOURCES) as pool:
-        made = pool.map(partial(write_source, audit, lines // SOURCES), range(SOURCES))
-        count = sum(made)
-    rows, both = [], Cost(0, 0)
+        count = sum(pool.map(partial(write_source, audit, lines // SOURCES), range(SOURCES)))
+    costs = {}
     for job, words in (("bronze", ("--from", audit)), ("silver", ()), ("gold", ())):
-        cost = run("audit", job, *words, "--lake", lake)
-        rows.append(row(job, count, cost))
-        if job != "gold":
-            both = Cost(both.seconds + cost.seconds, max(both.memory, cost.memory))
-        print(f"{job}: {rows[-1]}", file=sys.stderr)
-    rows.insert(2, row("bronze and silver", count, both))
-    return rows
+        costs[job] = count, run("audit", job, *words, "--lake", lake)
+        print(row(job, *costs[job]), file=sys.stderr, flush=True)
+    both = count, costs["bronze"][1] + costs["silver"][1]
+    return {"bronze": costs["bronze"], "silver": costs["silver"], "bronze and silver": both, "gold": costs["gold"]}
 
 
 def write_source(folder: Path, lines: int, source: int) -> int:
@@ -113,8 +163,24 @@ def write_source(folder: Path, lines: int, source: int) -> int:
 
 
 def row(job: str, count: int, cost: Cost) -> tuple[str, ...]:
-    rate = f"{count / cost.seconds:,.0f}"
-    return job, f"{count:,}", f"{cost.seconds:.1f}", rate, f"{cost.memory:,.0f}"
+    """A row of the table under HEAD."""
+    rates = (f"{count / cost.seconds:,.0f}", f"{cost.after_start:.1f}", f"{count / cost.after_start:,.0f}")
+    cpu = (f"{one / count * 1e6:.1f}" for one in (cost.tasks, cost.cpu))
+    return job, f"{count:,}", f"{cost.seconds:.1f}", *rates, *cpu, f"{cost.memory:,.0f}"
+
+
+HEAD = ("job", "events", "s", "a second", "s after start", "a second", "tasks µs CPU", "all µs CPU", "MB at most")
+
+
+def growth(few: dict[str, tuple[int, Cost]], many: dict[str, tuple[int, Cost]]) -> list[str]:
+    """For each job, what an event costs among many, in terms of what it costs among few. 1: it is linear."""
+    lines = []
+    for job, (count, cost) in few.items():
+        times, costs = many[job][0] / count, many[job][1]
+        ratios = (costs.after_start / cost.after_start / times, costs.tasks / cost.tasks / times)
+        lines.append(f"- {job}: with {times:.1f} times as many events, an event takes {ratios[0]:.2f} times as long "
+                     f"after Spark's start, and {ratios[1]:.2f} times the CPU of tasks.")  # fmt: skip
+    return lines
 
 
 def captured(path: Path, exchanges: int, connections: int = 200) -> None:
@@ -158,18 +224,22 @@ def main() -> None:
     options = parser.parse_args()
     rows: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory(prefix="kproxy-pipeline-") as name:
-        for lines in options.lines:
-            rows += events(Path(name), lines)
+        costs = [events(Path(name), lines) for lines in options.lines]
+        for one in costs:
+            rows += [row(job, *cost) for job, cost in one.items()]
         if options.frames:
             rows += whatif(Path(name), options.frames)
-    head = ("job", "events", "s", "a second", "MB at most")
-    table = [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *rows)]
+    grown = [line for few, many in pairwise(costs) for line in growth(few, many)]
+    table = [f"| {' | '.join(cells)} |" for cells in (HEAD, ("---",) * len(HEAD), *rows)]
     today = dt.datetime.now(dt.UTC).date()
     text = "\n".join(
         ["# What the pipeline costs", "", f"{today}, {description()}, Python {sys.version.split()[0]}.", "", *table, "",
-         "`python tests/bench/pipeline.py` makes this table; --write puts it here. Each job is a process of its own,",
-         "Spark's start and end included; memory is that of Python and Java together. Events are made up",
-         "(`kproxy/testing/synthetic_events.py`, some 940 bytes a line); what-if has a rename and an error rule.", ""]
+         *grown, *[""][: len(grown)],
+         "`python tests/bench/pipeline.py` makes this table; --write puts it here. Each job is a process of its own;",
+         "`after start` is from when Spark was there to the process' end. CPU is per event: that of Spark's tasks, and",
+         "that of all processes with compiling and garbage collection. Memory is that of Python and Java together.",
+         "Events are made up (`kproxy/testing/synthetic_events.py`, some 940 bytes a line); what-if has a rename and",
+         "an error rule.", ""]
     )  # fmt: skip
     print(text)
     if options.write:
