@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from kproxy.pipeline.gold_tables import answer_named
 from kproxy.pipeline.schema import on_disk
@@ -34,12 +36,15 @@ def silver(spark: SparkSession) -> Silver:
 
 
 def frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
-    """Rows of one silver table; times may be given as texts, dt follows from them, count is 1, ids count up."""
+    """Rows of one silver table; times may be given as texts, dt follows from them, count is 1, ids count up.
+
+    They go there by Arrow: Spark then has them in its plan, and leaves out what tables without rows are for.
+    """
     schema = on_disk(table)
-    whole = [tuple(completed(row, number).get(name) for name in schema.names) for number, row in enumerate(rows, 1)]
+    whole = [completed(row, number) for number, row in enumerate(rows, 1)]
     unknown = {name for row in rows for name in row} - set(schema.names)
     assert unknown == set(), f"{table.name} has no {unknown}"
-    return spark.createDataFrame(whole, schema)
+    return spark.createDataFrame(pa.Table.from_pylist(whole, to_arrow_schema(schema)), schema)
 
 
 def completed(row: Row, number: int) -> dict[str, Any]:

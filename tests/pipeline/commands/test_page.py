@@ -1,0 +1,46 @@
+"""docs/pipeline.md: its commands do what they say, one after the other, in one folder.
+
+By default those of the first example; with KPROXY_TEST_ALL=1 all that need neither a cluster nor Kafka.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.pipeline.commands.jobs import JOBS
+
+PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
+NOT_HERE = ("--kafka", "--every", "s3a://")
+"""What needs something else, or does not end; such commands have tests of their own."""
+FIRST = 3
+
+
+def commands() -> list[list[str]]:
+    """The words of the page's commands, in its order, each once."""
+    page = PAGE.read_text().replace("\\\n", " ")
+    lines = [line.partition("#")[0].strip() for line in re.findall(r"kproxy audit ([^\n`]+)", page)]
+    found = [shlex.split(line) for line in dict.fromkeys(lines) if not any(word in line for word in NOT_HERE)]
+    return [words for words in found if words[0] in JOBS and "JOB" not in words]
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_of_the_page_run(
+    audit: Any, audit_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each exits with 0; completeness finds the event that is missing."""
+    monkeypatch.setenv("KPROXY_LAKE", str(tmp_path / "lake"))
+    places = {"lake/": str(tmp_path / "lake"), "audit/": str(audit.path)}
+    audit.publish(audit.event(1, api="Fetch"), audit.event(3, api="Produce"))
+    ran = {}
+    for words in commands() if os.environ.get("KPROXY_TEST_ALL") else commands()[:FIRST]:
+        done = audit_command(*(places.get(word, word) for word in words))
+        assert done.exit_code == 0, f"{words}: {done.output} {done.exception!r}"
+        ran[words[0]] = done.stdout
+
+    assert "2 events, 1 missing" in ran["completeness"]
