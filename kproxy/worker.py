@@ -1,10 +1,9 @@
 """A worker process: a proxy whose doors, rule files and admin address are the supervisor's.
 
-Started by the supervisor only, as `python -m kproxy.worker parent=PID NAME=DESCRIPTOR …`: `control` is its channel,
-`hand` the queue of connections for it, `lines` keeps log lines of several processes apart, `table` is what their rules
-count together. What it is to do comes as
-the first message on the channel. It ends when it is told to, when the channel ends, and when the supervisor dies, by
-whatever cause: the kernel sees to that.
+Started by the supervisor only, as `python -m kproxy.worker index=N parent=PID NAME=DESCRIPTOR …`. `control` is its
+channel, `hand` the queue of connections for it, `lines` keeps log lines of several processes apart, `table` is what
+their rules count together. What it is to do comes as the first message on the channel. It ends when it is told to,
+when the channel ends, and when the supervisor dies, by whatever cause: the kernel sees to that.
 """
 
 from __future__ import annotations
@@ -95,6 +94,7 @@ class Worker(Proxy):
 
     def follow(self, rules: WorkerRules) -> None:
         """Have the rules that the supervisor says, and record what it says of them."""
+        self.table = rules.table
         rules.listen(self.channel)
         if self.audit is not None:
             events = self.audit.rules
@@ -120,9 +120,11 @@ class Worker(Proxy):
         from kproxy.admin.over_workers.answers import WorkerAnswers
 
         self.keeper.store.rule_set = self.rules
-        backend = Backend(self.keeper, self.server, self.waiting_for, lambda: b"", self.log)
+        backend = Backend(
+            self.keeper, self.server, self.waiting_for, lambda: b"", self.log, captures=self.make_captures()
+        )
         collectors = [*self.collectors(), ProcessCollector(registry=None)]
-        WorkerAnswers(backend, collectors).listen(self.channel)
+        WorkerAnswers(backend, collectors, self.table, self.index).listen(self.channel)
         for probe in self.probes.values():
             nursery.start_soon(probe.run)
 
@@ -153,6 +155,7 @@ def main(words: list[str]) -> int:
     """Run until the end. Returns the exit code."""
     given = {name: int(number) for name, _, number in (word.partition("=") for word in words)}
     die_with(given.pop("parent"))
+    del given["index"]  # which stands there for those who look at the list of processes
     for number in given.values():
         os.set_inheritable(number, False)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

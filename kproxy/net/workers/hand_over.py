@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from ..throttle import Throttle
 
 LONGEST = 4096
 """Bytes of a message; names of listeners have at most 100, of hosts 255."""
+ROOM = socket.CMSG_LEN(4)
+"""For one descriptor."""
 FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
 """No room for now; the last one: of all descriptors on their way, a user may have as many as open files."""
 
@@ -78,7 +81,7 @@ def take(queue: socket.socket) -> tuple[Visitor, socket.socket | None] | None:
     Raises EOFError when nobody is at the other end.
     """
     try:
-        data, descriptors, _, _ = socket.recv_fds(queue, LONGEST, 1, socket.MSG_CMSG_CLOEXEC)
+        data, given, _, _ = queue.recvmsg(LONGEST, ROOM, socket.MSG_CMSG_CLOEXEC)  # recv_fds forgets the flag
     except BlockingIOError:
         return None
     except ConnectionError:
@@ -86,9 +89,9 @@ def take(queue: socket.socket) -> tuple[Visitor, socket.socket | None] | None:
     if not data:
         raise EOFError
     visitor = _decode(data)
-    if not descriptors:
+    if not given:
         return visitor, None
-    sock = socket.socket(visitor.family, socket.SOCK_STREAM, 0, descriptors[0])
+    sock = socket.socket(visitor.family, socket.SOCK_STREAM, 0, int.from_bytes(given[0][2], sys.byteorder))
     sock.setblocking(False)
     return visitor, sock
 

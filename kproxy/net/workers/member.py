@@ -31,6 +31,8 @@ LATE = 2.0
 """Seconds in which it should have taken what it was handed, even while it compiles a large set of rules."""
 HUNG = 60.0
 """Seconds without a word after which it is killed: its clients have given up all their requests after 30."""
+FAREWELL = 2.0
+"""Seconds to end in, for one that has closed its channel."""
 START_PATIENCE = 120.0
 """Seconds until it must be ready; one is usual, and a machine that is overloaded takes thirty."""
 
@@ -83,7 +85,7 @@ class Member:
         with far:
             given = {"hand": self.queue.far.fileno(), "control": far.fileno(), **crew.descriptors()}
             try:
-                self.process = Process(given, crew.reactor, self.has_ended)
+                self.process = Process(self.index, given, crew.reactor, self.has_ended)
             except BaseException:
                 near.close()
                 raise
@@ -98,10 +100,11 @@ class Member:
         channel.tell(crew.start_for(self))
 
     def lost(self, reason: str) -> None:
-        """The channel is closed: a process that has not ended by itself has no use any more."""
+        """The channel is closed: a process that does not end by itself now has no use any more."""
         self.ready = False
-        if self.process is not None:
-            self.process.kill()
+        process = self.process
+        if process is not None:
+            self.crew.reactor.call_at(monotonic() + FAREWELL, process.kill)
 
     def has_ended(self, how: str) -> None:
         """Called by the reactor."""
@@ -113,11 +116,11 @@ class Member:
         crew, now = self.crew, monotonic()
         crew.returned(self)
         lost = self.ledger.end()
+        crew.is_down(self, self.failed or Failed(f"worker {self.index} ended before it was ready: {how}"))
         if crew.ending:
             self.log.info("worker ended", how=how)
         else:
             self._replace(how, lost, now)
-        crew.is_down(self, self.failed or Failed(f"worker {self.index} ended before it was ready: {how}"))
 
     def _replace(self, how: str, lost: int, now: float) -> None:
         lived = now - self.began

@@ -11,24 +11,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from ..reactor import IN, Reactor
 
-MODULE = "kproxy.worker"
+COMMAND = (sys.executable, "-P", "-m", "kproxy.worker")
+"""-P: the folder in which kproxy was started is not searched for modules, unless it was for this process, too."""
 
 
 class Process:
     """Running. `ended(how)` is called once, from the reactor, with what became of it: "exit code 1", "SIGKILL"."""
 
     def __init__(
-        self, descriptors: Mapping[str, int], reactor: Reactor, ended: Callable[[str], object],
-        command: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self, index: int, descriptors: Mapping[str, int], reactor: Reactor, ended: Callable[[str], object]
+    ) -> None:
         self.reactor, self.on_ended = reactor, ended
-        names = [f"{name}={number}" for name, number in descriptors.items()]
+        words = {"index": index, "parent": os.getpid(), **descriptors}
         self.popen = subprocess.Popen(
-            [*(command or [sys.executable, "-P", "-m", MODULE]), f"parent={os.getpid()}", *names],
+            [*COMMAND, *(f"{name}={number}" for name, number in words.items())],
             stdin=subprocess.DEVNULL,
             pass_fds=tuple(descriptors.values()),
             process_group=0,
