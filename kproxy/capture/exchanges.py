@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from struct import Struct
 
 from kproxy.core.sasl import GSSAPI_FIRST, RawTokens
@@ -17,7 +18,7 @@ from kproxy.errors import DecodeError
 from kproxy.watch.credentials import RESPONSE, take_out
 from kproxy.watch.seen import Form, Frame, Outcome, Seen
 from kproxy.wire import schema
-from kproxy.wire.head import produce_acks
+from kproxy.wire.head import Acks, produce_acks
 
 from .captured import Captured
 from .framing import Cut
@@ -194,10 +195,16 @@ def client_id(data: bytes, key: int, version: int) -> str | None:
 
 def acks(data: bytes, version: int) -> int | None:
     """Of a Produce request; None if they were not captured."""
-    if len(data) < 10 or version not in schema.load(PRODUCE).versions:
+    read = acks_reader(version)
+    if read is None or len(data) < 10:
         return None
-    length = int.from_bytes(data[8:10], "big", signed=True)
-    return produce_acks(version)(data, 0, len(data), length)
+    return read(data, 0, len(data), int.from_bytes(data[8:10], "big", signed=True))
+
+
+@cache
+def acks_reader(version: int) -> Acks | None:
+    """None for versions that are not known."""
+    return produce_acks(version) if version in schema.load(PRODUCE).versions else None
 
 
 def kept(cut: Cut, key: int, version: int, direction: str, said: Note, *, own: bool) -> Frame:

@@ -27,6 +27,9 @@ LONGEST_BLOCK = 64 << 20
 OLD_UNITS = {0xA1B2C3D4: 10**6, 0xA1B23C4D: 10**9}
 """Magic numbers of pcap, and ticks of a second."""
 GZIP = b"\x1f\x8b"
+SECTION_BYTES = SECTION.to_bytes(4, "little")
+"""The same in both byte orders."""
+OPTION = {order: Struct(f"{order}HH").unpack_from for order in "<>"}
 
 
 @dataclass(slots=True)
@@ -125,15 +128,16 @@ class PacketFile:
 
     def _blocks(self, file: IO[bytes]) -> Iterator[Packet]:
         """pcapng: blocks of a type, a length, a body, and the length again; the first four bytes have been read."""
-        kind_bytes: bytes | None = SECTION.to_bytes(4, "little")
+        size_bytes = self._read(file, 4)
+        if size_bytes is None:
+            self.torn = True
+            return
+        begin: bytes | None = SECTION_BYTES + size_bytes
         order = "<"
         pair, head = Struct("<II"), Struct("<IIIII")
-        while kind_bytes is not None:
-            size_bytes = self._read(file, 4)
-            if size_bytes is None:
-                self.torn = True
-                return
-            if kind_bytes == SECTION.to_bytes(4, "little"):  # the same in both orders
+        while begin is not None:
+            already = 8
+            if begin[:4] == SECTION_BYTES:
                 magic = self._read(file, 4)
                 if magic is None:
                     self.torn = True
@@ -142,10 +146,9 @@ class PacketFile:
                 pair, head = Struct(f"{order}II"), Struct(f"{order}IIIII")
                 already = 12
                 self.interfaces = []
-            else:
-                already = 8
-            kind, size = pair.unpack(kind_bytes + size_bytes)
-            self._judge(size)
+            kind, size = pair.unpack(begin)
+            if size > LONGEST_BLOCK:
+                self._judge(size)
             if size < already + 4 or size % 4:
                 raise CaptureError(f"{self.path}: damaged before byte {self.offset}: a block of {size} bytes")
             body = self._read(file, size - already)
@@ -158,7 +161,7 @@ class PacketFile:
                 yield self._simple(body, order)
             else:
                 self._other(kind, body, order)
-            kind_bytes = self._read(file, 4)
+            begin = self._read(file, 8)
 
     def _packet(self, body: bytes, head: Struct, order: str) -> Packet:
         if len(body) < 24:
@@ -219,10 +222,10 @@ class PacketFile:
 
 def options_of(body: bytes, pos: int, order: str) -> Iterator[tuple[int, bytes]]:
     """The options from `pos` to the length at the end of a block."""
-    head = Struct(f"{order}HH")
+    head = OPTION[order]
     end = len(body) - 4
     while pos + 4 <= end:
-        code, size = head.unpack_from(body, pos)
+        code, size = head(body, pos)
         if code == 0 or pos + 4 + size > end:
             return
         yield code, body[pos + 4 : pos + 4 + size]

@@ -128,7 +128,8 @@ class Capture:
     def _packet(self, packet: Packet) -> None:
         counts = self.counts
         counts.packets += 1
-        if self.own and self.side != "both" and self.file.interfaces[packet.interface].name != self.side:
+        own = self.file.application == APPLICATION
+        if own and self.side != "both" and self.file.interfaces[packet.interface].name != self.side:
             return
         segment = segment_of(packet.link, packet.data, packet.length)
         if segment is None:
@@ -139,7 +140,7 @@ class Capture:
         if counts.ended is None or packet.time > counts.ended:
             counts.ended = packet.time
         counts.truncated += len(segment.data) < segment.size
-        at = packet.interface if self.own else 0  # others' interfaces may show the same packet twice
+        at = packet.interface if own else 0  # others' interfaces may show the same packet twice
         there = (at, segment.source, segment.source_port, segment.target, segment.target_port)
         if there in self.open and not segment.flags & SYN:
             self._segment(there, segment, packet)

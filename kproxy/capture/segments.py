@@ -17,11 +17,14 @@ VLAN = frozenset((0x8100, 0x88A8, 0x9100))
 TCP, FRAGMENT = 6, 44
 EXTENSIONS = frozenset((0, 43, 60, 135))
 """IPv6 headers that stand before TCP: hop-by-hop, routing, destination, mobility."""
+PLAIN_IPV4 = 0x45
+"""First byte of an IPv4 header without options, which has 20 bytes."""
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 
 _IPV4 = Struct(">BBHHHBBH4s4s").unpack_from
 _IPV6 = Struct(">IHBB16s16s").unpack_from
 _TCP = Struct(">HHIIBB").unpack_from
+_IPV4_TCP = Struct(">BBHHHBBH4s4sHHIIBB").unpack_from
 _SHORT = Struct(">H").unpack_from
 
 
@@ -62,6 +65,18 @@ def _after_ethernet(data: bytes) -> int | None:
 
 
 def _in_ipv4(data: bytes, at: int, length: int) -> Segment | None:
+    if data[at] == PLAIN_IPV4 and len(data) >= at + 34:  # nearly all
+        (_, _, total, _, fragment, _, protocol, _, source, target,
+         source_port, target_port, sequence, acknowledged, offset, flags) = _IPV4_TCP(data, at)  # fmt: skip
+        if protocol != TCP or fragment & 0x3FFF:
+            return None
+        end = at + total if total and at + total < length else length
+        start = at + 20 + (offset >> 4) * 4
+        if end < start:
+            return None
+        return Segment(
+            source, source_port, target, target_port, sequence, acknowledged, flags, data[start:end], end - start
+        )
     first, _, total, _, fragment, _, protocol, _, source, target = _IPV4(data, at)
     if protocol != TCP or fragment & 0x3FFF:
         return None
