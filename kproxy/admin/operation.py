@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import trio
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from kproxy.rules.explain import unknown
@@ -118,6 +118,8 @@ async def read_body(request: Request) -> bytes:
     try:
         with trio.move_on_after(LONGEST_READ) as limit:
             await _read(request, data)
+    except ClientDisconnect:
+        raise Problem(408, "too_slow", f"the connection ended after {len(data)} bytes of the body") from None
     finally:
         _bodies.size -= len(data)
     if limit.cancelled_caught:

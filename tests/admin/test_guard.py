@@ -84,6 +84,22 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
 
 
 @pytest.mark.trio
+async def test_who_goes_away_before_the_end_of_the_body_is_no_mistake_of_ours(
+    api: Any, logged: list[dict[str, Any]]
+) -> None:
+    """Nothing is logged as an error, however often that happens."""
+
+    async def gone() -> Any:
+        return {"type": "http.disconnect"}
+
+    before = len(logged)
+    refused = await api("PUT", "/api/rules", '{"rul', receive=gone)
+
+    assert (refused.status, refused.code) == (408, "too_slow")
+    assert not [line for line in logged[before:] if line["level"] == "error"]
+
+
+@pytest.mark.trio
 async def test_all_bodies_together_have_a_limit(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes too much is refused; when the others are read there is room again."""
     monkeypatch.setattr(operation, "ALL_BODIES", 1000)
