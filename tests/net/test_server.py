@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import trio
 from kproxy.core.commands import Close
 from kproxy.errors import DocumentError, WeDidWrong
 from kproxy.net import report
+from kproxy.net import server as server_module
 from kproxy.net.counts import Counts
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
@@ -58,6 +60,35 @@ async def test_a_header_that_never_ends_is_closed(net: Any) -> None:
     line = await closed_with(net, "header_timeout", {"header_timeout": 0.05}, b"\0\0", waiting=True)
 
     assert "0.05 s" in line["reason"]
+
+
+async def test_who_was_not_read_because_we_were_away_is_not_late(net: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the process was stopped for longer than header_timeout, what was half sent before it has its time again."""
+
+    class Waiting(PassingSession):
+        def from_client(self, view: memoryview, n: int, now: float) -> int:
+            self.waiting_since = now
+            return super().from_client(view, n, now)
+
+    broker = await net.open_broker()
+    config = net.config(broker.port, limits={"header_timeout": 100})
+    async with net.serving(config, lambda *args: Waiting()) as running, await running.client() as client:
+        await client.send_all(b"\0\0")
+        await running.until(lambda: running.server.connections and running.server.sweeping)
+        (connection,) = running.server.connections
+        await running.until(lambda: connection.session.waiting_since is not None)
+        clock = [monotonic() + 1000.0]
+        monkeypatch.setattr(server_module, "monotonic", lambda: clock[0])
+        running.server.sweep()
+        clock[0] += 0.5
+        running.server.sweep()
+        assert running.causes() == {}
+        for _ in range(120):
+            clock[0] += running.server.interval
+            running.server.sweep()
+        await running.settled()
+
+        assert running.causes() == {"header_timeout": 1}
 
 
 async def test_requests_in_flight_are_not_idle(net: Any) -> None:
