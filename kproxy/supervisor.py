@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -37,6 +38,9 @@ from kproxy.net.workers.messages import EnsureNodes, Given, Nodes, Start, pack, 
 from kproxy.net.workers.shared_table import SharedTable
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
+
+if TYPE_CHECKING:
+    from kproxy.admin.over_workers.crew_captures import CrewCaptures
 
 
 class SharedTopology(Topology):
@@ -66,7 +70,8 @@ class Supervisor:
         self.counts = Counts()
         self.packed = pack(config)
         self.topologies = {name: SharedTopology(partial(self.met, name)) for name in config.clusters}
-        table = SharedTable.create()
+        self.table = table = SharedTable.create()
+        self.captures: CrewCaptures | None = None
         self.crew = Crew(config.workers, self.reactor, self.start_for, log,
                          descriptors={"lines": lines, "table": table.fd},
                          by_address=bool(config.limits.max_connections_per_address))  # fmt: skip
@@ -119,6 +124,8 @@ class Supervisor:
         finally:
             self.entrance.close()
             self.crew.close()
+            if self.captures is not None:
+                self.captures.close()
 
     async def start_admin(self, nursery: trio.Nursery) -> None:
         """One API for all workers."""
@@ -129,16 +136,20 @@ class Supervisor:
 
         from kproxy.admin.api import make_app
         from kproxy.admin.over_workers.crew_backend import CrewBackend
+        from kproxy.admin.over_workers.crew_captures import CrewCaptures
         from kproxy.admin.over_workers.operations import CREW_OPERATIONS
+        from kproxy.recording import WallClock, instance
         from kproxy.sinks.crew_metrics import CrewCollector
         from kproxy.sinks.rule_metrics import RuleCollector
 
         rules = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
         own = [CrewCollector(self.crew, self.counts), rules, PlatformCollector(registry=None),
                ProcessCollector(registry=None)]  # fmt: skip
-        backend = CrewBackend(self.keeper, self.crew, self.waiting_for, own, self.log)
+        self.captures = CrewCaptures(self.config.captures, self.crew, self.table, WallClock, instance(self.config))
+        backend = CrewBackend(self.keeper, self.crew, self.waiting_for, own, self.captures, self.log)
         self.crew.on_member.append(backend.member_begins)
         await nursery.start(backend.follow)
+        await nursery.start(self.captures.follow)
         app = make_app(backend, token_of(admin), admin.bind.host, CREW_OPERATIONS)
         await open_admin(nursery, app, admin, self.log)
 

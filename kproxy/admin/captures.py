@@ -111,10 +111,8 @@ async def start_capture(backend: Backend, call: Call) -> CaptureShown:
             limits=Limits(query.max_size, query.max_seconds, query.max_exchanges),
             side=query.side,
         )
-    except CaptureRefused as error:
-        raise Problem(422 if error.code == "invalid_query" else 409, error.code, str(error)) from None
-    except FilterError as error:
-        raise Problem(422, "invalid_query", f"filter: {error}") from None
+    except (CaptureRefused, FilterError) as error:
+        raise not_started(error) from None
     backend.log.info("capture started", file=str(made.file.path), payload=query.payload, filter=str(made.sink.wanted))
     return show_capture(made)
 
@@ -128,6 +126,13 @@ async def stop_capture(backend: Backend, call: Call) -> CaptureShown:
     backend.log.info("capture stopped", file=str(found.file.path), exchanges=written.exchanges,
                      dropped=found.file.dropped)  # fmt: skip
     return show_capture(found)
+
+
+def not_started(error: CaptureRefused | FilterError) -> Problem:
+    """What to say to who wanted it."""
+    if isinstance(error, FilterError):
+        return Problem(422, "invalid_query", f"filter: {error}")
+    return Problem(422 if error.code == "invalid_query" else 409, error.code, str(error))
 
 
 def made_by(backend: Backend) -> Captures:

@@ -64,14 +64,20 @@ class Written:
 
 
 class CaptureWriter:
-    """Into `file`, which stays the caller's. `wall`: what makes seconds since 1970 of the exchanges' times."""
+    """Into `file`, which stays the caller's. `wall`: what makes seconds since 1970 of the exchanges' times.
+
+    `begun`: somebody else has begun the file, and will end it. `names_from`: see `sinks.shared_file.Part`.
+    """
 
     def __init__(
-        self, file: IO[bytes], policy: Policy, *, wall: Wall = float, about: dict[str, Any] | None = None
-    ) -> None:
-        self.file, self.policy, self.wall = file, policy, wall
+        self, file: IO[bytes], policy: Policy, *, wall: Wall = float, about: dict[str, Any] | None = None,
+        begun: bool = False, names_from: int = 0,
+    ) -> None:  # fmt: skip
+        self.file, self.policy, self.wall, self.names_from = file, policy, wall, names_from
         self.written = Written()
         self.open: dict[tuple[int, int], Known] = {}
+        if begun:
+            return
         said = pcapng.note(
             payload=policy.payload, head=policy.head if policy.payload == "head" else None, **about or {}
         )
@@ -159,7 +165,7 @@ class CaptureWriter:
         """Packed. A name gets an address of its own, and the file says whose it is."""
         address = packed(host) or self.written.names.get(host)
         if address is None:
-            address = self.written.names[host] = pool_address(len(self.written.names))
+            address = self.written.names[host] = pool_address(self.names_from + len(self.written.names))
             self._put([pcapng.host_name(address, host)])
         return address
 

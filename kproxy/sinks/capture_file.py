@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter, Endpoint, Wall, Written
 from kproxy.watch.seen import Frame, Seen, Who
+
+from .shared_file import Blocks, Part, Totals
 
 MOST_WAITING = 20_000
 """Exchanges that wait to be written; a second's worth of small ones."""
@@ -42,11 +44,13 @@ class Limits:
 
 class CaptureFile:
     """Begins to write at once. `over` is called in the thread when it has ended. Raises OSError, such as for a file
-    that is there already."""
+    that is there already. `part`: other processes write into it, too, and another one has begun it."""
 
     def __init__(
-        self, path: Path, policy: Policy, limits: Limits, wall: Wall, over: Callable[[], None], about: dict[str, Any]
-    ) -> None:
+        self, path: Path, policy: Policy, limits: Limits, wall: Wall, over: Callable[[], None], about: dict[str, Any],
+        part: Part | None = None,
+    ) -> None:  # fmt: skip
+        self.part = part
         self.path, self.policy, self.limits, self.wall, self.over = path, policy, limits, wall, over
         self.about = about
         self.stopped: Stopped = ""
@@ -58,8 +62,13 @@ class CaptureFile:
         self.put_bytes = self.done_bytes = 0  # each is changed by one thread only
         self.asked: Stopped = "asked"
         self.leaving = False
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PERMISSIONS)
-        self.file: IO[bytes] = os.fdopen(descriptor, "wb", buffering=1 << 18)
+        how = os.O_CREAT | os.O_EXCL if part is None else os.O_APPEND
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | how, PERMISSIONS)
+        self.file: IO[bytes]
+        if part is None:
+            self.file = os.fdopen(descriptor, "wb", buffering=1 << 18)
+        else:
+            self.file = cast("IO[bytes]", Blocks(descriptor))
         self.writer: CaptureWriter | None = None
         self.thread = threading.Thread(target=self._run, name=f"capture {path.name}", daemon=True)
         self.thread.start()
@@ -108,10 +117,14 @@ class CaptureFile:
     def _run(self) -> None:
         try:
             with self.file:
-                self.writer = CaptureWriter(self.file, self.policy, wall=self.wall, about=self.about)
+                self.writer = CaptureWriter(
+                    self.file, self.policy, wall=self.wall, about=self.about,
+                    begun=self.part is not None, names_from=0 if self.part is None else self.part.names_from,
+                )  # fmt: skip
                 why = self._write(self.writer)
                 self.stopped = why
-                self.writer.finish(monotonic(), why, self.dropped)
+                if self.part is None:
+                    self.writer.finish(monotonic(), why, self.dropped)
         except OSError as error:
             self.stopped, self.error = "failed", (error.strerror or str(error)).lower()
         except Exception as error:  # noqa: BLE001 (a mistake of kproxy's own ends the capture, and nothing else)
@@ -121,7 +134,7 @@ class CaptureFile:
 
     def _write(self, writer: CaptureWriter) -> Stopped:
         """Until somebody says stop, or a limit is reached."""
-        limits, written = self.limits, writer.written
+        limits = self.limits
         until = self.began + limits.seconds
         flush_at = monotonic() + FLUSH
         while True:
@@ -138,12 +151,39 @@ class CaptureFile:
             if entry is None:
                 return self.asked
             call, given, size = entry
-            if call != self._closed and written.size + writer.most(given[0]) > limits.size:
-                return "max_size"
-            call(*given)
+            why = self._put(writer, call, given)
             self.done_bytes += size
-            if limits.exchanges is not None and written.exchanges >= limits.exchanges:
-                return "max_exchanges"
+            if why:
+                return why
+
+    def _put(self, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...]) -> Stopped:
+        """Write it; or why not, or no more."""
+        limits, written = self.limits, writer.written
+        most = 0 if call == self._closed else writer.most(given[0])
+        if self.part is not None:
+            return self._put_together(self.part.totals, writer, call, given, most)
+        if most and written.size + most > limits.size:
+            return "max_size"
+        call(*given)
+        full = limits.exchanges is not None and written.exchanges >= limits.exchanges
+        return "max_exchanges" if full else ""
+
+    def _put_together(
+        self, totals: Totals, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...], most: int
+    ) -> Stopped:
+        """The same, with room that is asked for before and given back after."""
+        limits, written, one = self.limits, writer.written, int(call == self._front)
+        size, exchanges = totals.grow(most, one)
+        if most and size > limits.size:
+            totals.grow(-most, -one)
+            return "max_size"
+        if limits.exchanges is not None and exchanges > limits.exchanges:
+            totals.grow(-most, -one)
+            return "max_exchanges"
+        before = written.size
+        call(*given)
+        totals.grow(written.size - before - most)
+        return "max_exchanges" if one and exchanges == limits.exchanges else ""
 
     def _front(self, seen: Seen, server: Endpoint, opened: float | None) -> None:
         assert self.writer is not None, "the thread has made it"

@@ -22,6 +22,7 @@ from kproxy.watch.seen import Seen, Who
 from .capture import CaptureSink, Side
 from .capture_file import CaptureFile, Limits, Stopped
 from .fanout import Fanout
+from .shared_file import Part
 
 SUFFIX = ".pcapng"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -79,19 +80,23 @@ class Captures:
         self, name: str, *, wanted: str = "", policy: Policy = HEADS, limits: Limits = USUAL, side: Side = "both"
     ) -> Running:
         """Begin to write. Raises CaptureRefused, and FilterError for `wanted`."""
-        if self.folder is None:
-            raise CaptureRefused(
-                "no_captures", "no captures are made here, `captures: FOLDER` in the config allows them"
-            )
-        if not NAME.fullmatch(name):
-            raise CaptureRefused("invalid_query", f"file: {NAMES}, found {len(name)}: {shown(name)}")
-        name = name if name.endswith(SUFFIX) else name + SUFFIX
-        running = sum(not one.file.stopped for one in self.by_name.values())
-        if running >= MOST_RUNNING:
-            raise CaptureRefused("too_many_captures", f"{running} captures are running, at most {MOST_RUNNING} may")
+        name = usable(self.folder, name, sum(not one.file.stopped for one in self.by_name.values()))
         meant = Filter(wanted)
         made = self._make(name, meant, policy, limits, side)
         self.by_name.pop(name, None)
+        self.by_name[name] = made
+        self._forget()
+        self.fanout.add(made.sink)
+        return made
+
+    def join(self, path: Path, part: Part, *, wanted: str, policy: Policy, limits: Limits, side: Side) -> Running:
+        """Write into a capture that another process has begun. Raises CaptureRefused."""
+        meant, name = Filter(wanted), path.name
+        try:
+            file = CaptureFile(path, policy, limits, self.wall(), lambda: self._over(name), {}, part)
+        except OSError as error:
+            raise not_written(path, error) from None
+        made = Running(name, CaptureSink(file, policy, meant, side, self.server, self.view), file, limits)
         self.by_name[name] = made
         self._forget()
         self.fanout.add(made.sink)
@@ -102,16 +107,10 @@ class Captures:
         path = self.folder / name
         about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": side}
         try:
-            if not self.folder.is_dir():
-                self.folder.mkdir(parents=True)
+            make_folder(self.folder)
             file = CaptureFile(path, policy, limits, self.wall(), lambda: self._over(name), about)
-        except FileExistsError as error:
-            if not self.folder.is_dir():
-                raise CaptureRefused("capture_failed", f"{self.folder} is no folder") from error
-            raise CaptureRefused("capture_exists", f"{path} is there already, and is not overwritten") from None
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise CaptureRefused("capture_failed", f"{path} cannot be written: {why}") from None
+            raise not_written(path, error) from None
         return Running(name, CaptureSink(file, policy, wanted, side, self.server, self.view), file, limits)
 
     def stop(self, name: str, why: Stopped = "asked") -> Running:
@@ -154,6 +153,33 @@ class Captures:
         over = [name for name, one in self.by_name.items() if one.file.stopped]
         for name in over[: max(0, len(over) - MOST_REMEMBERED)]:
             del self.by_name[name]
+
+
+def usable(folder: Path | None, name: str, running: int) -> str:
+    """The name of a capture's file, where one may be made while so many run. Raises CaptureRefused."""
+    if folder is None:
+        raise CaptureRefused("no_captures", "no captures are made here, `captures: FOLDER` in the config allows them")
+    if not NAME.fullmatch(name):
+        raise CaptureRefused("invalid_query", f"file: {NAMES}, found {len(name)}: {shown(name)}")
+    if running >= MOST_RUNNING:
+        raise CaptureRefused("too_many_captures", f"{running} captures are running, at most {MOST_RUNNING} may")
+    return name if name.endswith(SUFFIX) else name + SUFFIX
+
+
+def make_folder(folder: Path) -> None:
+    """Raises OSError."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+
+
+def not_written(path: Path, error: OSError) -> CaptureRefused:
+    """Why there is no such file."""
+    if isinstance(error, FileExistsError):
+        if not path.parent.is_dir():
+            return CaptureRefused("capture_failed", f"{path.parent} is no folder")
+        return CaptureRefused("capture_exists", f"{path} is there already, and is not overwritten")
+    why = (error.strerror or str(error)).lower()
+    return CaptureRefused("capture_failed", f"{path} cannot be written: {why}")
 
 
 def shown(name: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
 
 from prometheus_client.registry import Collector
 
@@ -12,21 +14,27 @@ from kproxy.admin.operation import Call
 from kproxy.admin.problem import Problem, problem_of
 from kproxy.admin.shown import Shown
 from kproxy.admin.tail import TailLines
+from kproxy.capture.policy import Policy
 from kproxy.errors import KproxyError
 from kproxy.net.workers.channel import Channel
+from kproxy.rules.common import Table
+from kproxy.sinks.capture_file import Limits
 from kproxy.sinks.measured import Family, measured
+from kproxy.sinks.shared_file import Part, Totals
 from kproxy.watch.filter.filter import Filter
 
-from .messages import BeginTail, EndTail, Lines, Measure, Missing, NextLines, Operate, Operated
+from .messages import BeginTail, EndTail, JoinCapture, Lines, Measure, Missing, NextLines, Operate, Operated
 
+NAMES = 1000
+"""Hosts without an address that one worker may name in a capture: brokers, most of the time."""
 BY_NAME = {one.name: one for one in OPERATIONS}
 
 
 class WorkerAnswers:
-    """`collectors`: of what this process counts, rules apart."""
+    """`collectors`: of what this process counts, rules apart. `table`: what it shares. `index`: of this worker."""
 
-    def __init__(self, backend: Backend, collectors: Sequence[Collector]) -> None:
-        self.backend, self.collectors = backend, collectors
+    def __init__(self, backend: Backend, collectors: Sequence[Collector], table: Table, index: int) -> None:
+        self.backend, self.collectors, self.table, self.index = backend, collectors, table, index
         self.tails: dict[int, TailLines] = {}
 
     def listen(self, channel: Channel) -> None:
@@ -37,6 +45,7 @@ class WorkerAnswers:
         channel.on_question(BeginTail, self.begin_tail)
         channel.on_question(NextLines, self.next_lines)
         channel.on_notice(EndTail, self.end_tail)
+        channel.on_question(JoinCapture, self.join_capture)
 
     async def operate(self, asked: Operate) -> Operated:
         """What the API would say."""
@@ -73,6 +82,19 @@ class WorkerAnswers:
         tail = self.tails.pop(asked.number, None)
         if tail is not None:
             tail.end()
+
+    def join_capture(self, asked: JoinCapture) -> None:
+        """Raises CaptureRefused."""
+        assert self.backend.captures is not None, "the config has a folder for them"
+        totals = Totals(self.table.cells(asked.owner, None), monotonic)
+        self.backend.captures.join(
+            Path(asked.path),
+            Part(totals, self.index * NAMES),
+            wanted=asked.filter,
+            policy=Policy(asked.payload, asked.head),
+            limits=Limits(asked.size, asked.seconds, asked.exchanges),
+            side=asked.side,
+        )
 
 
 def refused(problem: Problem) -> Operated:

@@ -20,6 +20,7 @@ from kproxy.net.workers.everybody import Crew, Member, ask_all
 from kproxy.sinks.measured import Family, Merged, growing, measured, merged
 from kproxy.sinks.metrics import exposition
 
+from .crew_captures import CrewCaptures
 from .messages import Measure, Missing, Operate, Operated
 
 PATIENCE = 5.0
@@ -39,6 +40,7 @@ class CrewBackend:
     crew: Crew
     own_reasons: Callable[[], list[str]]
     collectors: Sequence[Collector]
+    captures: CrewCaptures
     log: FilteringBoundLogger
     began: float = field(default_factory=monotonic)
     latest: dict[int, list[Family]] = field(default_factory=dict)  # by worker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -64,3 +64,17 @@ class EndTail(Notice, frozen=True):
     """The listener is gone."""
 
     number: int
+
+
+class JoinCapture(Question[None], frozen=True):
+    """Write into a capture from now on. `owner`: its place in the shared table. `head`: see `capture.policy`."""
+
+    path: str
+    owner: bytes
+    filter: str
+    payload: Literal["none", "head", "full"]
+    head: int
+    side: Literal["client", "broker", "both"]
+    size: int
+    seconds: float
+    exchanges: int | None

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.responses import Response
 
 from kproxy.admin.api import OPERATIONS
+from kproxy.admin.captures import CaptureShown, CapturesShown, not_started
 from kproxy.admin.operation import Call, Operation
 from kproxy.admin.problem import Problem
 from kproxy.admin.shown import (
@@ -25,8 +26,11 @@ from kproxy.admin.shown import (
     TopologyShown,
 )
 from kproxy.admin.tail import room_for_another, wanted_by
+from kproxy.errors import FilterError
+from kproxy.sinks.captures import CaptureRefused, NoSuchCapture
 
 from .crew_backend import CrewBackend, shown
+from .crew_captures import CrewCapture
 from .crew_tail import CrewTail
 from .messages import Operate
 
@@ -97,6 +101,45 @@ async def tail(backend: CrewBackend, call: Call) -> Response:
     return CrewTail(backend, call.query.filter, wanted)
 
 
+async def list_captures(backend: CrewBackend, call: Call) -> CapturesShown:
+    captures = backend.captures
+    await captures.look()
+    folder = None if captures.folder is None else str(captures.folder)
+    return CapturesShown(folder=folder, captures=[one.shown() for one in captures.by_name.values()])
+
+
+async def get_capture(backend: CrewBackend, call: Call) -> CaptureShown:
+    await backend.captures.look()
+    return found(backend, call).shown()
+
+
+async def start_capture(backend: CrewBackend, call: Call) -> CaptureShown:
+    try:
+        made = await backend.captures.start(call.query)
+    except (CaptureRefused, FilterError) as error:
+        raise not_started(error) from None
+    shown = made.shown()
+    backend.log.info("capture started", file=shown.file, payload=shown.payload, filter=shown.filter)
+    return shown
+
+
+async def stop_capture(backend: CrewBackend, call: Call) -> CaptureShown:
+    """Answers when the file is whole."""
+    one = found(backend, call)
+    await backend.captures.stop(one)
+    shown = one.shown()
+    backend.log.info("capture stopped", file=shown.file, exchanges=shown.exchanges, dropped=shown.dropped)
+    return shown
+
+
+def found(backend: CrewBackend, call: Call) -> CrewCapture:
+    """Raises Problem."""
+    try:
+        return backend.captures[call.path["name"]]
+    except NoSuchCapture as error:
+        raise Problem(404, "no_such_capture", str(error)) from None
+
+
 def asked(call: Call) -> dict[str, Any]:
     """The query, as it can be sent."""
     query: dict[str, Any] = call.query.model_dump()
@@ -105,7 +148,18 @@ def asked(call: Call) -> dict[str, Any]:
 
 HANDLES: Mapping[str, Any] = {
     one.__name__: one
-    for one in (list_connections, close_connection, recycle_connection, recycle_connections, get_topology, tail)
+    for one in (
+        list_connections,
+        close_connection,
+        recycle_connection,
+        recycle_connections,
+        get_topology,
+        tail,
+        list_captures,
+        get_capture,
+        start_capture,
+        stop_capture,
+    )
 }
 CREW_OPERATIONS: tuple[Operation, ...] = tuple(
     replace(one, handle=HANDLES.get(one.name, one.handle)) for one in OPERATIONS

@@ -1,0 +1,74 @@
+"""One capture that several processes write into: each adds whole blocks at its end, and all count together.
+
+Strategy. The blocks of pcapng are whole by themselves, and those of a connection are all from one process. So each
+process collects blocks and writes them in one go to a descriptor in append mode, which the kernel does not mix with
+others'. How large the file is and how many exchanges are in it stands in the table that the processes share: whoever
+wants to write asks for room first, so that limits hold exactly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kproxy.rules.common import Cells
+
+MOST_KEPT = 1 << 18
+"""Bytes that are collected; as much as a file's buffer."""
+
+
+class Blocks:
+    """A file that is only ever written whole blocks to."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.kept: list[bytes] = []
+        self.size = 0
+
+    def write(self, blocks: bytes) -> int:
+        """Some whole blocks. Raises OSError."""
+        self.kept.append(blocks)
+        self.size += len(blocks)
+        if self.size >= MOST_KEPT:
+            self.flush()
+        return len(blocks)
+
+    def flush(self) -> None:
+        """Raises OSError; what is written in part then is cut in the file, as on a full disk."""
+        data, self.kept, self.size = memoryview(b"".join(self.kept)), [], 0
+        while data:
+            data = data[os.write(self.descriptor, data) :]
+
+    def __enter__(self) -> Blocks:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self.flush()
+        finally:
+            os.close(self.descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Bytes and exchanges of all processes. `clock`: monotonic seconds."""
+
+    cells: Cells
+    clock: Callable[[], float]
+
+    def grow(self, size: int, exchanges: int = 0) -> tuple[int, int]:
+        """By so much; what there is then."""
+        before = self.cells.take(self.clock()) or (0.0, 0.0)
+        now = before[0] + size, before[1] + exchanges
+        self.cells.put(*now)
+        return int(now[0]), int(now[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one of the processes must know. `names_from`: the number of its first address for a host that has only a
+    name, which no other process gives to another host."""
+
+    totals: Totals
+    names_from: int
