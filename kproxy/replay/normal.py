@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 from kproxy.errors import TheyDidWrong
 from kproxy.wire.layout import Slot
 from kproxy.wire.schema import read_yaml
 
-TABLE = Path(__file__).parent / "normal.yaml"
+TABLE = files("kproxy.replay") / "normal.yaml"
 
 
 class NoSuchGroup(TheyDidWrong):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from types import MappingProxyType
 
 from .schema import read_yaml
 
-TABLE = Path(__file__).parent / "errors.yaml"
+TABLE = files("kproxy.wire") / "errors.yaml"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import Any
 
 import yaml
 
-MESSAGES = Path(__file__).parent / "messages"
+MESSAGES = files("kproxy.wire") / "messages"
 FIXED_WIDTH = ("bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "uuid")
 TYPES = frozenset((*FIXED_WIDTH, "string", "bytes", "records", "struct"))
 
@@ -178,14 +179,16 @@ def parse_fields(entries: Any) -> tuple[Field, ...]:
     return tuple(parse_field(entry) for entry in entries or ())
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Traversable) -> Any:
+    """A file of the package, which may lie in a zip, as wheels do for Spark."""
     return yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @cache
-def paths() -> Mapping[int, Path]:
+def paths() -> Mapping[int, Traversable]:
     """API key → file, from the files' names alone, so that nothing is read before it is needed."""
-    return MappingProxyType({int(path.name[:3]): path for path in sorted(MESSAGES.glob("[0-9]*.yaml"))})
+    found = {path.name: path for path in MESSAGES.iterdir() if path.name[0].isdigit()}
+    return MappingProxyType({int(name[:3]): found[name] for name in sorted(found)})
 
 
 def parse_headers(entry: Any) -> Mapping[int, int]:

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
 from . import error_codes, layout, schema
 from .layout import Slot, Struct
 
-TABLE = Path(__file__).parent / "shapes.yaml"
+TABLE = files("kproxy.wire") / "shapes.yaml"
 ITSELF = "*"
 """The field of a key whose elements are the values: `partitions []int32`."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
+from importlib.resources import files
 
 import jinja2
 from markupsafe import Markup, escape
@@ -69,7 +69,7 @@ def coded(text: str) -> Markup:
 
 @cache
 def _template() -> jinja2.Template:
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["coded"] = coded
-    return environment.get_template("page.html.j2")
+    text = (files("kproxy.pipeline.report") / "page.html.j2").read_text("utf-8")
+    return environment.from_string(text)
