@@ -81,12 +81,21 @@ class AuditFolder:
         return file
 
 
+@pytest.fixture(scope="session")
+def audit_folder() -> Callable[[Path], AuditFolder]:
+    """Makes an empty audit folder."""
+
+    def make(path: Path) -> AuditFolder:
+        path.mkdir()
+        return AuditFolder(path)
+
+    return make
+
+
 @pytest.fixture
-def audit(tmp_path: Path) -> AuditFolder:
+def audit(audit_folder: Callable[[Path], AuditFolder], tmp_path: Path) -> AuditFolder:
     """An empty audit folder."""
-    folder = AuditFolder(tmp_path / "audit")
-    folder.path.mkdir()
-    return folder
+    return audit_folder(tmp_path / "audit")
 
 
 @pytest.fixture

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kproxy.errors import WeDidWrong
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.compact import compact
 from kproxy.pipeline.jobs.silver import silver
+from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.run import Run
 from kproxy.pipeline.sources import FileSource
 from kproxy.pipeline.tables import FETCH_PARTITIONS, REQUESTS
@@ -23,13 +26,22 @@ TABLES = (REQUESTS, FETCH_PARTITIONS)
 PARTS = [{"topic": "t", "partitions": [{"partition": 0}, {"partition": 1}]}]
 
 
-@pytest.fixture
-def filled(run: Run, audit: Any) -> Run:
-    """Two batches; event 2 is in both."""
+@pytest.fixture(scope="module")
+def two_batches(spark: SparkSession, audit_folder: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of two batches; event 2 is in both."""
+    place = tmp_path_factory.mktemp("two-batches")
+    audit, run = audit_folder(place / "audit"), Run(spark, Lake(spark, str(place / "lake")), lambda _: None)
     for numbers in ((1, 2), (2, 3)):
         audit.publish(*(audit.event(number, api="Fetch", topics=PARTS) for number in numbers))
         bronze(run, FileSource(str(audit.path)))
         silver(run)
+    return place / "lake"
+
+
+@pytest.fixture
+def filled(run: Run, two_batches: Path) -> Run:
+    """A copy of it, which the test may change."""
+    shutil.copytree(two_batches, run.lake.path.removeprefix("file:"))
     return run
 
 
