@@ -17,7 +17,7 @@ from kproxy.wire.walk import Walk, read_string, write_string
 
 from .rewrite import GONE, Apply, Buffer, Context, Hits
 
-METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
+METADATA, FIND_COORDINATOR, DESCRIBE_QUORUM, DESCRIBE_CLUSTER = 3, 10, 55, 60
 CONTROLLERS = 2  # DescribeCluster's endpoint_type (KIP-919)
 ENDPOINT_TYPE = "endpoint_type"
 COORDINATOR_NOT_AVAILABLE = 15
@@ -34,6 +34,8 @@ class Place:
     """Elements that name a node which cannot be reached may be left out; clients then ask Metadata."""
     error: str = ""
     """The error code beside it, which says what is wrong when the node cannot be reached and may not be left out."""
+    never: bool = False
+    """Addresses that no client goes to: all elements are left out."""
 
     @property
     def roles(self) -> Mapping[str, str]:
@@ -53,6 +55,7 @@ PLACES: Mapping[int, tuple[Place, ...]] = {
         Place("", "node_id", "coordinators", error="error_code"),
         Place("coordinators[]", "node_id", "coordinators", error="error_code"),
     ),
+    DESCRIBE_QUORUM: (Place("nodes[].listeners[]", "", "controllers", optional=True, never=True),),  # KIP-853
     DESCRIBE_CLUSTER: (Place("brokers[]", "broker_id", "brokers", optional=True),),
     78: (ENDPOINTS,),
     79: (ENDPOINTS,),
@@ -69,8 +72,8 @@ def carries_addresses(key: int) -> schema.Versions:
 def newest_rewritable(key: int) -> int | None:
     """The newest version whose response may pass while advertising; None: any. -1: the API is stopped altogether.
 
-    DescribeQuorum 2 lists controllers with their addresses, so it is capped to 1 (KIP-853); the KRaft APIs that carry
-    leaders' addresses are for brokers among themselves and have no business on a client's connection.
+    The KRaft APIs that carry leaders' addresses are for brokers among themselves and have no business on a client's
+    connection.
     """
     versions = carries_addresses(key)
     if not versions:
@@ -145,7 +148,7 @@ class Replacing:
             return
         assert self.place is not None
         self.spans = spans
-        given = self.given()
+        given = GONE if self.place.never else self.given()
         self.spans = {}
         if given is None:
             return
@@ -154,7 +157,8 @@ class Replacing:
             self.put(spans, given)
         elif self.place.optional and element is not None:
             self.edits.remove(*element, self.count)
-            self.context.count("nodes_hidden")
+            if not self.place.never:
+                self.context.count("nodes_hidden")
         else:
             self.put(spans, given)
             self.edits.replace(*spans["node"], (-1).to_bytes(4, "big", signed=True))

@@ -17,7 +17,13 @@ from kproxy.wire.primitives import read_uvarint
 
 ADVERTISE = Bound()
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE = 0, 1, 3, 10, 60, 78, 79
-CASES = [(key, version) for key in PLACES for version in carries_addresses(key) if version in schema.load(key).versions]
+DESCRIBE_QUORUM = 55
+CASES = [
+    (key, version)
+    for key in PLACES
+    for version in carries_addresses(key)
+    if version in schema.load(key).versions and key != DESCRIBE_QUORUM
+]
 
 
 def nodes_of(key: int, version: int, nodes: list[tuple[int, str, int]]) -> dict[str, Any]:
@@ -132,9 +138,22 @@ def test_controllers_are_kept_apart_from_brokers(dialogue: Any, frames: Any) -> 
     assert [c.nodes for c in talk.log if isinstance(c, EnsureNodes)] == [{-3: ("c1", 9093)}]
 
 
-@pytest.mark.parametrize(("key", "version"), [(55, 2), (52, 1), (53, 1), (54, 1), (59, 1), (82, 0), (3, 14), (1, 19)])
+def test_controllers_of_the_quorum_have_no_addresses(dialogue: Any, frames: Any) -> None:
+    """DescribeQuorum 2 lists controllers with their listeners (KIP-853), where no client goes: nodes stay, listeners go."""
+    listener = {"name": "CONTROLLER", "host": "controller.internal", "port": 40000}
+    nodes = [{"node_id": node, "listeners": [listener] * node} for node in (0, 1, 2)]
+    said = frames.response(DESCRIBE_QUORUM, 2, 1, nodes=nodes)
+    talk = dialogue(ADVERTISE).client(frames.request(DESCRIBE_QUORUM, 2, 1)).broker(said)
+
+    body = decode_response(talk.to_client[4:], DESCRIBE_QUORUM, 2).body
+
+    assert body["nodes"] == [{"node_id": node, "listeners": []} for node in (0, 1, 2)]
+    assert not any(isinstance(command, EnsureNodes) for command in talk.log)
+
+
+@pytest.mark.parametrize(("key", "version"), [(55, 3), (52, 1), (53, 1), (54, 1), (59, 1), (82, 0), (3, 14), (1, 19)])
 def test_what_cannot_be_rewritten_is_stopped_and_counted(dialogue: Any, frames: Any, key: int, version: int) -> None:
-    """KRaft's own APIs, DescribeQuorum 2 and unknown versions of the address-carrying APIs close the connection."""
+    """KRaft's own APIs and unknown versions of the address-carrying APIs close the connection."""
     frame = bytearray(frames.request(key, min(version, schema.load(key).versions.last), 1))
     frame[6:8] = version.to_bytes(2, "big")
 

@@ -152,10 +152,10 @@ def test_api_versions_itself_may_be_limited(dialogue: Any, frames: Any) -> None:
 
 
 def test_limits_and_what_kproxy_reads_hold_both() -> None:
-    """While advertising DescribeQuorum ends at 1, whatever a rule allows; the narrower one is shown."""
-    plan = Plan(Bound(versions=limits({55: (0, 2), 0: (3, 9), 3: (9, 30000), 12: (1, 2)})))
+    """While advertising DescribeQuorum ends at 2, whatever a rule allows; the narrower one is shown."""
+    plan = Plan(Bound(versions=limits({55: (0, 3), 0: (3, 9), 3: (9, 30000), 12: (1, 2)})))
 
-    assert plan.allowed(55) == (0, 1)
+    assert plan.allowed(55) == (0, 2)
     assert plan.allowed(0) == (3, 9)
     assert plan.allowed(3) == (9, 13)
     assert plan.allowed(12) == (1, 2)
