@@ -139,7 +139,7 @@ def test_controllers_are_kept_apart_from_brokers(dialogue: Any, frames: Any) -> 
 
 
 def test_controllers_of_the_quorum_have_no_addresses(dialogue: Any, frames: Any) -> None:
-    """DescribeQuorum 2 lists controllers with their listeners (KIP-853), where no client goes: nodes stay, listeners go."""
+    """DescribeQuorum 2 lists controllers with their listeners (KIP-853), where no client goes: these are left out."""
     listener = {"name": "CONTROLLER", "host": "controller.internal", "port": 40000}
     nodes = [{"node_id": node, "listeners": [listener] * node} for node in (0, 1, 2)]
     said = frames.response(DESCRIBE_QUORUM, 2, 1, nodes=nodes)
