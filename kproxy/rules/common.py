@@ -23,7 +23,7 @@ class Cells(Protocol):
         to go for others that were used later. `now`: monotonic seconds, which are the same in all processes."""
 
     def put(self, *numbers: float) -> None:
-        """At most MOST_NUMBERS, always as many for one key."""
+        """At most MOST_NUMBERS, always as many for one key; without any they stay as they were."""
 
 
 class Table(Protocol):

@@ -22,7 +22,9 @@ class Numbers:
     def put(self, *numbers: float) -> None:
         assert self.out
         assert len(numbers) <= 6
-        self.out, self.numbers = False, tuple(map(float, numbers))
+        self.out = False
+        if numbers:
+            self.numbers = tuple(map(float, numbers))
 
 
 class PlainTable:

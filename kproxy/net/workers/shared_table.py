@@ -135,11 +135,12 @@ class SharedCells:
         return _NUMBERS[MOST_NUMBERS].unpack_from(memory, self.at + KEY + STAMP)
 
     def put(self, *numbers: float) -> None:
-        """Write and unlock."""
+        """Write and unlock. Nothing is written without numbers."""
         memory, at = self.table.memory, self.at
         try:
-            _STAMPED[len(numbers)].pack_into(memory, at + KEY, inf if self.stays else self.now, *numbers)
-            memory[at : at + KEY] = self.key
+            if numbers:
+                _STAMPED[len(numbers)].pack_into(memory, at + KEY, inf if self.stays else self.now, *numbers)
+                memory[at : at + KEY] = self.key
         finally:
             self.table.unlock(self.group)
 

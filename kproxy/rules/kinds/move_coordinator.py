@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.bodies import apis
 from kproxy.rules.bodies.brokers import coordinators
+from kproxy.rules.common_numbers import Remembered
 from kproxy.rules.decision import Edit, Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -29,7 +29,7 @@ OF_GROUPS = apis.NEW_HEARTBEATS | {
 MOST_KEPT = 10_000
 """Clients with their groups that are kept in mind; the one that was quiet for the longest starts anew."""
 TOGETHER = ("node", "host", "port")
-Name = tuple[str | None, str, str]
+Name = tuple[str | None, str, str | None]
 
 
 class MoveCoordinator(SelectingRule):
@@ -74,23 +74,19 @@ class MovingCoordinators(Effect):
         self.there: dict[str, Any] | None = None
         if rule.node is not None:
             self.there = {"node_id": rule.node, "host": rule.host, "port": rule.port}
-        self.asked: OrderedDict[Name, bool] = OrderedDict()
+        self.asked = Remembered(self, MOST_KEPT)  # 0: sent away, 1: has asked since
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """Send those away who have not asked yet."""
         by = "transactional_id" if exchange.api.key in OF_TRANSACTIONS else "group"
-        away = [entity for entity in entities if self.sends_away((exchange.client_id, by, getattr(entity, by)))]
+        away = [entity for entity in entities if self.sends_away((exchange.client_id, by, getattr(entity, by)), now)]
         return (Fail(NOT_COORDINATOR, entities=tuple(away)),) if away else ()
 
-    def sends_away(self, name: tuple[str | None, str, str | None]) -> bool:
-        client, by, key = name
-        if key is None:
+    def sends_away(self, name: Name, now: float) -> bool:
+        if name[2] is None:
             return False
-        if len(self.asked) >= MOST_KEPT and (client, by, key) not in self.asked:
-            self.asked.popitem(last=False)
-        known = self.asked.setdefault((client, by, key), False)
-        self.asked.move_to_end((client, by, key))
-        return not known
+        known = self.asked.change(name, now, lambda before: before or (0.0,))
+        return known is not None and known[0] == 0
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """Whoever asks now has asked; with a broker to name, name it."""
@@ -98,8 +94,8 @@ class MovingCoordinators(Effect):
         for entity in entities:
             by = "group" if entity.group is not None else "transactional_id"
             key = getattr(entity, by)
-            if (exchange.client_id, by, key) in self.asked:
-                self.asked[exchange.client_id, by, key] = True
+            name = exchange.client_id, by, key
+            if self.asked.change(name, now, lambda before: None if before is None else (1.0,)) is not None:
                 moved.add(key)
         if self.there is None or not moved:
             return ()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from kproxy.rules.bodies.apis import HEARTBEAT, NEW_HEARTBEATS
+from kproxy.rules.common_numbers import Numbers, Remembered
 from kproxy.rules.decision import Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -20,8 +19,8 @@ from kproxy.rules.kinds.reading import SelectingRule
 from kproxy.rules.units import Seconds
 
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110
-MOST_GROUPS = 10_000
-"""Groups that are kept in mind; the one that was quiet for the longest starts anew."""
+MOST_GROUPS, MOST_MEMBERS = 10_000, 100_000
+"""Groups, and members of all of them, that are kept in mind; the one that was quiet for the longest starts anew."""
 
 
 class Rebalance(SelectingRule):
@@ -57,22 +56,16 @@ class Rebalance(SelectingRule):
         return Rebalances(self.every)
 
 
-@dataclass(slots=True)
-class Storm:
-    """One group: when it was first heard of, in which period it is, whom it told in it, and in which generation."""
-
-    began: float
-    period: int = 0
-    generation: int | None = None
-    told: set[str] = field(default_factory=set)
-
-
 class Rebalances(Effect):
-    """Answers heartbeats in the coordinator's place."""
+    """Answers heartbeats in the coordinator's place.
+
+    Remembered are, of a group: when it was first heard of, in which period it is, and in which generation (-1: it has
+    none); of a member: in which period it was told.
+    """
 
     def __init__(self, every: float | None) -> None:
         self.every = every
-        self.storms: OrderedDict[str, Storm] = OrderedDict()
+        self.groups, self.members = Remembered(self, MOST_GROUPS), Remembered(self, MOST_MEMBERS)
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         body = exchange.request.body
@@ -87,21 +80,17 @@ class Rebalances(Effect):
         """Whether this member is told now. One of a later generation has joined again since the others were told."""
         if self.every is None:
             return True
-        storm = self.storm(group, now)
-        period = int((now - storm.began) / self.every)
-        if period > storm.period:
-            storm.period, storm.generation, storm.told = period, generation, set()
-        if not period or member in storm.told:
-            return False
-        if generation is not None and storm.generation is not None and generation > storm.generation:
-            return False
-        storm.told.add(member)
-        return True
+        every, own = self.every, -1.0 if generation is None else float(generation)
 
-    def storm(self, group: str, now: float) -> Storm:
-        if group not in self.storms:
-            if len(self.storms) >= MOST_GROUPS:
-                self.storms.popitem(last=False)
-            self.storms[group] = Storm(now)
-        self.storms.move_to_end(group)
-        return self.storms[group]
+        def later(before: Numbers | None) -> Numbers:
+            began, period, told = before[:3] if before is not None else (now, 0.0, -1.0)
+            at = float(int((now - began) / every))
+            return (began, at, own) if at > period else (began, period, told)
+
+        def tell(before: Numbers | None) -> Numbers | None:
+            return None if before is not None and before[0] == period else (period,)
+
+        _, period, told = self.groups.change((group,), now, later) or (now, 0.0, -1.0)
+        if not period or (own >= 0 and told >= 0 and own > told):
+            return False
+        return self.members.change((group, member), now, tell) is not None

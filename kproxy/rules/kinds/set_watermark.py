@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +11,7 @@ from kproxy.rules.bodies.apis import FETCH, LIST_OFFSETS
 from kproxy.rules.bodies.records import last_offset, whole_entries
 from kproxy.rules.bodies.topics import Place, partitions_of_answer, partitions_of_request
 from kproxy.rules.bodies.waiting import waited
+from kproxy.rules.common_numbers import Remembered
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -72,13 +72,13 @@ class Watermarks(Effect):
 
     def __init__(self, rule: SetWatermark) -> None:
         self.rule = rule
-        self.first: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self.first = Remembered(self, MOST_PARTITIONS)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         asked = {place.name: place.body for place in partitions_of_request(exchange, entities)}
         change = self.fetched if exchange.api.key == FETCH else self.listed
         changed = [
-            change(place, asked.get(place.name), exchange.connection.facts.cluster)
+            change(place, asked.get(place.name), exchange.connection.facts.cluster, now)
             for place in partitions_of_answer(exchange, entities)
             if place.body["error_code"] == 0
         ]
@@ -86,20 +86,19 @@ class Watermarks(Effect):
             return ()
         return (Edit(), *waited(exchange)) if exchange.api.key == FETCH else (Edit(),)
 
-    def moved(self, place: Place, cluster: str, before: int) -> int:
+    def moved(self, place: Place, cluster: str, before: int, now: float) -> int:
         """The high watermark that clients are told."""
         after = before
         if self.rule.stuck:
-            if len(self.first) >= MOST_PARTITIONS and (cluster, place.name) not in self.first:
-                self.first.popitem(last=False)
-            after = min(after, self.first.setdefault((cluster, place.name), before))
+            first = self.first.change((cluster, place.name), now, lambda known: known or (float(before),))
+            after = min(after, before if first is None else int(first[0]))
         return min(max(after + (self.rule.by or 0), 0), HIGHEST)
 
-    def fetched(self, place: Place, asked: dict[str, Any] | None, cluster: str) -> bool:
+    def fetched(self, place: Place, asked: dict[str, Any] | None, cluster: str, now: float) -> bool:
         """Change one partition of a Fetch answer."""
         body, start = place.body, self.rule.log_start
         before = body["high_watermark"]
-        high = self.moved(place, cluster, before)
+        high = self.moved(place, cluster, before, now)
         found, _ = whole_entries(body["records"])
         if start is not None:
             wanted = asked["fetch_offset"] if asked is not None else last_offset(found[0]) if found else start
@@ -117,14 +116,14 @@ class Watermarks(Effect):
             body["records"] = b"".join(visible)
         return changed
 
-    def listed(self, place: Place, asked: dict[str, Any] | None, cluster: str) -> bool:
+    def listed(self, place: Place, asked: dict[str, Any] | None, cluster: str, now: float) -> bool:
         """Change one partition of a ListOffsets answer."""
         body, start = place.body, self.rule.log_start
         timestamp = asked["timestamp"] if asked is not None else None
         before = (body["old_style_offsets"] or ())[:1] if "old_style_offsets" in body else [body["offset"]]
         if not before or timestamp not in (LATEST, EARLIEST):
             return False
-        after = self.moved(place, cluster, before[0]) if timestamp == LATEST else max(before[0], start or 0)
+        after = self.moved(place, cluster, before[0], now) if timestamp == LATEST else max(before[0], start or 0)
         if "old_style_offsets" in body:
             body["old_style_offsets"] = [after, *body["old_style_offsets"][1:]]
         else:
