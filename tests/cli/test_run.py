@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import kproxy.app
+import kproxy.supervisor
 from kproxy.cli import main
 from kproxy.config import Config
 from kproxy.rules.address import Address
@@ -106,3 +107,39 @@ def test_a_bad_document_is_shown_with_all_its_mistakes(started: list[Config], tm
     assert text.splitlines()[0] == f'{path}:2:28: "b1" has no port, write host:port'
     assert text.splitlines()[1].startswith(f'{path}:6:1: unknown key "limit", did you mean "limits"?')
     assert started == []
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("0", "--workers: 0 processes, expected 1 to 256"),
+        ("-2", "--workers: -2 processes, expected 1 to 256"),
+        ("257", "--workers: 257 processes, expected 1 to 256"),
+        ("two", "'--workers': 'two' is not a valid integer"),
+    ],
+)
+def test_numbers_of_workers_that_cannot_be(started: list[Config], number: str, message: str) -> None:
+    """Usage, with the number and what is allowed."""
+    code, said = call("--upstream", "b1:9092", "--workers", number)
+
+    assert (code, started) == (2, [])
+    assert f"Invalid value for {message}" in said
+
+
+def test_workers_are_of_the_flag_or_the_document(
+    started: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flag goes before; with one there is no supervisor; a number in a document is checked like all else there."""
+    supervised: list[Config] = []
+    monkeypatch.setattr(kproxy.supervisor, "run", lambda config: supervised.append(config) or 0)
+    document = tmp_path / "kproxy.yaml"
+    document.write_text(DOCUMENT + "workers: 3\n")
+
+    assert call("--config", str(document)) == (0, "")
+    assert call("--config", str(document), "--workers", "2") == (0, "")
+    assert call("--config", str(document), "--workers", "1") == (0, "")
+    assert ([one.workers for one in supervised], [one.workers for one in started]) == ([3, 2], [1])
+    for wrong in ("0", "300", "many"):
+        document.write_text(DOCUMENT + f"workers: {wrong}\n")
+        code, said = call("--config", str(document))
+        assert (code, f"{document}:6:10: " in said) == (1, True), said
