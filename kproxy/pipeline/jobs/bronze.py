@@ -8,8 +8,10 @@ ledger was whole, and only Spark has not heard of it.
 from __future__ import annotations
 
 import json
+import signal
 import time
 from dataclasses import dataclass
+from threading import current_thread, main_thread
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
@@ -28,6 +30,8 @@ from kproxy.pipeline.transforms.kinds import kinds_known
 from kproxy.pipeline.unreadable import as_far_as_it_goes, on_record, unreadable
 
 STREAM_NAME = "kproxy bronze"
+LOOK_EVERY = 0.2
+"""Seconds until Ctrl-C is seen by a stream that goes on."""
 
 
 @dataclass(slots=True)
@@ -46,7 +50,7 @@ def bronze(run: Run, source: Source, every: str | None = None) -> Taken:
     stream = source.lines(run.spark).writeStream.queryName(STREAM_NAME).foreachBatch(writer.write)
     stream = stream.option("checkpointLocation", writer.checkpoint)
     stream = stream.trigger(processingTime=every) if every else stream.trigger(availableNow=True)
-    _await(stream.start(), writer)
+    _await(stream.start(), writer, going_on=every is not None)
     return taken
 
 
@@ -110,15 +114,33 @@ def _write(run: Run, lines: DataFrame, batch: str, broken: list[str]) -> dict[st
     return noted
 
 
-def _await(query: StreamingQuery, writer: _Writer) -> None:
+def _await(query: StreamingQuery, writer: _Writer, *, going_on: bool) -> None:
     try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
+        if going_on and _stopped(query):
+            query.stop()
+        else:
+            query.awaitTermination()
     except Exception as error:
         if writer.failed is not None:
             raise writer.failed from error
         raise LakeError(f"bronze stopped: {_first_line(error)}") from error
+
+
+def _stopped(query: StreamingQuery) -> bool:
+    """Wait for Ctrl-C, or for the stream's end; whether it was Ctrl-C.
+
+    PySpark's own handler of Ctrl-C talks to the JVM in the middle of what the main thread has to say to it, and breaks.
+    """
+    asked: list[int] = []
+    ours = current_thread() is main_thread()
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number)) if ours else None
+    try:
+        while not asked and query.isActive:
+            time.sleep(LOOK_EVERY)
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
+    return bool(asked)
 
 
 def _first_line(error: BaseException) -> str:
