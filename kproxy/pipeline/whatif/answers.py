@@ -5,21 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-SAMPLES = 5
-"""Of each rule."""
-CHANGED = ("request_changed", "response_changed", "answered", "lost")
-
-
-def by_rule(findings: DataFrame) -> DataFrame:
-    """One row per finding and rule: live rules that fired in the run of all rules, and rules that were rehearsed alone.
-
-    Only of a rule that was rehearsed alone it is known that the change is its own; with several live rules on one
-    request, each is told what came of all of them.
-    """
-    found = findings.where(F.col("what") == "finding")
-    live = found.where(F.col("rule").isNull()).withColumn("rule", F.explode("rules"))
-    alone = found.where(F.col("rule").isNotNull())
-    return live.unionByName(alone)
+from .found import SAMPLES
 
 
 def rules(findings: DataFrame) -> DataFrame:
@@ -28,6 +14,9 @@ def rules(findings: DataFrame) -> DataFrame:
     Columns: rule, kind, matched, fired, applied (of live rules), requests (that it fired for, or changed), changed,
     answered, closed, lost, delay_ms_mean, delay_ms_max, clients, topics (how many), approximate. A rule that is about
     nothing in the recording has its row too.
+
+    Only of a rule that was rehearsed alone it is known that the change is its own; with several live rules on one
+    request, each is told what came of all of them.
     """
     counted = (
         findings.where(F.col("what") == "rule")
@@ -37,38 +26,37 @@ def rules(findings: DataFrame) -> DataFrame:
             F.max("approximate").alias("approximate"),
         )
     )
-    each = by_rule(findings)
-    changed = F.col("request_changed") | F.col("response_changed")
-    did = each.groupBy("rule").agg(
-        F.count("*").alias("requests"),
-        F.count_if(changed).alias("changed"),
-        F.count_if("answered").alias("answered"),
-        F.count_if(F.col("closed").isNotNull()).alias("closed"),
-        F.count_if("lost").alias("lost"),
-        F.avg("delay_ms").alias("delay_ms_mean"),
-        F.max("delay_ms").alias("delay_ms_max"),
+    groups = findings.where(F.col("what") == "group")
+    did = groups.groupBy("rule").agg(
+        F.sum("requests").alias("requests"),
+        F.sum("changes").alias("changed"),
+        F.sum("answers").alias("answered"),
+        F.sum("closes").alias("closed"),
+        F.sum("losses").alias("lost"),
+        (F.sum("delay_ms") / F.sum("requests")).alias("delay_ms_mean"),
+        F.max("delay_ms_max").alias("delay_ms_max"),
         F.count_distinct("client_id").alias("clients"),
     )
-    topics = each.select("rule", F.explode("topics").alias("topic")).groupBy("rule")
+    topics = groups.select("rule", F.explode("topics").alias("topic")).groupBy("rule")
     named = topics.agg(F.count_distinct("topic").alias("topics"))
     return counted.join(did, "rule", "full").join(named, "rule", "left").orderBy("rule")
 
 
 def affected(findings: DataFrame) -> DataFrame:
     """Whom each rule would have affected: rule, client_id, client_address, api, topic, requests, first and last."""
-    each = by_rule(findings).withColumn("topic", F.explode_outer("topics"))
+    each = findings.where(F.col("what") == "group").withColumn("topic", F.explode_outer("topics"))
     return (
         each.groupBy("rule", "client_id", "client_address", "api", "topic")
-        .agg(F.count("*").alias("requests"), F.min("time").alias("first"), F.max("time").alias("last"))
+        .agg(F.sum("requests").alias("requests"), F.min("time").alias("first"), F.max("last").alias("last"))
         .orderBy("rule", F.desc("requests"), "client_id", "api", "topic")
     )
 
 
 def samples(findings: DataFrame, most: int = SAMPLES) -> DataFrame:
-    """The first exchanges that each rule would have been about, at most so many of each."""
+    """The first exchanges that each rule would have been about, at most so many of each, and no more than `SAMPLES`."""
     order = Window.partitionBy("rule").orderBy("time", "capture", "connection", "number")
     return (
-        by_rule(findings)
+        findings.where(F.col("what") == "sample")
         .withColumn("place", F.row_number().over(order))
         .where(F.col("place") <= most)
         .select(

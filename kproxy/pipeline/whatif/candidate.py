@@ -1,8 +1,8 @@
 """The candidate rules in a worker: parsed once, with a plan for each kind of connection, shared by its rehearsals.
 
-Strategy. All rules together are rehearsed once, which gives what the live ones do. Rules that bind when a connection
-opens (names, addresses, versions) leave no trace of which of them changed a frame, so each is rehearsed alone as well,
-and changed what differs then.
+Strategy. All rules together are rehearsed once, which gives what the live ones do; without live rules there is nothing
+to learn from it. Rules that bind when a connection opens (names, addresses, versions) leave no trace of which of them
+changed a frame, so each is rehearsed alone as well, and changed what differs then.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from uuid import UUID
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Shared
 from kproxy.core.tally import Tallies
+from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 
+from .opaque import Opaque
 from .recorded import Caller, Recorded
 from .rehearsal import Finding, Rehearsal
 
@@ -44,18 +46,25 @@ class Variant:
 
     def __init__(self, rules: RuleSet, rule: str = "") -> None:
         self.rules, self.rule = rules, rule
-        self.plans: dict[tuple[str, tuple[Running, ...]], Plan] = {}
+        self.plans: dict[tuple[str, tuple[Running, ...]], tuple[Plan, Opaque]] = {}
         self.shared: dict[str, Shared] = {}
         self.tallies = Tallies()
 
+    def plan(self, facts: Facts) -> tuple[Plan, Opaque]:
+        """What holds for a connection, and which of its exchanges that cannot be about."""
+        bound = self.rules.bind(facts)
+        found = self.plans.get((bound.key, bound.live))
+        if found is None:
+            plan = Plan(
+                Bound(bound.names, bound.advertise is not None, False, bound.versions), bound.live, self.tallies
+            )
+            found = self.plans[bound.key, bound.live] = plan, Opaque([plan])
+        return found
+
     def rehearsal(self, caller: Caller, number: int, topics: Mapping[UUID, str]) -> Rehearsal:
-        bound = self.rules.bind(caller.facts)
-        plan = self.plans.get((bound.key, bound.live))
-        if plan is None:
-            fixed = Bound(bound.names, bound.advertise is not None, False, bound.versions)
-            plan = self.plans[bound.key, bound.live] = Plan(fixed, bound.live, self.tallies)
+        plan, opaque = self.plan(caller.facts)
         shared = self.shared.setdefault(caller.facts.cluster, Shared())
-        return Rehearsal(plan, shared, caller, number, topics)
+        return Rehearsal(plan, shared, caller, number, topics, opaque)
 
 
 class Candidate:
@@ -68,7 +77,10 @@ class Candidate:
         self.topics = topics or {}
         self.all = Variant(rules)
         alone = [rule for rule in rules.rules if not isinstance(rule, LiveRule)]
-        self.variants = [self.all, *(Variant(RuleSet([rule]), rule.name) for rule in alone)]
+        self.variants = [Variant(RuleSet([rule]), rule.name) for rule in alone]
+        if rules.live:
+            self.variants.insert(0, self.all)
+        self.opaques: dict[tuple[int, ...], Opaque] = {}
         self.now = began
         for running in rules.live:
             running.effect.clock = self.time
@@ -78,15 +90,21 @@ class Candidate:
         """That of the recording."""
         return self.now
 
+    def opaque(self, facts: Facts) -> Opaque:
+        """Which exchanges of a connection no rule can be about."""
+        plans = [variant.plan(facts)[0] for variant in self.variants]
+        return self.opaques.setdefault(tuple(map(id, plans)), Opaque(plans))
+
     def findings(self, caller: Caller, exchanges: Iterable[Recorded]) -> Iterator[tuple[str, Finding]]:
-        """(rule, finding) of one connection; an empty rule: of all rules together."""
+        """(rule, finding) of one connection; an empty rule: of all rules together, where live ones fired."""
         self.number += 1
         rehearsals = [(one.rule, one.rehearsal(caller, self.number, self.topics)) for one in self.variants]
         for recorded in exchanges:
             self.now = recorded.request_time
             for rule, rehearsal in rehearsals:
                 rehearsal.exchange(recorded)
-                yield from taken(rule, rehearsal)
+                if rehearsal.findings:
+                    yield from taken(rule, rehearsal)
         for rule, rehearsal in rehearsals:
             rehearsal.end()
             yield from taken(rule, rehearsal)
@@ -102,7 +120,8 @@ class Candidate:
 def taken(rule: str, rehearsal: Rehearsal) -> Iterator[tuple[str, Finding]]:
     findings, rehearsal.findings = rehearsal.findings, []
     for finding in findings:
-        yield rule, finding
+        if rule or finding.rules:
+            yield rule, finding
 
 
 def counts_together(running: Running) -> bool:

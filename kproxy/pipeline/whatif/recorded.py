@@ -1,8 +1,10 @@
-"""One recorded exchange as a rehearsal needs it: a row of the frames table, as Python."""
+"""One recorded exchange as a rehearsal needs it, and the form in which exchanges travel to where they are rehearsed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from kproxy.rules.facts import Facts
 
@@ -16,8 +18,7 @@ class Caller:
     client_software: str | None = None
 
 
-@dataclass(slots=True)
-class Recorded:
+class Recorded(msgspec.Struct, array_like=True, gc=False, eq=False):
     """Frames are whole and without their length; times are seconds since 1970. No response: there was none, or it was
     not recorded."""
 
@@ -30,4 +31,32 @@ class Recorded:
     request_time: float
     response: bytes | None = None
     response_time: float | None = None
-    topics: tuple[str, ...] = field(default=())
+
+
+class Chunk(msgspec.Struct, array_like=True):
+    """Exchanges of one connection that follow each other, in the order of their requests, and who spoke."""
+
+    listener: str | None
+    cluster: str | None
+    client_address: str
+    node: int | None
+    exchanges: list[Recorded]
+
+
+class Told(msgspec.Struct):
+    """What is to be said of a capture as a whole.
+
+    `began`: time of its first request. `topics`: names by topic id, as its Metadata answers show them. `opaque`: how
+    many exchanges there are that the rules cannot be about; they travel no further. `unfit`: how many cannot be
+    rehearsed, by reason.
+    """
+
+    began: float = 0.0
+    topics: dict[str, str] = {}
+    opaque: int = 0
+    unfit: dict[str, int] = {}
+
+
+pack = msgspec.msgpack.Encoder().encode
+unpack_chunk = msgspec.msgpack.Decoder(Chunk).decode
+unpack_told = msgspec.msgpack.Decoder(Told).decode

@@ -15,19 +15,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from kproxy.core.commands import BROKER, CLIENT, Close, EnsureNodes, Pause, Resume, Send, WakeAt
+from kproxy.core.commands import BROKER, CLIENT, Close, Command, EnsureNodes, Pause, Resume, Send, WakeAt
 from kproxy.core.plan import Plan
 from kproxy.core.session import Session, Shared
-from kproxy.core.step import HEAD, Step
 from kproxy.core.topics import CORRELATION, METADATA, VERSION
 from kproxy.wire import Message, encode, layout, schema
 
+from .opaque import Opaque
 from .recorded import Caller, Recorded
 
 PATIENCE = 3600.0
 """Seconds that a frame may be held by rules; what takes longer is taken for never."""
 PORT = 30000
 """Brokers are at this port and the node's id, as far as clients are told."""
+METADATA_KEY = METADATA.to_bytes(2, "big")
 
 
 @dataclass(slots=True)
@@ -43,6 +44,8 @@ class Finding:
     closed: str = ""
     lost: bool = False
     delay: float = 0.0
+    sent: float | None = None
+    """When its request has gone to the broker."""
 
     @property
     def differs(self) -> bool:
@@ -52,21 +55,15 @@ class Finding:
         )
 
 
-@dataclass(slots=True)
-class Waiting:
-    """An exchange under way."""
-
-    finding: Finding
-    sent: float | None = None  # when its request has gone to the broker
-
-
 class Rehearsal:
     """One connection. `topics`: names by topic id, of its cluster. `findings` are taken and cleared by the caller."""
 
     def __init__(
-        self, plan: Plan, shared: Shared, caller: Caller, number: int, topics: Mapping[UUID, str] | None = None
-    ) -> None:
+        self, plan: Plan, shared: Shared, caller: Caller, number: int, topics: Mapping[UUID, str] | None = None,
+        opaque: Opaque | None = None,
+    ) -> None:  # fmt: skip
         self.plan, self.shared, self.caller, self.number = plan, shared, caller, number
+        self.opaque = Opaque([plan]) if opaque is None else opaque
         self.topics = topics or {}
         self.findings: list[Finding] = []
         self.closes = 0
@@ -78,7 +75,7 @@ class Rehearsal:
         """A new session; what was under way in the last one is lost."""
         self.session = Session(self.plan, self.shared, self.caller.facts, self.number)
         self.session.observer = self
-        self.open: dict[int, Waiting] = {}
+        self.open: dict[int, Finding] = {}
         self.paused = [False, False]
         self.wakes: list[float] = []
         self.close: Close | None = None
@@ -89,18 +86,21 @@ class Rehearsal:
 
     def exchange(self, recorded: Recorded) -> None:
         """The next exchange, in the order of requests. One that the rules cannot be about is not looked at."""
-        if is_opaque(self.plan[recorded.api_key << 16 | recorded.version & 0xFFFF]):
+        if self.opaque[recorded.api_key << 16 | recorded.version & 0xFFFF]:
             return
-        self.until(recorded.request_time)
-        if not self.free():
+        when, correlation = recorded.request_time, recorded.correlation_id
+        if self.wakes or (self.due and self.due[0][0] <= when):
+            self.until(when)
+        elif when > self.now:
+            self.now = when
+        if self.paused[CLIENT] and not self.free():
             self.give_up("a rule lets nothing more pass on the connection")
-        finding = Finding(recorded)
-        self.open[recorded.correlation_id] = Waiting(finding)
+        self.open[correlation] = Finding(recorded)
         if recorded.response_time is not None:
             heapq.heappush(self.due, (recorded.response_time, recorded.number, recorded))
-        self.feed(CLIENT, recorded.request)
-        if recorded.response is None and recorded.correlation_id in self.open:
-            self.settle(recorded.correlation_id)
+        self.feed(CLIENT, correlation, recorded.request)
+        if recorded.response is None and correlation in self.open:
+            self.settle(correlation)
 
     def end(self) -> None:
         """The recording of this connection is over."""
@@ -117,7 +117,7 @@ class Rehearsal:
         """What comes before that time: responses, and what the session wanted to be woken for."""
         while True:
             response = self.due[0][0] if self.due else None
-            wake = min(self.wakes, default=None)
+            wake = min(self.wakes) if self.wakes else None
             if response is not None and response <= when and (wake is None or response < wake):
                 self.deliver()
             elif wake is not None and (wake <= when):
@@ -150,31 +150,37 @@ class Rehearsal:
     def deliver(self) -> None:
         """The next recorded response, once its request has gone."""
         when, _, recorded = heapq.heappop(self.due)
-        waiting = self.open.get(recorded.correlation_id)
-        if waiting is None or waiting.finding.recorded is not recorded:  # answered, or lost with its connection
+        correlation = recorded.correlation_id
+        waiting = self.open.get(correlation)
+        if waiting is None or waiting.recorded is not recorded:  # answered, or lost with its connection
             return
         self.now = max(self.now, when)
         while waiting.sent is None and self.wakes and min(self.wakes) <= self.now + PATIENCE:
             self.wake(min(self.wakes))
-            if recorded.correlation_id not in self.open:
+            if correlation not in self.open:
                 return
         if waiting.sent is None:
-            self.settle(recorded.correlation_id)
+            self.settle(correlation)
             return
         assert recorded.response is not None
         self.now = max(self.now, when + waiting.sent - recorded.request_time)
-        self.feed(BROKER, recorded.response)
+        self.feed(BROKER, correlation, recorded.response)
 
     # ---- the session
 
-    def feed(self, side: int, frame: bytes) -> None:
-        buf = bytearray(len(frame).to_bytes(4, "big") + frame)
+    def feed(self, side: int, correlation: int, frame: bytes) -> None:
+        """A frame comes from this side. Most leave as they are: these need no second look."""
+        sent = len(frame).to_bytes(4, "big") + frame
+        buf, size = bytearray(sent), len(sent)
         take = self.session.from_client if side == CLIENT else self.session.from_broker
         with memoryview(buf) as view:
-            go = take(view, len(buf), self.now)
-            out = bytes(view[:go])
-        self.put(1 - side, out)
-        self.obey()
+            go = take(view, size, self.now)
+        if go == size and buf == sent:
+            self.passed(1 - side, correlation, frame)
+        elif go:
+            self.put(1 - side, buf[:go])
+        if self.session.commands or self.close is not None:
+            self.obey()
 
     def obey(self) -> None:
         commands = self.session.commands
@@ -182,53 +188,57 @@ class Rehearsal:
             batch = commands.copy()
             commands.clear()
             for command in batch:
-                match command:
-                    case Send(side=side, data=data, token=token):
-                        self.put(side, bytes(data))
-                        if token:
-                            self.session.sent(token, self.now)
-                    case EnsureNodes(nodes=nodes):
-                        self.session.nodes_ready({node: ("kproxy", PORT + node) for node in nodes}, self.now)
-                    case Pause(side=side):
-                        self.paused[side] = True
-                    case Resume(side=side):
-                        self.paused[side] = False
-                    case WakeAt(when=when):
-                        self.wakes.append(when)
-                    case Close():
-                        self.close = command
-                    case _:  # how bytes flow, and half-closed sides, change no frame
-                        pass
+                if type(command) is Send:
+                    self.put(command.side, command.data)
+                    if command.token:
+                        self.session.sent(command.token, self.now)
+                else:
+                    self.obey_other(command)
         if self.close is not None:
             self.give_up(self.close.message)
 
-    def put(self, side: int, data: bytes) -> None:
+    def obey_other(self, command: Command) -> None:
+        match command:
+            case EnsureNodes(nodes=nodes):
+                self.session.nodes_ready({node: ("kproxy", PORT + node) for node in nodes}, self.now)
+            case Pause(side=side):
+                self.paused[side] = True
+            case Resume(side=side):
+                self.paused[side] = False
+            case WakeAt(when=when):
+                self.wakes.append(when)
+            case Close():
+                self.close = command
+            case _:  # how bytes flow, and half-closed sides, change no frame
+                pass
+
+    def put(self, side: int, data: bytes | bytearray | memoryview) -> None:
         """Bytes leave. What a fault has made of frames need not be any."""
         pos = 0
         while pos + 8 <= len(data):
-            size = int.from_bytes(data[pos : pos + 4], "big", signed=True)
-            frame = data[pos + 4 : pos + 4 + max(size, 0)]
+            end = pos + 4 + max(int.from_bytes(data[pos : pos + 4], "big", signed=True), 0)
+            frame = bytes(data[pos + 4 : end])
             at = 4 if side == BROKER else 0
             correlation = int.from_bytes(frame[at : at + 4], "big", signed=True)
-            if side == BROKER and correlation == CORRELATION and frame[:2] == METADATA.to_bytes(2, "big"):
+            if side == BROKER and correlation == CORRELATION and frame[:2] == METADATA_KEY:
                 self.answer_topics()
             else:
                 self.passed(side, correlation, frame)
-            pos += 4 + max(size, 0)
+            pos = end
 
     def passed(self, side: int, correlation: int, frame: bytes) -> None:
-        waiting = self.open.get(correlation)
-        if waiting is None:
+        """A frame leaves; it may be the recorded one itself."""
+        finding = self.open.get(correlation)
+        if finding is None:
             return
-        finding = waiting.finding
         recorded = finding.recorded
         if side == BROKER:
-            waiting.sent = self.now
+            finding.sent = self.now
             finding.request_changed = frame != recorded.request
             return
         finding.response_changed = frame != recorded.response
-        if recorded.response_time is not None:
-            finding.delay = max(0.0, self.now - recorded.response_time)
+        if recorded.response_time is not None and self.now > recorded.response_time:
+            finding.delay = self.now - recorded.response_time
         self.done(correlation)
 
     # ---- what comes of it
@@ -238,28 +248,28 @@ class Rehearsal:
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
         """Rules fired for an exchange."""
-        waiting = self.open.get(correlation_id)
-        if waiting is not None:
-            waiting.finding.rules += [name for name in names if name not in waiting.finding.rules]
-            waiting.finding.answered |= answered
+        finding = self.open.get(correlation_id)
+        if finding is not None:
+            finding.rules += [name for name in names if name not in finding.rules]
+            finding.answered |= answered
 
     def settle(self, correlation: int) -> None:
         """No answer comes any more. One that was recorded is lost."""
-        waiting = self.open[correlation]
-        if waiting.finding.recorded.response is not None:
-            waiting.finding.lost = True
+        finding = self.open[correlation]
+        if finding.recorded.response is not None:
+            finding.lost = True
         self.done(correlation)
 
     def done(self, correlation: int) -> None:
-        finding = self.open.pop(correlation).finding
+        finding = self.open.pop(correlation)
         if finding.differs:
             self.findings.append(finding)
 
     def give_up(self, why: str) -> None:
         """The connection ends here; its client connects again."""
         self.closes += 1
-        for waiting in self.open.values():
-            waiting.finding.closed = why
+        for finding in self.open.values():
+            finding.closed = why
         for correlation in list(self.open):
             self.settle(correlation)
         self.session.end(self.now)
@@ -275,11 +285,4 @@ class Rehearsal:
             for topic_id, name in self.topics.items()
         ]
         frame = encode(Message(schema.load(METADATA), VERSION, {"correlation_id": CORRELATION}, body))
-        self.feed(BROKER, frame)
-
-
-def is_opaque(step: Step) -> bool:
-    """Whether both frames would pass as they are, whatever is in them (but for acks, which is only read)."""
-    return (
-        step.request in (None, HEAD) and step.rewrite_request is None and step.response is None and step.ruled is None
-    )
+        self.feed(BROKER, CORRELATION, frame)

@@ -1,0 +1,181 @@
+"""The exchanges of one capture packed into chunks, connection by connection.
+
+Strategy. Spark's cost is that of rows, so a row is not an exchange but some hundred of one connection, packed: nothing
+between the reader and the rehearsal looks into them. Exchanges come in the order in which they were over and leave in
+the order of their requests; what comes too early waits. Those that the rules cannot be about are only counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kproxy.capture.captured import Captured
+from kproxy.rules.facts import Facts
+from kproxy.watch.seen import Form, Frame, Seen
+
+from .candidate import Candidate
+from .opaque import Opaque
+from .recorded import Chunk, Recorded, Told, pack
+
+CHUNK_BYTES = 256 << 10
+"""Of frames in one chunk: so large that a row's cost is nothing, so small that many fit into a batch of rows."""
+CHUNK_EXCHANGES = 2000
+"""Exchanges in one chunk: with small frames, what Python makes of them is many times larger than they are."""
+HELD_BYTES = 16 << 20
+"""Of frames that wait in chunks that are not full; with more of them all chunks are closed."""
+EACH = 200
+"""Bytes that an exchange takes besides its frames."""
+
+
+class Row(NamedTuple):
+    """See `tables.CHUNKS`."""
+
+    what: str
+    capture: str
+    connection: int | None
+    place: int | None
+    part: int | None
+    packed: bytes
+
+
+class Open:
+    """A connection: what waits to be packed. `next`: number of the exchange that is to come."""
+
+    __slots__ = ("early", "next", "opaque", "part", "place", "ready", "size", "who")
+
+    def __init__(self, who: Captured, place: int, opaque: Opaque) -> None:
+        self.who, self.place, self.opaque = who, place, opaque
+        self.part = self.size = 0
+        self.next = 1
+        self.ready: list[Recorded] = []
+        self.early: dict[int, Recorded | None] = {}
+
+    def add(self, number: int, recorded: Recorded | None) -> None:
+        """An exchange in its turn, or before it; None: one that is not rehearsed."""
+        if number != self.next:
+            self.early[number] = recorded
+            return
+        self.next += 1
+        if recorded is not None:
+            self.ready.append(recorded)
+        while self.early and self.next in self.early:
+            found = self.early.pop(self.next)
+            self.next += 1
+            if found is not None:
+                self.ready.append(found)
+
+    def end(self) -> None:
+        """No more comes, so nothing is early."""
+        self.ready += [found for _, found in sorted(self.early.items()) if found is not None]
+        self.early.clear()
+
+
+class Packing:
+    """Give it exchanges by `add` and ends of connections by putting them in `ended`; take `rows`."""
+
+    def __init__(self, path: str, candidate: Candidate) -> None:
+        self.path, self.candidate = path, candidate
+        self.open: dict[Captured, Open] = {}
+        self.ended: list[Captured] = []
+        self.rows: list[Row] = []
+        self.told = Told(topics={}, unfit={})
+        self.places = self.held = 0
+
+    def add(self, seen: Seen) -> None:
+        """An exchange that is over."""
+        who = seen.who
+        assert isinstance(who, Captured), "the reader made it"
+        connection = self.open.get(who)
+        if connection is None:
+            connection = self._begin(who)
+        recorded = self._recorded(seen, connection.opaque)
+        connection.add(seen.number, recorded)
+        if recorded is not None:
+            size = len(recorded.request) + len(recorded.response or b"") + EACH
+            connection.size += size
+            self.held += size
+            if connection.size >= CHUNK_BYTES or len(connection.ready) >= CHUNK_EXCHANGES:
+                self._close(connection)
+            elif self.held >= HELD_BYTES:
+                for one in self.open.values():
+                    self._close(one)
+        if self.ended and self.ended[0] is not who:  # it has given out its last exchange
+            self._end(self.ended.pop(0))
+
+    def finish(self, topics: dict[str, str]) -> None:
+        """The capture is over."""
+        for who in list(self.open):
+            self._end(who)
+        self.told.topics = topics
+        self.rows.append(Row("capture", self.path, None, None, None, pack(self.told)))
+
+    def take(self) -> Iterator[Row]:
+        """Give out the rows that there are."""
+        rows, self.rows = self.rows, []
+        return iter(rows)
+
+    def _begin(self, who: Captured) -> Open:
+        opaque = self.candidate.opaque(facts_of(self.path, who))
+        made = self.open[who] = Open(who, self.places, opaque)
+        self.places += 1
+        return made
+
+    def _recorded(self, seen: Seen, opaque: Opaque) -> Recorded | None:
+        request, response = seen.request, seen.response
+        why = unfit(seen)
+        if why is not None or request is None:
+            self.told.unfit[why or NO_REQUEST] = self.told.unfit.get(why or NO_REQUEST, 0) + 1
+            return None
+        if not self.told.began or request.first < self.told.began:
+            self.told.began = request.first
+        if opaque[seen.key << 16 | seen.version & 0xFFFF]:
+            self.told.opaque += 1
+            return None
+        answer, when = (None, None) if response is None else (response.data, response.first)
+        return Recorded(
+            seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, request.data, request.first,
+            answer, when,
+        )  # fmt: skip
+
+    def _close(self, connection: Open) -> None:
+        """Its chunk is full."""
+        if not connection.ready:
+            return
+        who = connection.who
+        chunk = Chunk(who.listener, who.cluster, who.client_address, who.node, connection.ready)
+        self.rows.append(Row("chunk", self.path, who.number, connection.place, connection.part, pack(chunk)))
+        self.held -= connection.size
+        connection.size = 0
+        connection.part += 1
+        connection.ready = []
+
+    def _end(self, who: Captured) -> None:
+        connection = self.open.pop(who, None)
+        if connection is not None:
+            connection.end()
+            self._close(connection)
+
+
+NO_REQUEST = "its request was not recorded"
+
+
+def facts_of(capture: str, who: Captured | Chunk) -> Facts:
+    """What rules bind to."""
+    return Facts(who.listener or "", who.cluster or capture, who.client_address, node=who.node)
+
+
+def unfit(seen: Seen) -> str | None:
+    """Why it cannot be rehearsed."""
+    request, response = seen.request, seen.response
+    if request is None:
+        return NO_REQUEST
+    if request.form is not Form.WHOLE:
+        return f"request: {why_not_whole(request)}"
+    if response is not None and response.form is not Form.WHOLE:
+        return f"response: {why_not_whole(response)}"
+    return None
+
+
+def why_not_whole(frame: Frame) -> str:
+    return frame.withheld or f"{len(frame.data)} of {frame.size} bytes were recorded"

@@ -1,0 +1,111 @@
+"""What a rehearsal costs: µs of CPU for each frame (a request or a response), in this process, without Spark.
+
+    whatif_alone.py [--exchanges N] [--runs N] [--job]
+
+Reading is from the file to packed chunks, rehearsing from there to findings; each is the least of some runs. --job adds
+what a frame costs in the whole job, all its processes together: the CPU of a run less that of a run with a tenth of the
+exchanges, so that Spark's start and Java's compiler, which both have, are not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pipeline import KPROXY, RULES, captured
+
+from kproxy.pipeline.whatif.capture_source import CaptureReader, File
+from kproxy.pipeline.whatif.recorded import Told, unpack_told
+from kproxy.pipeline.whatif.rehearse import rehearse
+from kproxy.pipeline.whatif.tables import CHUNKS
+
+RENAMES = ", ".join(f"topic-{number}: prod.topic-{number}" for number in range(10))
+CASES = {
+    "opaque": "rules: [{name: groups, kind: rename_group, groups: {g: h}}]",
+    "rename on all": f"rules: [{{name: names, kind: rename_topic, topics: {{{RENAMES}}}}}]",
+    "error on all": "rules: [{name: e, kind: error, match: {api: Produce}, error: NOT_LEADER_OR_FOLLOWER}]",
+    "rules of pipeline.py": RULES,
+}
+FRAMES = 2
+"""Of an exchange."""
+ROWS = 64
+"""Chunks that are rehearsed at once, as in the job."""
+
+
+def least(runs: int, work: Callable[[], list[pa.RecordBatch]]) -> tuple[float, list[pa.RecordBatch]]:
+    """Seconds of CPU, and what came out."""
+    times, out = [], []
+    for _ in range(runs):
+        began = time.process_time()
+        out = work()
+        times.append(time.process_time() - began)
+    return min(times), out
+
+
+def chunks_of(batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], dict[str, Told]]:
+    """What Spark would shuffle, in its order; and what is told of the capture."""
+    table = pa.Table.from_batches(batches)
+    told = table.filter(pc.equal(table["what"], "capture")).to_pylist()
+    chunks = table.filter(pc.equal(table["what"], "chunk")).select([one.name for one in CHUNKS[1:]])
+    ordered = chunks.sort_by([(name, "ascending") for name in ("capture", "connection", "place", "part")])
+    return ordered.to_batches(max_chunksize=ROWS), {row["capture"]: unpack_told(row["packed"]) for row in told}
+
+
+def alone(capture: Path, exchanges: int, runs: int) -> None:
+    for case, rules in CASES.items():
+        texts = [("rules.yaml", rules)]
+        reader = CaptureReader({"path": "[]", "rules": json.dumps(texts)})
+        reading, batches = least(runs, lambda reader=reader: list(reader.read(File(str(capture)))))
+        chunks, told = chunks_of(batches)
+        run = rehearse(texts, told)
+        rehearsing, found = least(runs, lambda run=run, chunks=chunks: list(run(chunks)))
+        each = [1e6 * seconds / exchanges / FRAMES for seconds in (reading, rehearsing, reading + rehearsing)]
+        rows = sum(batch.num_rows for batch in found)
+        print(f"{case:22} reading {each[0]:6.1f}  rehearsing {each[1]:6.1f}  together {each[2]:6.1f} µs, {rows} rows")
+
+
+def job(folder: Path, exchanges: int) -> None:
+    rules = folder / "rules.yaml"
+    rules.write_text(RULES)
+    costs = []
+    for number in (exchanges // 10, exchanges):
+        captures = [folder / f"job-{number}-{part}.pcapng" for part in range(2)]
+        for one in captures:
+            captured(one, number // 2)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        words = ["audit", "whatif", *captures, "--rules", rules, "--lake", folder / "lake"]
+        subprocess.run([str(KPROXY), *map(str, words)], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    frames = FRAMES * (exchanges - exchanges // 10)
+    each = 1e6 * (costs[1] - costs[0]) / frames
+    print(
+        f"the job: {costs[0]:.1f} and {costs[1]:.1f} s of CPU, {each:.1f} µs a frame, {1e6 / each:,.0f} frames/s a core"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exchanges", type=int, default=20_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--job", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kproxy-whatif-") as name:
+        capture = Path(name) / "alone.pcapng"
+        captured(capture, options.exchanges)
+        alone(capture, options.exchanges, options.runs)
+        if options.job:
+            job(Path(name), options.exchanges * 10)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
