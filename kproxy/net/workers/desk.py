@@ -93,10 +93,9 @@ class Desk:
     def best_first(self) -> list[Member]:
         """Those that are ready, those that answer first; among equals whose turn it is."""
         count, last = len(self.crew.members), self.last
-        return sorted(
-            (member for member in self.crew.members if member.ready),
-            key=lambda one: (one.silent, one.ledger.connections, (one.index - last - 1) % count),
-        )
+        ready = [member for member in self.crew.members if member.ready]
+        ready.sort(key=lambda one: (one.silent, one.ledger.connections, (one.index - last - 1) % count))
+        return ready
 
     def wait(self, visitor: Visitor, sock: socket.socket) -> None:
         if len(self.waiting) >= MOST_WAITING:
