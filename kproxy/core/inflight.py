@@ -32,15 +32,22 @@ class InFlight:
 
     def __init__(self) -> None:
         self.fifo: deque[Entry] = deque()
-        self.unanswered: deque[int] = deque(maxlen=REMEMBERED)
+        self.unanswered: deque[int] | None = None  # made with the first one
+
+    def asks_no_answer(self, correlation: int) -> None:
+        """An acks=0 request was forwarded."""
+        if self.unanswered is None:
+            self.unanswered = deque(maxlen=REMEMBERED)
+        self.unanswered.append(correlation)
 
     def expects_no_answer(self, correlation: int) -> bool:
-        """Whether this id belongs to a recent acks=0 request; it is forgotten by asking."""
-        try:
-            self.unanswered.remove(correlation)
-        except ValueError:
-            return False
-        return True
+        """Whether this id belongs to a recent acks=0 request."""
+        return self.unanswered is not None and correlation in self.unanswered
+
+    def got_one_all_the_same(self, correlation: int) -> None:
+        """Its answer has come: it is forgotten."""
+        assert self.unanswered is not None
+        self.unanswered.remove(correlation)
 
     def ready_answers(self) -> list[bytes]:
         """Answers of kproxy's own that are at the head now; they leave the FIFO."""

@@ -49,24 +49,24 @@ class Lane:
     """From a frame's start: where the bytes end that pass. If that is before n, `halt` says what is there; when the
     last frame passes but is not all there, `skip` says how much of it is still to come."""
 
-    __slots__ = ("arrived", "blocked", "dead", "halt", "held_since", "kept", "memory", "need", "reserved",
-                 "reserved_at", "scan", "session", "skip", "source", "stream", "target", "waits_since")  # fmt: skip
+    source: int
+    target: int
+    # What most connections never need stands here as long as it is so: it costs nothing to set up.
+    held_since: float | None = None
+    need = 0
+    reserved = 0
+    reserved_at = 0.0  # since when memory is reserved for the frame at hand
+    blocked = ""
+    arrived: float | None = None  # when the bytes came that are kept because something has to wait
+    waits_since: float | None = None  # when the frame at hand was blocked
+    halt: Halt | None = None
+    dead = False
 
-    def __init__(self, session: Session, memory: HeldMemory, source: int, target: int) -> None:
+    def __init__(self, session: Session, memory: HeldMemory) -> None:
         self.session, self.memory = session, memory
-        self.source, self.target = source, target
         self.skip = 0
         self.kept: bytearray | None = None
-        self.held_since: float | None = None
-        self.need = 0
-        self.reserved = 0
-        self.reserved_at = 0.0  # since when memory is reserved for the frame at hand
-        self.blocked = ""
-        self.arrived: float | None = None  # when the bytes came that are kept because something has to wait
-        self.waits_since: float | None = None  # when the frame at hand was blocked
         self.stream: TailStream | None = None
-        self.halt: Halt | None = None
-        self.dead = False
 
     def receive(self, view: memoryview, n: int, now: float) -> int:
         """Takes view[:n]; returns how many leading bytes pass unchanged. The rest is in commands, or kept."""

@@ -39,13 +39,13 @@ HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"P
 class RequestLane(Lane):
     """`scan` is `scan_carefully` for the first frame and while raw SASL tokens may come, then `scan_frames`."""
 
-    __slots__ = ("fifo", "limit", "most", "plan", "rules")
+    source, target = CLIENT, BROKER
+    rules: RuledRequests | None = None  # made when live rules look at a frame
 
     def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
-        super().__init__(session, memory, CLIENT, BROKER)
-        self.plan, self.fifo, self.most = session.plan, session.inflight.fifo, session.max_frame
+        super().__init__(session, memory)
+        self.plan, self.fifo, self.most = session.plan, session.inflight.fifo, session.shared.max_frame_bytes
         self.limit = limit  # requests in flight beyond which the client is not read
-        self.rules: RuledRequests | None = None  # made when live rules look at a frame
         self.scan = self.scan_carefully  # the first frame is looked at more closely
 
     def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
@@ -71,7 +71,7 @@ class RequestLane(Lane):
                 if acks:
                     fifo.append((correlation, step, now, None))
                 else:
-                    self.session.inflight.unanswered.append(correlation)
+                    self.session.inflight.asks_no_answer(correlation)
             elif self.look(step, buf, pos, n, now):
                 plan = self.plan  # the frame may have waited while another one came
             else:
@@ -190,7 +190,7 @@ class RequestLane(Lane):
             if len(self.fifo) > self.limit:
                 self.session.full()
         else:
-            self.session.inflight.unanswered.append(correlation)
+            self.session.inflight.asks_no_answer(correlation)
 
     # ---- the first frame, and raw tokens
 
@@ -226,7 +226,7 @@ class RequestLane(Lane):
         session = self.session
         if size >= 1 and first == GSSAPI_FIRST:  # a client of Kafka 0.9 opens with the token itself
             session.begin_raw(RawTokens("GSSAPI"))
-        elif not SMALLEST <= size <= session.max_frame:
+        elif not SMALLEST <= size <= self.most:
             return self.bad_size(buf, pos, size)
         elif n - pos < HEADER_BYTES:
             self.halt = Keep(HEADER_BYTES)
@@ -251,6 +251,6 @@ class RequestLane(Lane):
             what = "TLS" if first[0] == 0x16 else "HTTP"
             self.session.close("not_kafka", f"client speaks {what} to a listener of plain Kafka", "client")
         else:
-            text = f"request frame of {size} bytes, expected {SMALLEST} to {self.session.max_frame}"
+            text = f"request frame of {size} bytes, expected {SMALLEST} to {self.most}"
             self.session.close("frame_size", text, "client")
         return pos

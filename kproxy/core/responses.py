@@ -40,12 +40,12 @@ STOPPED: Final[Pieces] = []
 class ResponseLane(Lane):
     """`scan` is `scan_frames`, or `scan_tokens` while raw SASL tokens may come."""
 
-    __slots__ = ("fifo", "rules")
+    source, target = BROKER, CLIENT
+    rules: RuledResponses | None = None  # made when live rules look at a frame
 
     def __init__(self, session: Session, memory: HeldMemory) -> None:
-        super().__init__(session, memory, BROKER, CLIENT)
+        super().__init__(session, memory)
         self.fifo = session.inflight.fifo
-        self.rules: RuledResponses | None = None  # made when live rules look at a frame
         self.scan = self.scan_frames
 
     def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
@@ -108,7 +108,7 @@ class ResponseLane(Lane):
             if passes is not None:
                 return passes
         if end > n:
-            if step.response == STREAM and size > self.session.hold_up_to and not ids:
+            if step.response == STREAM and size > self.session.shared.hold_up_to and not ids:
                 self.begin_stream(entry, buf, pos, n, size, now)
             else:
                 self.halt = Keep(4 + size, hold=True)
@@ -135,11 +135,12 @@ class ResponseLane(Lane):
 
         STOPPED: it cannot go on, or not yet; `halt` says so, or the connection is being closed.
         """
-        session, context = self.session, self.session.context
+        session = self.session
         if step.key == API_VERSIONS:
             return session.plan.versions.cap(step.version, bytes(buf[pos + 4 : end]), session.counters)
         if step.rewrite_response is None:
             return None
+        context = session.context
         context.note = note
         try:
             pieces = step.rewrite_response.rewrite(buf, pos + 4, end, context)
@@ -217,12 +218,12 @@ class ResponseLane(Lane):
             text = f"response frame of {size} bytes, expected at least {SMALLEST}"
             session.close("frame_size", text, "broker")
             return pos
-        if correlation in session.inflight.unanswered:
+        if session.inflight.expects_no_answer(correlation):
             end = pos + 4 + size
             if end > n:
                 self.halt = Keep(4 + size, hold=True)
                 return pos
-            session.inflight.expects_no_answer(correlation)
+            session.inflight.got_one_all_the_same(correlation)
             session.counters.count("acks0_response_dropped")
             self.halt = Changed([], end)
             return pos

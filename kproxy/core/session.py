@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from kproxy.rules.decision import How
@@ -67,39 +69,54 @@ class Session:
     client began to wait or last grew; None: there is none, or it waits for us).
     """
 
+    # What most connections never need stands here, or is made when it is asked for: it costs nothing to set up.
+    raw: RawTokens | None = None
+    muted_until = 0.0
+    _engine: Engine | None = None
+    dialled = draining = closing = over = stalled = False
+    ended: frozenset[int] = frozenset()  # sides of which no more will come, though what came is still blocked
+    topics_came = False  # which the request lane may wait for
+    paused: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())  # the reasons, by side
+    handed_over: tuple[int, int] = (0, 0)  # held memory behind bytes that the driver has not written yet, by side
+    asked: Mapping[int, tuple[str, int]] = MappingProxyType({})  # nodes named by EnsureNodes and not answered yet
+    incomplete_since: float | None = None
+    observer: Observer | None = None  # the driver may put one here
+    owner: Any = None
+
     def __init__(
         self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: Bound | None = None
     ) -> None:
         self.plan, self.shared, self.counters = plan, shared, shared.counters
         self.facts, self.number, self.rules = facts, number, rules or Bound()
-        self.max_frame, self.hold_up_to = shared.max_frame_bytes, shared.hold_up_to
         self.commands: list[Command] = []
         self.inflight = InFlight()
-        self.context = Context(shared.counters, shared.cluster_memory)
+        self.attention = False  # the response lane is to call `attend`
         self.requests = RequestLane(self, shared.requests, shared.max_in_flight)
         self.responses = ResponseLane(self, shared.responses)
         self.from_client, self.from_broker = self.requests.receive, self.responses.receive
-        self.raw: RawTokens | None = None
         self.identity = Identity(facts.certificate, shared.counters)
-        self.timers = Timers(self.commands)
-        self.muted_until = 0.0
-        self.marks = Marks(self.commands)
-        self._engine: Engine | None = None
-        self.dialled = self.draining = self.closing = self.over = self.stalled = False
-        self.ended: set[int] = set()  # sides of which no more will come, though what came is still blocked
-        self.attention = False  # the response lane is to call `attend`
-        self.topics_came = False  # which the request lane may wait for
-        self.paused: tuple[set[str], set[str]] = (set(), set())
-        self.handed_over = [0, 0]  # held memory behind bytes that the driver has not written yet, by side
-        self.asked: dict[int, tuple[str, int]] = {}  # nodes named by EnsureNodes and not answered yet
-        self.incomplete_since: float | None = None
-        self.observer: Observer | None = None  # the driver may put one here
-        self.owner: Any = None
+
+    @cached_property
+    def context(self) -> Context:
+        return Context(self.counters, self.shared.cluster_memory)
+
+    @cached_property
+    def timers(self) -> Timers:
+        return Timers(self.commands)
+
+    @cached_property
+    def marks(self) -> Marks:
+        return Marks(self.commands)
 
     @property
     def idle(self) -> bool:
         """Nothing is in flight and no frame is under way in either direction."""
         return not self.inflight.fifo and self.between_frames
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is in flight, and no answer can come that nobody waits for (brokers may answer acks=0)."""
+        return self.inflight.unanswered is None and self.idle
 
     @property
     def awaited(self) -> int:
@@ -158,7 +175,7 @@ class Session:
             self.marks.sent(token)
             return
         side, size = token & 1, token >> 1
-        self.handed_over[side] -= size
+        self.hands_over(side, -size)
         self.wake((self.shared.requests if side == BROKER else self.shared.responses).release(size))
 
     def granted(self, now: float) -> None:
@@ -214,7 +231,7 @@ class Session:
             self.close("stalled", "a connection on which a rule had let nothing pass has ended")
             return
         if (self.requests if side == CLIENT else self.responses).blocked:
-            self.ended.add(side)  # judged when what came before has gone on
+            self.ended |= {side}  # judged when what came before has gone on
         elif side == BROKER:
             awaited = len(self.inflight.fifo)
             if not self.responses.at_boundary:
@@ -237,14 +254,18 @@ class Session:
             self.requests.rules.end()
         for lane, memory in ((self.requests, self.shared.requests), (self.responses, self.shared.responses)):
             size = lane.end() + self.handed_over[lane.target]
-            self.handed_over[lane.target] = 0
-            self.wake(memory.forget(lane))
-            self.wake(memory.release(size))
+            if size or memory.waiting:
+                self.wake(memory.forget(lane))
+                self.wake(memory.release(size))
 
     def hand_over(self, target: int, size: int) -> None:
         """What became of a held frame is in commands; its memory is free once the kernel has it."""
-        self.handed_over[target] += size
+        self.hands_over(target, size)
         self.commands.append(Send(target, b"", size << 1 | target))
+
+    def hands_over(self, side: int, size: int) -> None:
+        to_client, to_broker = self.handed_over
+        self.handed_over = (to_client, to_broker + size) if side == BROKER else (to_client + size, to_broker)
 
     # ---- calls of the lanes
 
@@ -294,8 +315,8 @@ class Session:
         self.responses.die()
         for side, reasons in enumerate(self.paused):  # what comes is thrown away, and an end is seen
             if reasons:
-                reasons.clear()
                 self.commands.append(Resume(side))
+        self.paused = (frozenset(), frozenset())
 
     def mute(self, seconds: float, now: float) -> None:
         """Read nothing from the client for so long (KIP-219)."""
@@ -329,11 +350,14 @@ class Session:
     def pause(self, side: int, reason: str) -> None:
         if not self.paused[side]:
             self.commands.append(Pause(side))
-        self.paused[side].add(reason)
+        self.pauses(side, self.paused[side] | {reason})
+
+    def pauses(self, side: int, reasons: frozenset[str]) -> None:
+        self.paused = (self.paused[CLIENT], reasons) if side == BROKER else (reasons, self.paused[BROKER])
 
     def resume(self, side: int, reason: str, now: float) -> None:
         if reason in self.paused[side] and not self.closing:
-            self.paused[side].discard(reason)
+            self.pauses(side, self.paused[side] - {reason})
             if not self.paused[side]:
                 self.commands.append(Resume(side))
                 if side == CLIENT and self.incomplete_since is not None:  # its time begins anew

@@ -19,7 +19,8 @@ EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 PAUSE = 0.1
 """Seconds without accepting when descriptors or memory are used up; connections wait in the backlog meanwhile."""
 
-Arrived = Callable[[socket.socket, HostPort], object]
+STREAM = int(socket.SOCK_STREAM)
+Arrived = Callable[[socket.SocketType, HostPort], object]
 
 
 def listen(endpoint: Endpoint) -> socket.socket:
@@ -45,17 +46,18 @@ class Acceptor:
 
     def __init__(self, reactor: Reactor, sock: socket.socket, arrived: Arrived, log: Throttle) -> None:
         self.reactor, self.sock, self.arrived, self.log = reactor, sock, arrived, log
-        self.fd = sock.fileno()
+        self.fd, self.family = sock.fileno(), int(sock.family)
         self.closed = False
         reactor.add(self.fd, self.ready, IN)
 
     def ready(self, mask: int) -> None:
-        try:
-            sock, address = self.sock.accept()
+        try:  # `accept` is this and a socket of a class that takes longer to make than the kernel takes for all of it
+            fd, address = self.sock._accept()  # type: ignore[attr-defined]
         except OSError as error:  # mostly a client that is gone again
             if error.errno in EXHAUSTED:
                 self.rest(error)
             return
+        sock = socket.SocketType(self.family, STREAM, 0, fd)
         sock.setblocking(False)
         self.arrived(sock, address)
 

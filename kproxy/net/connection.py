@@ -14,7 +14,7 @@ and never goes back. What lasts too long in its state is ended from outside (ove
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -55,12 +55,23 @@ class Phase(IntEnum):
     OPEN, CLOSING, LINGERING, CLOSED = range(4)
 
 
+CLOSED = Phase.CLOSED
+
+
 class Connection:
     """Owns both sockets from the beginning to the end; `server` is told by `server.ended(self)`."""
 
-    __slots__ = ("active", "blame", "broker", "broker_address", "cause", "client", "client_address", "connected_after",
-                 "facts", "flow", "leaving", "listener", "message", "moved", "node", "obeying", "parting", "phase",
-                 "race", "reactor", "server", "session", "since", "unread", "wakes")  # fmt: skip
+    # What most connections never need stands here as long as it is so: it costs nothing to set up.
+    broker_address: HostPort | None = None
+    connected_after: float | None = None  # seconds
+    cause = message = blame = ""
+    race: Race | None = None
+    leaving: Close | None = None
+    obeying = looked_after = False
+    flow: Flow | None = None
+    parting: Side | None = None  # gets its FIN when what is queued for it has been written
+    wakes: Sequence[Deadline] = ()
+    moved = 0
 
     def __init__(
         self, server: Server, listener: Listener, facts: Facts, session: Session,
@@ -74,18 +85,8 @@ class Connection:
         self.client: Side = listener.side(self, CLIENT, session.from_client, session.commands)
         self.broker: Side = listener.upstream.side(self, BROKER, session.from_broker, session.commands)
         self.client.peer, self.broker.peer = self.broker, self.client
-        self.broker_address: HostPort | None = None
-        self.connected_after: float | None = None  # seconds
-        self.cause = self.message = self.blame = ""
-        self.race: Race | None = None
-        self.leaving: Close | None = None
-        self.obeying = False
-        self.flow: Flow | None = None
-        self.parting: Side | None = None  # gets its FIN when what is queued for it has been written
-        self.wakes: list[Deadline] = []
         self.active = self.since = now
         self.unread = now  # until when the client was not read, as far as overdue.py has seen
-        self.moved = 0
 
     # ---- commands
 
@@ -97,12 +98,12 @@ class Connection:
         session = self.session
         commands = session.commands
         try:
-            while commands and not self.closed:
+            while commands and self.phase is not CLOSED:
                 batch = commands.copy()
                 commands.clear()
                 for command in batch:
                     OBEY[type(command)](self, command, now)
-                    if self.closed:
+                    if self.phase is CLOSED:
                         return
         finally:
             self.obeying = False
@@ -118,8 +119,9 @@ class Connection:
 
     def dial(self, command: Dial, now: float) -> None:
         if self.phase is Phase.OPEN:
-            self.client.mute(DIALLING)
             self.listener.upstream.dial(self)
+            if self.race is not None:
+                self.client.mute(DIALLING)
 
     def ensure_nodes(self, command: EnsureNodes, now: float) -> None:
         if self.phase is Phase.OPEN:
@@ -151,8 +153,8 @@ class Connection:
             self.obey(now)
 
     def wake_at(self, command: WakeAt, now: float) -> None:
-        self.wakes = [one for one in self.wakes if one.call is not None]
-        self.wakes.append(self.reactor.call_at(command.when, self.tick))
+        due = [one for one in self.wakes if one.call is not None]
+        self.wakes = [*due, self.reactor.call_at(command.when, self.tick)]
 
     def tick(self) -> None:
         """A time has come that the session wanted to know of."""
@@ -224,7 +226,8 @@ class Connection:
         except OSError as error:
             self.failed(self.broker, error)
             return
-        self.client.unmute(DIALLING)
+        if self.client.muted & DIALLING:
+            self.client.unmute(DIALLING)
 
     def unreachable(self, message: str) -> None:
         """The upstream has none, and has said why in the log."""
@@ -346,7 +349,7 @@ class Connection:
             self.flow.end()
         for deadline in self.wakes:
             self.reactor.cancel(deadline)
-        if not reset:
+        if not reset and not self.session.settled:
             self.broker.part()
         self.client.drop(reset)
         self.broker.drop(reset)
@@ -358,7 +361,8 @@ class Connection:
             if isinstance(command, Wake):
                 self.server.wake(command.sessions, now)
         report_end(self, now)
-        self.server.taps.closed(self, now)
+        if session.observer is not None:
+            self.server.taps.closed(self, now)
         self.server.ended(self)
         self.client.feed = self.broker.feed = throw_away
         session.owner = None

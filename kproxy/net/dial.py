@@ -17,7 +17,6 @@ from time import monotonic
 
 from .deadlines import Deadline
 from .driven import HostPort, show
-from .keepalive import keep_alive
 from .reactor import OUT, Reactor
 from .resolve import Endpoint, Resolver
 from .tls import BrokerTls, reason
@@ -38,7 +37,6 @@ def connect(endpoint: Endpoint) -> tuple[socket.SocketType, int]:
     family, sockaddr = endpoint
     sock = socket.SocketType(family, STREAM)  # the class below socket.socket: a third of the time to make and to close
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    keep_alive(sock)
     code = sock.connect_ex(sockaddr)
     if code == EINPROGRESS:
         code = sock.connect_ex(sockaddr)  # on this host the kernel knows by now

@@ -24,9 +24,9 @@ PORTS = 1000
 """Ports for nodes when none are given: more than clusters have brokers, and room for ids that start high."""
 LAST_PORT = 65535
 
-Arrived = Callable[[int | None, socket.socket, Any], object]
+Arrived = Callable[[int | None, socket.SocketType, Any], object]
 """(node or None for the bootstrap port, the client's socket, its address as the socket module gives it)"""
-Arriving = Callable[[socket.socket, Any], object]
+Arriving = Callable[[socket.SocketType, Any], object]
 Places = dict[int, HostPort | None]
 """Node → where clients reach it; None: nowhere."""
 
@@ -105,7 +105,7 @@ class Doors:
         for port in list(self.by_port):
             self.lock(port)
 
-    def came(self, node: int, sock: socket.socket, address: Any) -> None:
+    def came(self, node: int, sock: socket.SocketType, address: Any) -> None:
         """A client has connected to a node's port: it stays that node's."""
         for ports in self.ranges.values():
             ports.use(node)

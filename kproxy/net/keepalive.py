@@ -1,7 +1,8 @@
 """Peers that are gone without a word: the kernel asks them whether they are there, on every connection.
 
 The kernel's own times are two hours until it asks and eleven minutes until it gives up, for which a vanished client
-would keep its place and its broker's. What listening sockets are told is inherited by those that they accept.
+would keep its place and its broker's. What listening sockets are told is inherited by those that they accept; those to
+brokers are told when they are about a second old (overdue.py): four system calls that a short connection does without.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from .server import Server
 
 
+SAME = 1024
+"""Addresses of clients for which what is known of their connections is kept: few come once only."""
+
+
 class Listener:
     """Its ports are elsewhere, in doors.py; `arrived` is called for those who connect to them."""
 
@@ -36,6 +41,7 @@ class Listener:
         if config.tls is not None:
             self.tls = ClientTls(config.tls, server.limits.handshake_timeout, server.log.bind(listener=config.name))
         self.side: type[Side] = Side if self.tls is None else TlsSide
+        self.plain = lru_cache(SAME)(partial(Facts, self.name, upstream.name))
 
     @property
     def port(self) -> int:
@@ -51,7 +57,7 @@ class Listener:
 
     # ---- connections
 
-    def arrived(self, node: int | None, sock: socket.socket, address: Any) -> None:
+    def arrived(self, node: int | None, sock: socket.SocketType, address: Any) -> None:
         """A client has connected; `address` is as the socket module gives it."""
         server = self.server
         client: HostPort = address if len(address) == 2 else host_port(address)
@@ -64,7 +70,7 @@ class Listener:
             server.handshaking += 1
             server.reactor.spawn(self.shake_hands, self.tls, sock, client, node)
 
-    async def shake_hands(self, tls: ClientTls, sock: socket.socket, client: HostPort, node: int | None) -> None:
+    async def shake_hands(self, tls: ClientTls, sock: socket.SocketType, client: HostPort, node: int | None) -> None:
         try:
             secured = await tls.handshake(sock)
         except (OSError, ValueError) as error:
@@ -78,20 +84,22 @@ class Listener:
         else:
             self.begin(secured, client, node)
 
-    def refuse(self, sock: socket.socket, client: HostPort, cause: str, why: str) -> None:
+    def refuse(self, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:
         self.server.counts.refused[cause] += 1
         self.log.warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
         sock.close()
 
-    def begin(self, sock: socket.socket, client: HostPort, node: int | None) -> None:
+    def begin(self, sock: socket.SocketType, client: HostPort, node: int | None) -> None:
         """Give the connection its session."""
-        server, sni, certificate = self.server, None, None
+        server = self.server
         if isinstance(sock, ClientSocket):
             sni, certificate = sock.sni, subject_name(sock.getpeercert())
-        facts = Facts(self.name, self.upstream.name, client[0], sni, certificate, node)
-        if sni is not None and node is None:
-            node = self.node_by_name(sni, facts)
-            facts = replace(facts, node=node)
+            facts = Facts(self.name, self.upstream.name, client[0], sni, certificate, node)
+            if sni is not None and node is None:
+                node = self.node_by_name(sni, facts)
+                facts = replace(facts, node=node)
+        else:
+            facts = self.plain(client[0], None, None, node)
         try:
             session = server.session_factory(self.name, facts, node)
         except BaseException:
@@ -101,7 +109,8 @@ class Listener:
         server.began(connection)
         try:
             connection.client.attach(sock)
-            server.taps.opened(connection)
+            if server.taps.needed:
+                server.taps.opened(connection)
             connection.begin()
         except BaseException as error:
             connection.end("crashed", str(error))

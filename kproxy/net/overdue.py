@@ -8,6 +8,7 @@ from __future__ import annotations
 from kproxy.limits import Limits
 
 from .connection import Connection, Phase
+from .keepalive import keep_alive
 from .side import ENDED, NAMES
 
 FLUSH = 30.0
@@ -31,6 +32,9 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
             text = f"{NAMES[side.which]} took nothing for {limits.write_stall:g} s, {side.pending} bytes wait for it"
             connection.end("write_stall", text, reset=True)
             return
+    if not connection.looked_after and broker.sock is not None:
+        connection.looked_after = True
+        keep_alive(broker.sock)
     if client.muted & ~ENDED:  # it is us who do not read: its times begin anew when we do
         connection.active = connection.unread = now
         return

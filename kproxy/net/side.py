@@ -17,7 +17,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from kproxy.core.commands import BROKER, CLIENT, Command
+from kproxy.core.commands import BROKER, CLIENT, Command, Dial
 
 from .driven import Feed
 from .reactor import ERR, HUP, IN, OUT
@@ -48,25 +48,24 @@ def not_connected(data: object) -> int:
 class Side:
     """One socket. `which` is CLIENT or BROKER; `feed` takes what is read here."""
 
-    __slots__ = ("commands", "conn", "fd", "feed", "got", "mask", "muted", "out", "parked", "peer", "pending",
-                 "progress", "recv", "send", "shaper", "sock", "which")  # fmt: skip
     conn: Connection
     peer: Side
+    recv: Callable[[bytearray], int]
+    send: Callable[[bytes | memoryview], int]
+    # What most sides never need stands here as long as it is so: it costs nothing to set up.
+    sock: socket.SocketType | None = None
+    fd = -1
+    parked = False
+    out: deque[tuple[memoryview, int]] | None = None
+    pending = 0
+    progress = 0.0
+    shaper: Shaper | None = None
 
     def __init__(self, conn: Connection, which: int, feed: Feed, commands: list[Command]) -> None:
         self.conn, self.which, self.feed, self.commands = conn, which, feed, commands
-        self.sock: socket.SocketType | None = None
-        self.fd = -1
-        self.recv: Callable[[bytearray], int]
-        self.send: Callable[[bytes | memoryview], int] = not_connected
+        self.recv, self.send = no_more, not_connected
         self.mask = IN
-        self.muted = 0
-        self.parked = False
-        self.got = 0
-        self.out: deque[tuple[memoryview, int]] | None = None
-        self.pending = 0
-        self.progress = 0.0
-        self.shaper: Shaper | None = None
+        self.muted = self.got = 0
 
     def attach(self, sock: socket.SocketType) -> None:
         """Take a connected, non-blocking socket; what waited for it leaves at once. Raises OSError as `send` does."""
@@ -105,6 +104,9 @@ class Side:
                 return
             self.got += n
             go = self.feed(VIEW, n, now)
+            if self.commands:
+                self.obey(go, now)
+                return
             if go:
                 try:
                     done = peer.send(VIEW[:go])
@@ -115,9 +117,6 @@ class Side:
                     return
                 if done < go:
                     peer.queue(bytes(VIEW[done:go]))
-            if self.commands:
-                self.conn.obey(now)
-                return
             if n < BULK or self.muted:
                 return
             left -= 1
@@ -126,6 +125,27 @@ class Side:
                 return
 
     # ---- off the fast path
+
+    def obey(self, go: int, now: float) -> None:
+        """The session wants something; `go` bytes of the buffer go before it, but behind a Dial, which is for them."""
+        conn, peer = self.conn, self.peer
+        if isinstance(first := self.commands[0], Dial):
+            del self.commands[0]
+            conn.dial(first, now)
+            if peer.sock is None and conn.phase is not conn.phase.OPEN:
+                go = 0  # nobody could be reached
+        if go:
+            try:
+                done = peer.send(VIEW[:go])
+            except BlockingIOError:
+                done = 0
+            except OSError as error:
+                conn.failed(peer, error)
+                return
+            if done < go:
+                peer.queue(bytes(VIEW[done:go]))
+        if self.commands:
+            conn.obey(now)
 
     def odd(self, mask: int) -> None:
         """Everything but plain readability of a side that may be read."""
@@ -264,11 +284,10 @@ class Side:
 
     def drop(self, reset: bool = False) -> None:
         """Close the socket, with RST if so wished, and forget what waits for it."""
-        self.out = None
-        self.pending = 0
+        if self.out is not None:
+            self.out, self.pending = None, 0
         sock, self.sock = self.sock, None
-        self.send = not_connected
-        self.recv = no_more
+        self.recv, self.send = no_more, not_connected
         if sock is None:
             return
         self.conn.reactor.table.pop(self.fd, None)

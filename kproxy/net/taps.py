@@ -34,6 +34,11 @@ class Taps:
         self.by_connection: dict[Connection, Tap] = {}
         fanout.changed = self.changed
 
+    @property
+    def needed(self) -> bool:
+        """Whether `opened` has something to do."""
+        return self.shut or bool(self.fanout.sinks)
+
     def opened(self, connection: Connection) -> None:
         """A connection begins; nothing has passed on it."""
         if self.fanout.sinks:

@@ -77,7 +77,7 @@ class ClientTls:
             context.verify_mode = VERIFY[self.config.verify_clients]
         return context
 
-    async def handshake(self, sock: socket.socket) -> ClientSocket:
+    async def handshake(self, sock: socket.SocketType) -> ClientSocket:
         """Raises OSError (`NotTls` for clients that speak something else); `sock` is closed then."""
         with trio.move_on_after(self.timeout) as scope:
             try:
@@ -88,8 +88,7 @@ class ClientTls:
             except BaseException:
                 release(sock)
                 raise
-            context = self.files.get()
-            wrapped = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            wrapped = self.files.get().wrap_socket(full(sock), server_side=True, do_handshake_on_connect=False)
             await shake(wrapped)
             return cast("ClientSocket", wrapped)
         assert scope.cancelled_caught
@@ -115,9 +114,7 @@ class BrokerTls:
         """Raises OSError (a certificate that does not verify is one); `sock` is closed then."""
         with trio.move_on_after(self.timeout) as scope:
             name = self.config.server_name or host
-            plain = socket.socket(fileno=sock.detach())  # the ssl module wants this class
-            plain.setblocking(False)
-            wrapped = self.files.get().wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
+            wrapped = self.files.get().wrap_socket(full(sock), server_hostname=name, do_handshake_on_connect=False)
             await shake(wrapped)
             return wrapped
         assert scope.cancelled_caught
@@ -150,7 +147,14 @@ async def shake(sock: ssl.SSLSocket) -> None:
     trio.lowlevel.notify_closing(sock)
 
 
-def release(sock: socket.socket) -> None:
+def full(sock: socket.SocketType) -> socket.socket:
+    """The same socket, of the class that the ssl module wants."""
+    plain = socket.socket(fileno=sock.detach())
+    plain.setblocking(False)
+    return plain
+
+
+def release(sock: socket.SocketType) -> None:
     trio.lowlevel.notify_closing(sock)
     sock.close()
 

@@ -25,8 +25,6 @@ ROOM = len(BUFFER) - RECORD
 class TlsSide(Side):
     """The socket is an `ssl.SSLSocket` whose handshake is done."""
 
-    __slots__ = ("tls_recv", "tls_send")
-
     def open(self, sock: socket.SocketType) -> None:
         tls = cast("ssl.SSLSocket", sock)
         self.tls_recv: Any = tls.recv_into

@@ -79,7 +79,16 @@ class Upstream:
         return sorted(turned, key=lambda server: self.failed.get(server, 0.0) > limit)
 
     def dial(self, caller: Caller) -> None:
-        """Calls `caller.connected` or `.unreachable`, now or later; `caller.race` can be cancelled."""
+        """Calls `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""
+        servers = self.servers(caller.node)
+        begun, through = (None, False) if self.tls is not None or self.failed else self.begin(servers[0])
+        if begun is not None and through:
+            caller.connected(begun, servers[0])
+        else:
+            self.race(caller, servers, begun)
+
+    def race(self, caller: Caller, servers: list[HostPort], begun: socket.SocketType | None) -> None:
+        """Try them all; `begun` is on its way to the first."""
 
         def won(sock: socket.SocketType, server: HostPort) -> None:
             if race.tried or self.failed:
@@ -92,11 +101,6 @@ class Upstream:
             self.log.warning("no broker could be reached", key=caller.node, node=caller.node, tried=tried)
             caller.unreachable("; ".join(f"{server}: {reason}" for server, reason in tried.items()))
 
-        servers = self.servers(caller.node)
-        begun, through = (None, False) if self.tls is not None or self.failed else self.begin(servers[0])
-        if begun is not None and through:
-            caller.connected(begun, servers[0])
-            return
         race = Race(self.reactor, self.resolver, self.tls, self.connect_timeout, servers, won, lost)
         caller.race = race
         race.start(begun)

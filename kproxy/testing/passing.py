@@ -64,6 +64,10 @@ class PassingSession:
         return self.requests.frames == self.responses.frames and self.between_frames
 
     @property
+    def settled(self) -> bool:
+        return self.idle
+
+    @property
     def between_frames(self) -> bool:
         return self.requests.at_boundary and self.responses.at_boundary
 

@@ -22,13 +22,13 @@ def asked(sock: Any) -> tuple[int, ...]:
 
 
 async def test_both_sockets_of_a_connection_are_looked_after(net: Any) -> None:
-    """The client's by what its listening socket was told, the broker's by its own."""
+    """The client's by what its listening socket was told, the broker's when all connections are next looked after."""
     broker = await net.open_broker()
     async with net.serving(net.config(broker.port)) as running, await running.client() as client:
         await client.send_all(net.request(1))
         await broker.accept()
         (connection,) = running.server.connections
-        await running.until(lambda: connection.broker.sock is not None)
+        await running.until(lambda: connection.looked_after)
 
         for side in (connection.client, connection.broker):
             assert asked(side.sock) == (1, keepalive.IDLE, keepalive.INTERVAL, keepalive.PROBES)

@@ -158,11 +158,11 @@ async def test_out_of_descriptors(net: Any) -> None:
         def __init__(self, sock: socket.socket) -> None:
             self.sock, self.failures = sock, 2
 
-        def accept(self) -> Any:
+        def _accept(self) -> Any:
             if self.failures:
                 self.failures -= 1
                 raise OSError(errno.EMFILE, "Too many open files")
-            return self.sock.accept()
+            return self.sock._accept()
 
         def close(self) -> None:
             self.sock.close()
