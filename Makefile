@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself.
-.PHONY: demo test check test-all fuzz bench bench-check java jars tools
+.PHONY: demo test check test-all fuzz bench bench-check matrix java jars tools
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -34,6 +34,12 @@ bench-check: java $(READY)  ## measure again, and fail where a ratio is a tenth 
 FUZZ_SECONDS ?= 600
 fuzz: $(FUZZ_READY)  ## every fuzzing target in turn, FUZZ_SECONDS for each (some: make fuzz FUZZ="codec session")
 	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ)
+
+matrix: java $(READY)  ## every client with every broker through kproxy, written to docs/clients.md (a part: make matrix MATRIX="-k sarama")
+	@PATH=$$PATH:/usr/local/go/bin; for tool in go node npm cargo cc make; do command -v $$tool >/dev/null || \
+	  { echo "no $$tool found, the matrix builds clients with it (Debian: apt-get install golang-go nodejs npm cargo build-essential)" >&2; exit 1; }; done
+	$(BIN)/python -m kproxy.testing.jars 2.8.2 3.9.1 4.3.1
+	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/clients/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.clients.table && exit $$ended
 
 jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
 	$(BIN)/python -m kproxy.testing.jars 4.3.1 3.9.1

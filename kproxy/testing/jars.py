@@ -12,7 +12,7 @@ from pathlib import Path
 from kproxy.errors import WeDidWrong
 from kproxy.jars import MissingTool, jars, java
 
-__all__ = ["KAFKA_VERSION", "MissingTool", "java", "javac", "kafka_libs"]
+__all__ = ["KAFKA_VERSION", "MissingTool", "client_libs", "connect_libs", "java", "javac", "kafka_libs", "streams_libs"]
 
 #: The newest version of which both artifacts below could be fetched whole.
 KAFKA_VERSION = "4.3.1"
@@ -26,6 +26,28 @@ _DEPENDENCIES = """\
 def kafka_libs(version: str = KAFKA_VERSION) -> Path:
     """The folder that holds the jars of Kafka's broker, clients and tools in `version`; see `kproxy.jars.jars`."""
     return jars("kafka", version, _DEPENDENCIES.format(version=version), "kafka-clients-*.jar")
+
+
+def client_libs(version: str = KAFKA_VERSION) -> Path:
+    """Kafka's Java clients alone, of `version`, with what writes JSON and logs to standard error."""
+    return jars("clients", version, _program("kafka-clients", version), "kafka-clients-*.jar")
+
+
+def streams_libs(version: str = KAFKA_VERSION) -> Path:
+    """The same with Kafka Streams."""
+    return jars("streams", version, _program("kafka-streams", version), "kafka-streams-*.jar")
+
+
+def connect_libs(version: str = KAFKA_VERSION) -> Path:
+    """Kafka Connect's workers, with the connectors that read and write files."""
+    return jars("connect", version, _program("connect-runtime connect-file", version), "connect-file-*.jar")
+
+
+def _program(artifacts: str, version: str) -> str:
+    named = [("org.apache.kafka", artifact, version) for artifact in artifacts.split()]
+    named += [("com.fasterxml.jackson.core", "jackson-databind", "2.17.2"), ("org.slf4j", "slf4j-simple", "1.7.36")]
+    tags = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+    return "\n".join(f"    {tags.format(*one)}" for one in named)
 
 
 def javac() -> str:
