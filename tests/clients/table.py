@@ -1,6 +1,7 @@
 """The table of docs/clients.md, written from what the last run of the matrix found.
 
-    python -m tests.clients.table        write the page anew
+    python -m tests.clients.table             write the page anew
+    python -m tests.clients.table --forget    what was found before; a whole run begins with it
 
 Strategy: each test keeps its findings in a file of its own in the cache, so that a run can be done in parts; the page
 is what the files say, and nothing else.
@@ -89,6 +90,10 @@ def render(findings: list[Mapping[str, Any]], left: list[tuple[str, str]]) -> st
 
 def main() -> int:
     """Write the page; the exit code."""
+    if sys.argv[1:] == ["--forget"]:
+        for file in folder().glob("*.json"):
+            file.unlink()
+        return 0
     findings = [json.loads(file.read_text()) for file in folder().glob("*.json")]
     if not findings:
         sys.stderr.write("the matrix has not been run: make matrix\n")

@@ -103,7 +103,10 @@ async def transactions_step() -> dict[str, Any]:
             await producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 7}, group)
             await finish()
     async with consumer(group, isolation_level="read_committed") as reader:
-        committed = await reader.committed(TopicPartition(TOPIC, 0))
+        for _ in range(SECONDS * 10):
+            if (committed := await reader.committed(TopicPartition(TOPIC, 0))) is not None:
+                break
+            await asyncio.sleep(0.1)  # the commit is on its way
         places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         reader.assign(places)
         await reader.seek_to_beginning(*places)

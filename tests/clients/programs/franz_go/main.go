@@ -304,11 +304,14 @@ func transactions(ctx context.Context) (line, error) {
 			}
 		}
 	}
-	committed, err := kadm.NewClient(producer).FetchOffsets(ctx, offsets)
-	if err != nil {
-		return nil, err
+	var offset kadm.OffsetResponse
+	for there := false; !there && ctx.Err() == nil; { // the commit is on its way
+		committed, err := kadm.NewClient(producer).FetchOffsets(ctx, offsets)
+		if err != nil {
+			return nil, err
+		}
+		offset, there = committed.Lookup(topic, 0)
 	}
-	offset, _ := committed.Lookup(topic, 0)
 	return line{"topics": names(found), "values": values(found), "committed": offset.At}, nil
 }
 

@@ -104,7 +104,8 @@ def transactions_step() -> dict[str, Any]:
             producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): OffsetAndMetadata(7, "", -1)}, group)
             finish()
     with closing(consumer(group, isolation_level="read_committed")) as reader:
-        committed = reader.committed(TopicPartition(TOPIC, 0))
+        while (committed := reader.committed(TopicPartition(TOPIC, 0))) is None:  # the commit is on its way
+            time.sleep(0.1)
         places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         reader.assign(places)
         reader.seek_to_beginning(*places)

@@ -107,7 +107,9 @@ async function transactions() {
     await until(() => values(reader).filter((value) => value.startsWith("kept")).length >= COUNT);
   } finally { await reader.consumer.disconnect(); }
   const words = values(reader).filter((value) => /^(kept|aborted)/.test(value));
-  return { topics: [...reader.topics], values: words, committed: await committed(`${group}-offsets`) };
+  let offset = 0;
+  await until(async () => (offset = await committed(`${group}-offsets`)) > 0);  // the commit is on its way
+  return { topics: [...reader.topics], values: words, committed: offset };
 }
 
 const admin = () => withAdmin(async (one) => {

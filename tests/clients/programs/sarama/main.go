@@ -351,7 +351,10 @@ func transactions(ctx context.Context) (line, error) {
 	if err != nil {
 		return nil, err
 	}
-	offset, err := committed(offsets)
+	offset := int64(0)
+	for offset == 0 && err == nil && ctx.Err() == nil { // the commit is on its way
+		offset, err = committed(offsets)
+	}
 	return line{"topics": names(found), "values": values(found), "committed": offset}, err
 }
 

@@ -149,7 +149,11 @@ impl Names {
                 producer.abort_transaction(PATIENCE)?;
             }
         }
-        let committed = self.committed(&reader)?;
+        let limit = Instant::now() + PATIENCE;
+        let mut committed = 0;
+        while committed == 0 && Instant::now() < limit {
+            committed = self.committed(&reader)?; // the commit is on its way
+        }
         let mut places = self.all_places();
         places.set_all_offsets(Offset::Beginning)?;
         reader.assign(&places)?;
