@@ -19,7 +19,7 @@ SMALLEST_FRAME_LIMIT = 16 * 1024
 
 
 class Limits(Model):
-    """What one process takes at most. None of them is reached by well-behaved clients of an ordinary cluster."""
+    """What is taken at most. None of them is reached by well-behaved clients of an ordinary cluster."""
 
     max_frame_bytes: Annotated[Bytes, Field(ge=SMALLEST_FRAME_LIMIT, lt=2**31)] = Field(
         default=104_857_600,
@@ -33,8 +33,8 @@ class Limits(Model):
     )
     held_bytes: Bytes = Field(
         default=268_435_456,
-        description="memory for all held frames together, per direction; a frame waits for its whole length before it "
-        "is read. 256 MiB is two and a half of the largest frames",
+        description="memory for all held frames together, per direction and worker process; a frame waits for its "
+        "whole length before it is read. 256 MiB is two and a half of the largest frames",
     )
     max_in_flight: Positive = Field(
         default=1000,
