@@ -82,8 +82,10 @@ class Connection:
         session.owner = self
         self.reactor = server.reactor
         self.phase = Phase.OPEN
-        self.client: Side = listener.side(self, CLIENT, session.from_client, session.commands)
-        self.broker: Side = listener.upstream.side(self, BROKER, session.from_broker, session.commands)
+        self.client: Side = listener.side(self, CLIENT, session.from_client, session.requests, session.commands)
+        self.broker: Side = listener.upstream.side(
+            self, BROKER, session.from_broker, session.responses, session.commands
+        )
         self.client.peer, self.broker.peer = self.broker, self.client
         self.active = self.since = now
         self.unread = now  # until when the client was not read, as far as overdue.py has seen

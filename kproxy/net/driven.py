@@ -17,6 +17,15 @@ Feed = Callable[[memoryview, int, float], int]
 """(view, n, now) → how many leading bytes of view[:n] go to the other side as they are."""
 
 
+class Lane(Protocol):
+    """One direction. The next `skip` bytes pass unseen, unless some are `kept` to go before them."""
+
+    @property
+    def skip(self) -> int: ...
+    @property
+    def kept(self) -> object: ...
+
+
 class Session(Protocol):
     """The part of `core.session.Session` that a driver uses; what the calls mean is said there.
 
@@ -38,6 +47,10 @@ class Session(Protocol):
     def from_client(self) -> Feed: ...
     @property
     def from_broker(self) -> Feed: ...
+    @property
+    def requests(self) -> Lane: ...
+    @property
+    def responses(self) -> Lane: ...
     @property
     def idle(self) -> bool: ...
     @property

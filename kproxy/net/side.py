@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from kproxy.core.commands import BROKER, CLIENT, Command, Dial
 
-from .driven import Feed
+from .driven import Feed, Lane
 from .reactor import ERR, HUP, IN, OUT
+from .splice import LONG, can_splice, pass_by
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 BUFFER = bytearray(262144)
 """Every read lands here, and is sent or copied before the next one. 256 KiB: larger ones made bulk no faster."""
 VIEW = memoryview(BUFFER)
+HEAD = 16384
+"""Bytes of a read behind a long frame that was spliced: it is likely to find the beginning of another one."""
 BULK = 65536
 """A read this long is followed by another at once; after a shorter one there is mostly no more, and asking is dear."""
 READS = 8
@@ -50,7 +53,8 @@ class Side:
 
     conn: Connection
     peer: Side
-    recv: Callable[[bytearray], int]
+    lane: Lane
+    recv: Callable[[bytearray | memoryview], int]
     send: Callable[[bytes | memoryview], int]
     # What most sides never need stands here as long as it is so: it costs nothing to set up.
     sock: socket.SocketType | None = None
@@ -60,9 +64,11 @@ class Side:
     pending = 0
     progress = 0.0
     shaper: Shaper | None = None
+    into: bytearray | memoryview = BUFFER  # where reads go: all of it, or the first HEAD bytes
+    plain = True  # what the sockets give and take are the bytes that pass
 
-    def __init__(self, conn: Connection, which: int, feed: Feed, commands: list[Command]) -> None:
-        self.conn, self.which, self.feed, self.commands = conn, which, feed, commands
+    def __init__(self, conn: Connection, which: int, feed: Feed, lane: Lane, commands: list[Command]) -> None:
+        self.conn, self.which, self.feed, self.lane, self.commands = conn, which, feed, lane, commands
         self.recv, self.send = no_more, not_connected
         self.mask = IN
         self.muted = self.got = 0
@@ -90,10 +96,13 @@ class Side:
         if mask != IN or self.muted:
             self.odd(mask)
             return
-        peer, left, now = self.peer, READS, monotonic()
-        while True:
+        peer, lane, left, now = self.peer, self.lane, READS, monotonic()
+        while left:
+            if lane.skip >= LONG and can_splice(self):
+                pass_by(self, now)
+                return
             try:
-                n = self.recv(BUFFER)
+                n = self.recv(self.into)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -117,12 +126,12 @@ class Side:
                     return
                 if done < go:
                     peer.queue(bytes(VIEW[done:go]))
-            if n < BULK or self.muted:
+            if (n < BULK and lane.skip < LONG) or self.muted:
+                if n == HEAD:
+                    self.into = BUFFER
                 return
             left -= 1
-            if not left:
-                self.capped()
-                return
+        self.capped()
 
     # ---- off the fast path
 
@@ -168,6 +177,10 @@ class Side:
             self.park()
         elif mask & IN:
             self.want(self.mask & ~IN)
+
+    def expect_long(self) -> None:
+        """A long frame has gone by, and nobody has read it: another one is likely."""
+        self.into = VIEW[:HEAD]
 
     def end(self, now: float) -> None:
         """The other end will send no more."""
@@ -301,7 +314,7 @@ class Side:
         self.conn.crashed(error)
 
 
-def no_more(buffer: bytearray) -> int:
+def no_more(buffer: bytearray | memoryview) -> int:
     """The `recv` of a side that was dropped."""
     raise BlockingIOError
 

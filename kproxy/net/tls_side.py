@@ -25,6 +25,8 @@ ROOM = len(BUFFER) - RECORD
 class TlsSide(Side):
     """The socket is an `ssl.SSLSocket` whose handshake is done."""
 
+    plain = False
+
     def open(self, sock: socket.SocketType) -> None:
         tls = cast("ssl.SSLSocket", sock)
         self.tls_recv: Any = tls.recv_into
@@ -33,7 +35,7 @@ class TlsSide(Side):
         if tls.pending():
             self.conn.reactor.soon(self.again)
 
-    def read_records(self, buffer: bytearray) -> int:
+    def read_records(self, buffer: bytearray | memoryview) -> int:
         """As many records as are here and fit. After it, epoll sees what is left, or `again` is set."""
         n: int = 0
         try:

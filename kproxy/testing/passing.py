@@ -15,12 +15,13 @@ LENGTH = Struct(">i").unpack_from
 
 
 class FrameCount:
-    """Counts the frames of one direction. `left` bytes of the last one, or of its length, are still to come."""
+    """Counts the frames of one direction. `skip` bytes of the last one, or of its length, are still to come."""
 
-    __slots__ = ("frames", "left", "part")
+    __slots__ = ("frames", "kept", "part", "skip")
 
     def __init__(self) -> None:
-        self.frames = self.left = 0
+        self.frames = self.skip = 0
+        self.kept = None
         self.part = b""
 
     def take(self, view: memoryview, n: int) -> None:
@@ -30,20 +31,20 @@ class FrameCount:
             self.part += bytes(view[:pos])
             if len(self.part) < 4:
                 return
-            self.left = LENGTH(self.part)[0]
+            self.skip = LENGTH(self.part)[0]
             self.part = b""
             self.frames += 1
-        pos += self.left
+        pos += self.skip
         while pos + 4 <= n:
             pos += 4 + LENGTH(view, pos)[0]
             self.frames += 1
-        self.left = max(pos - n, 0)
+        self.skip = max(pos - n, 0)
         if pos < n:
             self.part = bytes(view[pos:n])
 
     @property
     def at_boundary(self) -> bool:
-        return not self.left and not self.part
+        return not self.skip and not self.part
 
 
 class PassingSession:

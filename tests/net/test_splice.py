@@ -1,0 +1,232 @@
+"""Long bodies that go through a pipe: every byte, in order, and all the ends that there are."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+
+from kproxy.net import splice
+from kproxy.net.splice import LONG, MOST, PIPE, Pipe
+from kproxy.testing.passing import PassingSession
+
+pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
+MB = 1 << 20
+RST = struct.pack("ii", 1, 0)
+
+
+@pytest.fixture
+def passage(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The sizes of what went through the pipe."""
+    taken: list[int] = []
+
+    class Counting(Pipe):
+        def fill(self, source: int, size: int) -> int:
+            taken.append(super().fill(source, size))
+            return taken[-1]
+
+    pipe = Counting()
+    monkeypatch.setattr(splice, "PASSAGE", pipe)
+    yield taken
+    pipe.close()
+
+
+def frame(size: int, seed: int) -> bytes:
+    """`size` bytes with their length in front; the header of a request or a response may be anything here."""
+    return struct.pack(">i", size - 4) + random.Random(seed).randbytes(size - 4)
+
+
+async def exactly(stream: trio.SocketStream, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = await stream.receive_some(min(size - len(data), MB))
+        assert more, f"the stream ends after {len(data)} bytes, expected {size}"
+        data += more
+    return bytes(data)
+
+
+async def test_every_byte_in_order_both_ways(net: Any, driver: str, passage: list[int]) -> None:
+    """Long and short frames, in pieces of any size, arrive as they were sent; the long ones go through the pipe."""
+    rng = random.Random(4)
+    sizes = [rng.choice((20, 300, 5_000, 16_384, 70_000, LONG + 5, 300_000, 2 * MB)) for _ in range(40)]
+    asked = b"".join(frame(size, number) for number, size in enumerate(sizes))
+    said = b"".join(frame(size, -number) for number, size in enumerate(reversed(sizes)))
+    broker = await net.open_broker()
+
+    async def send(stream: Any, data: bytes) -> None:
+        pos, rng = 0, random.Random(len(data))
+        while pos < len(data):
+            step = rng.choice((1, 100, 16_384, 20_000, 400_000, 3 * MB))
+            await stream.send_all(data[pos : pos + step])
+            pos += step
+
+    async with net.serving(net.config(broker.port), driver=driver) as running, await running.client() as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, client, asked)
+            upstream = await broker.accept()
+            nursery.start_soon(send, upstream, said)
+            got: dict[str, bytes] = {}
+
+            async def take(name: str, stream: Any, size: int) -> None:
+                got[name] = await exactly(stream, size)
+
+            nursery.start_soon(take, "broker", upstream, len(asked))
+            nursery.start_soon(take, "client", client, len(said))
+        assert got == {"broker": asked, "client": said}
+        assert sum(passage) > len(asked)  # more than half of all
+        (connection,) = running.server.connections
+        assert (connection.client.got, connection.broker.got) == (len(asked), len(said))
+
+
+async def test_a_reader_that_rests_stops_the_writer(net: Any, driver: str, passage: list[int]) -> None:
+    """What waits for it is no more than one reading, and all of it arrives later."""
+    broker = await net.open_broker()
+    async with net.serving(net.config(broker.port), driver=driver) as running, await running.client() as client:
+        await client.send_all(net.request(1))
+        upstream = await broker.accept()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        said = frame(16 * MB, 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(upstream.send_all, said)
+            (connection,) = running.server.connections
+            await running.until(lambda: connection.client.out is not None)
+            assert 0 < connection.client.pending <= MOST
+            passed = connection.broker.got
+            for _ in range(50):
+                await trio.lowlevel.checkpoint()
+            assert connection.broker.got == passed < len(said)
+            assert await exactly(client, len(said)) == said
+
+
+async def test_a_broker_that_ends_in_the_middle(net: Any, driver: str, passage: list[int]) -> None:
+    """The client gets what came, and then the end."""
+    broker = await net.open_broker()
+    async with net.serving(net.config(broker.port), driver=driver) as running, await running.client() as client:
+        await client.send_all(net.request(1))
+        upstream = await broker.accept()
+        assert await exactly(upstream, 40)
+        said = frame(8 * MB, 1)[: 3 * MB]
+        async with trio.open_nursery() as nursery:
+
+            async def say() -> None:
+                await upstream.send_all(said)
+                await upstream.aclose()
+
+            nursery.start_soon(say)
+            assert await exactly(client, len(said)) == said
+            assert await client.receive_some(10) == b""
+        await client.aclose()
+        await running.settled()
+        assert running.causes() == {"broker_closed": 1}
+        assert passage
+
+
+async def test_a_client_that_half_closes_behind_a_long_request(net: Any, driver: str, passage: list[int]) -> None:
+    """The request arrives whole, and so does its answer."""
+    broker = await net.open_broker()
+    async with net.serving(net.config(broker.port), driver=driver) as running, await running.client() as client:
+        asked, said = frame(3 * MB, 1), frame(2 * MB, 2)
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                await client.send_all(asked)
+                await client.send_eof()
+
+            nursery.start_soon(ask)
+            upstream = await broker.accept()
+            assert await exactly(upstream, len(asked)) == asked
+            nursery.start_soon(upstream.send_all, said)
+            assert await exactly(client, len(said)) == said
+        await running.settled()
+        assert running.causes() == {"client_closed": 1}
+        assert passage
+
+
+async def test_what_a_dead_reader_leaves_in_the_pipe_goes_to_nobody_else(
+    net: Any, driver: str, passage: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes were under way when it was reset: another connection gets its own only."""
+    broker = await net.open_broker()
+    async with net.serving(net.config(broker.port), driver=driver) as running:
+        victim = await running.client()
+        await victim.send_all(net.request(1))
+        upstream = await broker.accept()
+        async with trio.open_nursery() as nursery:
+
+            async def say() -> None:
+                with pytest.raises(trio.BrokenResourceError):
+                    await upstream.send_all(frame(20 * MB, 1))
+
+            fill = type(splice.PASSAGE).fill
+
+            def fill_and_reset(self: Pipe, source: int, size: int) -> int:
+                taken = fill(self, source, size)
+                monkeypatch.setattr(type(splice.PASSAGE), "fill", fill)
+                victim.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RST)
+                victim.socket.close()
+                return taken
+
+            monkeypatch.setattr(type(splice.PASSAGE), "fill", fill_and_reset)
+            nursery.start_soon(say)
+        await running.settled()
+        assert running.causes() == {"client_reset": 1}
+        async with await running.client() as client:
+            await client.send_all(net.request(1))
+            upstream = await broker.accept()
+            said = frame(4 * MB, 2)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(upstream.send_all, said)
+                assert await exactly(client, len(said)) == said
+
+
+async def test_who_is_watched_is_read(net: Any, driver: str, passage: list[int]) -> None:
+    """While somebody wants to see the bytes, they come to this process."""
+
+    def session(*args: Any) -> PassingSession:
+        made = PassingSession()
+        made.observer = object()  # type: ignore[assignment]
+        return made
+
+    broker = await net.open_broker()
+    async with (
+        net.serving(net.config(broker.port), session, driver=driver) as running,
+        await running.client() as client,
+    ):
+        await client.send_all(net.request(1))
+        upstream = await broker.accept()
+        said = frame(4 * MB, 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(upstream.send_all, said)
+            assert await exactly(client, len(said)) == said
+        assert not passage
+        (connection,) = running.server.connections
+        connection.session.observer = None
+
+
+async def test_a_target_that_takes_a_part_only() -> None:
+    """What it does not take comes back, in order, and the pipe is empty."""
+    one, source = socket.socketpair()
+    target, reader = socket.socketpair()
+    pipe = Pipe()
+    try:
+        for sock in (one, source, target, reader):
+            sock.setblocking(False)
+        target.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        data = random.Random(1).randbytes(100_000)
+        sent = one.send(data)
+        taken = pipe.fill(source.fileno(), PIPE)
+        rest = pipe.drain(target.fileno(), taken)
+        assert 0 < len(rest) < taken <= sent
+        assert reader.recv(taken) + rest == data[:taken]
+        with pytest.raises(BlockingIOError):
+            pipe.read(1)
+    finally:
+        pipe.close()
+        for sock in (one, source, target, reader):
+            sock.close()
