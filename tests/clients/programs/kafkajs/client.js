@@ -116,12 +116,14 @@ const admin = () => withAdmin(async (one) => {
   await one.createTopics({ topics: [{ topic: made, numPartitions: 2, replicationFactor: 1 }] });
   let listed = [];
   await until(async () => (listed = await one.listTopics()).includes(made));
-  const { topics } = await one.fetchTopicMetadata({ topics: [made] });
+  const describe = () => one.fetchTopicMetadata({ topics: [made] }).catch(() => null);  // a broker that has not heard of it
+  let described = null;
+  await until(async () => (described = await describe()) !== null);
   const { groups } = await one.listGroups();
   const { groups: [about] } = await one.describeGroups([group]);
   await one.deleteTopics({ topics: [made] });
   await until(async () => !(await one.listTopics()).includes(made));
-  return { listed, partitions: topics[0].partitions.length, groups: groups.map((found) => found.groupId),
+  return { listed, partitions: described.topics[0].partitions.length, groups: groups.map((found) => found.groupId),
     described: about.groupId, members: about.members.length };
 });
 
