@@ -114,8 +114,6 @@ class Worker(Proxy):
         """The supervisor has it, and asks."""
         if self.config.admin is None:
             return
-        from prometheus_client import ProcessCollector
-
         from kproxy.admin.backend import Backend
         from kproxy.admin.over_workers.answers import WorkerAnswers
 
@@ -123,8 +121,7 @@ class Worker(Proxy):
         backend = Backend(
             self.keeper, self.server, self.waiting_for, lambda: b"", self.log, captures=self.make_captures()
         )
-        collectors = [*self.collectors(), ProcessCollector(registry=None)]
-        WorkerAnswers(backend, collectors, self.table, self.index).listen(self.channel)
+        WorkerAnswers(backend, self.collectors(), self.table, self.index).listen(self.channel)
         for probe in self.probes.values():
             nursery.start_soon(probe.run)
 

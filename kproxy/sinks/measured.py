@@ -35,13 +35,13 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
 
 def measured(collectors: Iterable[Collector]) -> list[Family]:
     """What they say now."""
-    return [
-        Family(
-            one.name, one.documentation, one.type,
-            [(sample.name, dict(sample.labels), float(sample.value)) for sample in one.samples],
-        )
-        for collector in collectors for one in collector.collect()
-    ]  # fmt: skip
+    return [family(one) for collector in collectors for one in collector.collect()]
+
+
+def family(metric: Metric) -> Family:
+    """As it can be sent."""
+    samples = [(one.name, dict(one.labels), float(one.value)) for one in metric.samples]
+    return Family(metric.name, metric.documentation, metric.type, samples)
 
 
 def growing(families: Iterable[Family]) -> list[Family]:

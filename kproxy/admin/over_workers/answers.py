@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from kproxy.admin.api import OPERATIONS
@@ -19,7 +21,7 @@ from kproxy.errors import KproxyError
 from kproxy.net.workers.channel import Channel
 from kproxy.rules.common import Table
 from kproxy.sinks.capture_file import Limits
-from kproxy.sinks.measured import Family, measured
+from kproxy.sinks.measured import GROWING, Family, family, measured
 from kproxy.sinks.shared_file import Part, Totals
 from kproxy.watch.filter.filter import Filter
 
@@ -31,10 +33,12 @@ BY_NAME = {one.name: one for one in OPERATIONS}
 
 
 class WorkerAnswers:
-    """`collectors`: of what this process counts, rules apart. `table`: what it shares. `index`: of this worker."""
+    """`collectors`: of what this process counts, rules and itself apart. `table`: what it shares. `index`: of
+    this worker."""
 
     def __init__(self, backend: Backend, collectors: Sequence[Collector], table: Table, index: int) -> None:
         self.backend, self.collectors, self.table, self.index = backend, collectors, table, index
+        self.process = ProcessCollector(registry=None)
         self.tails: dict[int, TailLines] = {}
 
     def listen(self, channel: Channel) -> None:
@@ -64,7 +68,12 @@ class WorkerAnswers:
         return self.backend.waiting_for()
 
     def measure(self, asked: Measure) -> list[Family]:
-        return measured(self.collectors)
+        cpu = CounterMetricFamily("process_cpu_seconds", "Total user and system CPU time spent in seconds.",
+                                  value=process_time())  # fmt: skip
+        families = [*measured(self.collectors), family(cpu)]
+        if not asked.growing:  # to count open files takes milliseconds when there are thousands
+            families += [one for one in measured([self.process]) if one.kind not in GROWING]
+        return families
 
     def begin_tail(self, asked: BeginTail) -> None:
         """Raises FilterError, which the supervisor has found before."""

@@ -59,7 +59,7 @@ class CrewBackend:
         task_status.started()
         while True:
             await trio.sleep(LOOK)
-            await self.measure()
+            await self.measure(Measure(growing=True))
 
     # ---- for the application
 
@@ -75,14 +75,14 @@ class CrewBackend:
 
     async def scraped(self) -> bytes:
         """The supervisor's own metrics and all workers', added up."""
-        await self.measure()
+        await self.measure(Measure())
         await self.keeper.count()
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Merged(self.everybody))
         return exposition(registry)
 
-    async def measure(self) -> None:
-        for member, families in await ask_all(self.crew, Measure(), PATIENCE):
+    async def measure(self, question: Measure) -> None:
+        for member, families in await ask_all(self.crew, question, PATIENCE):
             if not isinstance(families, Unanswered):
                 self.latest[member.index] = families
 

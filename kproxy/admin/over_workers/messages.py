@@ -35,9 +35,10 @@ class Missing(Question[list[str]], frozen=True):
 
 
 class Measure(Question[list[Family]], frozen=True):
-    """What have you counted?"""
+    """What have you counted? `growing`: only what must not be lost when you end."""
 
     answer: ClassVar[Any] = list[Family]
+    growing: bool = False
 
 
 class BeginTail(Question[None], frozen=True):

@@ -137,11 +137,13 @@ class CrewKeeper(RuleKeeper):
         return sum(number for _, number in released if isinstance(number, int))
 
     async def count(self) -> None:
-        """Ask all workers, and add up."""
+        """Ask all workers, and add up. What the store says is in force everywhere when this returns: a change that is
+        under way is waited for."""
         for member, counts in await ask_all(self.crew, CountRules(), COUNT_PATIENCE):
             if not isinstance(counts, Unanswered):
                 self.latest[member.index] = {one.born: one for one in counts}
-        self._add_up()
+        async with self.changing:
+            self._add_up()
 
     # ---- inside
 
@@ -211,6 +213,7 @@ class CrewKeeper(RuleKeeper):
                 one = counts.get(running.born)
                 if one is not None and one.resets == running.resets:
                     total = added(total, one)
+            running.held = [_nothing] * (0 if total is None else total.held)
             if total is not None:
                 show(running, total)
 
@@ -302,7 +305,6 @@ def show(running: Running, total: RuleCount) -> None:
     grown = (total.matched, total.fired, total.applied) != (running.matched, running.fired, running.applied)
     running.matched, running.fired, running.applied = total.matched, total.fired, total.applied
     running.raised, running.said = total.problems, total.problem
-    running.held = [_nothing] * total.held
     if grown and running.on_count is not None:
         running.on_count()
 

@@ -378,3 +378,23 @@ async def test_what_cannot_be_told_changes_nothing(quiet_log: Any) -> None:
             await crew.put(f"rules: [{{name: big, kind: delay, delay: 1ms, when: {when}}}]")
 
         assert crew.versions == before
+
+
+async def test_who_asks_during_a_change_is_answered_after_it(quiet_log: Any) -> None:
+    """The list of rules says nothing that is not so in every worker."""
+    async with crew_of_two(quiet_log) as crew:
+        go_on = trio.Event()
+        prepare = crew.members[1].rules.prepare
+
+        async def slowly(asked: Prepare) -> None:
+            crew.happened.set()
+            await go_on.wait()
+            await prepare(asked)
+
+        crew.members[1].its_end.on_question(Prepare, slowly)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(crew.put, NTH)
+            await crew.until(lambda: "third" in crew.keeper.store.kept)
+            go_on.set()
+            await crew.keeper.count()
+            assert len(crew.versions) == 1
