@@ -325,7 +325,7 @@ def test_a_second_signal_ends_them_all(
     asking = [clients.enter_context(RawClient(proxy.bootstrap)) for _ in range(2)]
     for client in asking:
         client.send(client.request(FETCH, 4, BODY))
-    until(lambda: len(broker.requests) == 2)
+    until(lambda: [request.api.key for request in broker.requests].count(FETCH) == 2)
     proxy.child.signal(signal.SIGTERM)
     until(lambda: len(proxy.said("draining")) == 3)
     proxy.child.signal(signal.SIGTERM)
