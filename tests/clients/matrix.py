@@ -84,18 +84,6 @@ def node(name: str) -> Callable[[], list[str]]:
     return command
 
 
-def rust(name: str) -> Callable[[], list[str]]:
-    """A Rust program."""
-
-    def command() -> list[str]:
-        folder = copy(name)
-        target = folder.parent / "rust-target"  # of all Rust programs, so that what both need is compiled once
-        build("cargo", "cargo", folder, "build", "--release", "--quiet", "--target-dir", str(target))
-        return [shutil.copy(target / "release" / "client", folder / "client")]
-
-    return command
-
-
 def jvm(name: str, libs: Callable[[], Path]) -> Callable[[], list[str]]:
     """A Java program against these jars."""
 
@@ -136,8 +124,6 @@ CLIENTS = {
         Client("sarama", go("sarama")),
         Client("kafka-go", go("kafka_go"), lacks=frozenset({"transactions"})),
         Client("kafkajs", node("kafkajs")),
-        Client("rust-rdkafka", rust("rust_rdkafka")),
-        Client("rskafka", rust("rskafka"), lacks=frozenset({"group", "transactions", "brokers"})),
         Client("kafka-streams", jvm("streams", lambda: streams_libs(KAFKA_VERSION)), expected=STREAMS),
         Client("connect", connect, lacks=frozenset({"transactions"}), expected=CONNECT),
     )
