@@ -1,0 +1,77 @@
+"""What kproxy itself leaves on record, its log and its audit, and what a group has committed."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kproxy.testing.audited import by_source, hidden, published, recovered
+
+EXPECTED_ERRORS = frozenset({"worker ended, another one is started"})
+"""Events of the log at the level error that are right here; how often is counted elsewhere."""
+
+
+def committed(bootstrap: str, groups: Sequence[str], topic: str, partitions: int) -> list[int]:
+    """Offsets of all these groups and partitions; -1 where nothing is committed or nobody knows just now."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    places = [TopicPartition(topic, partition) for partition in range(partitions)]
+    found = []
+    for group in groups:
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)], request_timeout=20)
+        try:
+            found += [place.offset for place in asked[group].result(30).topic_partitions]
+        except KafkaException:  # its coordinator moves
+            return [-1]
+    return found
+
+
+def log_findings(lines: Sequence[str]) -> list[str]:
+    """Errors, tracebacks and lines that are no whole JSON object."""
+    found = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            found.append(f"in the log: {line[:300]}")
+            continue
+        if (
+            entry.get("level") in ("error", "critical") and entry["event"] not in EXPECTED_ERRORS
+        ) or "exception" in entry:
+            found.append(f"in the log: {line[:600]}")
+    return found
+
+
+def audit(folder: Path, killed: int) -> tuple[list[str], list[str]]:
+    """Findings and facts: no number of a source is missing but what was dropped and told; ends of killed workers are on
+    record; nothing is left unpublished."""
+    events = published(folder)
+    sources = by_source(events)
+    findings = [f"the audit has left {name}" for name in hidden(folder)]
+    findings += [] if events else ["audit: no event is published"]
+    told: dict[str, set[int]] = defaultdict(set)
+    for event in events:
+        if event["type"] == "kproxy.recovered.v1" and event["data"]["reason"] == "dropped":
+            data = event["data"]
+            told[data.get("of_source") or event["source"]].update(
+                range(int(data["first_id"]), int(data["last_id"]) + 1)
+            )
+    for source, own in sources.items():
+        ids = {int(event["id"]) for event in own}
+        missing = set(range(1, max(ids) + 1)) - ids
+        if untold := missing - told[source]:
+            findings.append(
+                f"audit: {len(untold)} of {max(ids)} events of {source} are missing, {min(untold)} the first"
+            )
+    ends = {data["of_source"] for data in recovered(events, "unclean_end")}
+    if len(ends) > killed:
+        findings.append(f"audit: {len(ends)} unclean ends, {killed} workers were killed")
+    dropped = sum(map(len, told.values()))
+    fact = (
+        f"audit: {len(events)} events of {len(sources)} sources, {len(ends)} unclean ends, {dropped} dropped and told"
+    )
+    return findings, [fact]

@@ -1,0 +1,84 @@
+"""`make soak`: kproxy between real clients and a real Kafka, while everything goes wrong; exit code 1 for a finding.
+
+python -m tests.soak.run [--seconds N] [--seed N] [--keep]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import SystemRandom
+
+from kproxy.testing.kafka import Kafka
+
+from .chaos import schedule
+from .scene import BROKER_SETTINGS, Scene
+from .soak import Soak
+
+RATE = 300
+"""Records a second. The point is what goes wrong, not how much goes through."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="kproxy while brokers, workers, lines, disks and clients fail")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--seed", type=int, help="of the schedule; drawn and printed if left out")
+    parser.add_argument("--completeness", action="store_true", help="ask kproxy audit completeness, too; needs Spark")
+    parser.add_argument("--keep", metavar="FOLDER", help="copy journals, logs and audit there")
+    return parser.parse_args()
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def completeness(audit: Path, lake: Path) -> list[str]:
+    """What the pipeline says is missing, and lines that it could not read; the plain judge has looked at the rest."""
+    kproxy = [sys.executable, "-m", "kproxy", "audit"]
+    subprocess.run([*kproxy, "bronze", str(audit), str(lake)], check=True)
+    return [subprocess.run([*kproxy, "completeness", str(lake)], check=True, capture_output=True, text=True).stdout]
+
+
+def main() -> int:
+    """The exit code."""
+    given = arguments()
+    seed = SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
+    say(f"soak of {given.seconds:g} s, seed {seed}, load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
+    begun = time.monotonic()
+    with Kafka(3, properties=BROKER_SETTINGS) as kafka, Scene(kafka, disk=True) as scene:
+        say(f"ready after {time.monotonic() - begun:.0f} s; small disk: {'yes' if scene.small_disk else 'no'}; "
+            f"clock that jumps: {'yes' if scene.clock.works else 'no'}")  # fmt: skip
+        lanes = schedule(seed, given.seconds, list(kafka.brokers))
+        try:
+            told = Soak(scene, rate=RATE, with_java=True, say=say).run(lanes, given.seconds)
+            if given.completeness:
+                told.facts += completeness(scene.audit, scene.folder / "lake")
+        except BaseException:
+            say(scene.logs())
+            raise
+        finally:
+            if given.keep:
+                keep(scene, Path(given.keep))
+    for fact in told.facts:
+        say(fact)
+    for finding in told.findings:
+        say(f"FINDING: {finding}")
+    say(f"{len(told.findings)} findings, seed {seed}, {time.monotonic() - begun:.0f} s in all, "
+        f"load {os.getloadavg()[0]:.0f}")  # fmt: skip
+    return int(bool(told.findings))
+
+
+def keep(scene: Scene, folder: Path) -> None:
+    """Copy what helps to understand a finding."""
+    shutil.copytree(scene.folder, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("lake"))
+    if scene.proxy.child is not None and scene.proxy.child.log.exists():
+        shutil.copy(scene.proxy.child.log, folder / "kproxy.log")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
