@@ -43,6 +43,7 @@ from .topics import CORRELATION, all_topics_request, remember_topics
 ANSWER.response = OWN.response = WHOLE  # the response lane looks at what meets them
 
 
+DIAL = Dial()
 NOWHERE = Facts("", "", "")
 """Of a session that was made by hand."""
 
@@ -115,8 +116,9 @@ class Session:
 
     @property
     def settled(self) -> bool:
-        """Nothing is in flight, and no answer can come that nobody waits for (brokers may answer acks=0)."""
-        return self.inflight.unanswered is None and self.idle
+        """Nothing is in flight, no answer can come that nobody waits for (brokers may answer acks=0), and no rule has
+        a say in how it ends."""
+        return self.inflight.unanswered is None and not self.stalled and self.idle
 
     @property
     def awaited(self) -> int:
@@ -273,7 +275,7 @@ class Session:
         self.dialled = True
         if self.raw is None:
             self.requests.scan = self.requests.scan_frames
-        self.commands.append(Dial())
+        self.commands.append(DIAL)
 
     def begin_raw(self, raw: RawTokens) -> None:
         """Raw SASL tokens may come from both sides."""

@@ -55,7 +55,7 @@ class Phase(IntEnum):
     OPEN, CLOSING, LINGERING, CLOSED = range(4)
 
 
-CLOSED = Phase.CLOSED
+OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
 
 
 class Connection:
@@ -252,8 +252,13 @@ class Connection:
         if self.phase is Phase.LINGERING:
             self.finish()
             return
-        self.session.eof(side.which, now)
-        if self.session.commands:
+        session, client, broker = self.session, self.client, self.broker
+        quiet = client.out is None and broker.out is None and broker.sock is not None
+        if side is client and quiet and session.settled and self.phase is OPEN:
+            self.end("client_closed", "client closed")  # the usual end, without the steps that it does not need
+            return
+        session.eof(side.which, now)
+        if session.commands:
             self.obey(now)
         if self.phase is not Phase.OPEN:
             return

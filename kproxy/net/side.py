@@ -64,12 +64,12 @@ class Side:
     pending = 0
     progress = 0.0
     shaper: Shaper | None = None
-    into: bytearray | memoryview = BUFFER  # where reads go: all of it, or the first HEAD bytes
     plain = True  # what the sockets give and take are the bytes that pass
 
     def __init__(self, conn: Connection, which: int, feed: Feed, lane: Lane, commands: list[Command]) -> None:
         self.conn, self.which, self.feed, self.lane, self.commands = conn, which, feed, lane, commands
         self.recv, self.send = no_more, not_connected
+        self.into: bytearray | memoryview = BUFFER  # where reads go: all of it, or the first HEAD bytes
         self.mask = IN
         self.muted = self.got = 0
 
