@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself.
-.PHONY: demo test check test-all fuzz bench bench-check matrix java jars tools
+.PHONY: demo test check test-all fuzz soak bench bench-check matrix java jars tools
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -41,6 +41,11 @@ matrix: java $(READY)  ## every client with every broker through kproxy, written
 	$(BIN)/python -m kproxy.testing.jars 2.8.2 3.9.1 4.3.1
 	@test -n "$(MATRIX)" || $(BIN)/python -m tests.clients.table --forget
 	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/clients/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.clients.table && exit $$ended
+
+SOAK_SECONDS ?= 300
+soak: java $(READY)  ## brokers, workers, lines, disks and clients fail for SOAK_SECONDS; each record is checked (the same again: make soak SOAK="--seed 7")
+	$(BIN)/python -m kproxy.testing.jars 4.3.1
+	$(BIN)/python -m tests.soak.run --seconds $(SOAK_SECONDS) --completeness $(SOAK)
 
 jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
 	$(BIN)/python -m kproxy.testing.jars 4.3.1 3.9.1

@@ -46,6 +46,11 @@ def log_findings(lines: Sequence[str]) -> list[str]:
     return found
 
 
+def ids_of(folder: Path) -> dict[str, set[int]]:
+    """The numbers of the published events of each source."""
+    return {source: {int(event["id"]) for event in own} for source, own in by_source(published(folder)).items()}
+
+
 def audit(folder: Path, killed: int) -> tuple[list[str], list[str]]:
     """Findings and facts: no number of a source is missing but what was dropped and told; ends of killed workers are on
     record; nothing is left unpublished."""

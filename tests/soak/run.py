@@ -6,6 +6,7 @@ python -m tests.soak.run [--seconds N] [--seed N] [--keep]
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from random import SystemRandom
 from kproxy.testing.kafka import Kafka
 
 from .chaos import schedule
+from .records import ids_of
 from .scene import BROKER_SETTINGS, Scene
 from .soak import Soak
 
@@ -37,11 +39,20 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def completeness(audit: Path, lake: Path) -> list[str]:
-    """What the pipeline says is missing, and lines that it could not read; the plain judge has looked at the rest."""
+def completeness(audit: Path, lake: Path) -> tuple[list[str], list[str]]:
+    """Findings and facts: the pipeline misses the same events as the plain reader, and can read all lines."""
     kproxy = [sys.executable, "-m", "kproxy", "audit"]
-    subprocess.run([*kproxy, "bronze", str(audit), str(lake)], check=True)
-    return [subprocess.run([*kproxy, "completeness", str(lake)], check=True, capture_output=True, text=True).stdout]
+    subprocess.run([*kproxy, "bronze", "--from", str(audit), "--lake", str(lake), "--quiet"], check=True)
+    asked = [*kproxy, "completeness", "--lake", str(lake), "--json", "--quiet"]
+    said = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    rows = [json.loads(line) for line in said]
+    pipeline = {row["source"]: (row["events"], row["missing"]) for row in rows if "source" in row}
+    plain = {source: (len(ids), max(ids) - min(ids) + 1 - len(ids)) for source, ids in ids_of(audit).items()}
+    wrong = [f"kproxy audit completeness says {pipeline.get(source)}, the plain reader {plain.get(source)} of {source}"
+             for source in pipeline.keys() | plain.keys() if pipeline.get(source) != plain.get(source)]  # fmt: skip
+    wrong += [f"kproxy audit completeness says {row}" for row in rows if "source" not in row]
+    missing = sum(missing for _, missing in pipeline.values())
+    return wrong, [f"kproxy audit completeness: {len(pipeline)} sources, {missing} missing"]
 
 
 def main() -> int:
@@ -57,7 +68,9 @@ def main() -> int:
         try:
             told = Soak(scene, rate=RATE, with_java=True, say=say).run(lanes, given.seconds)
             if given.completeness:
-                told.facts += completeness(scene.audit, scene.folder / "lake")
+                findings, facts = completeness(scene.audit, scene.folder / "lake")
+                told.findings += findings
+                told.facts += facts
         except BaseException:
             say(scene.logs())
             raise

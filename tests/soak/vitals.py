@@ -105,11 +105,14 @@ class Vitals:
         if status != 200:
             self.findings.append(f"/metrics answered {status}: {text[:200]}")
             return
-        for name, labels, value in growing(text):
-            before = self.counters.get((name, labels), 0.0)
-            if value < before:
-                self.findings.append(f"{name}{dict(labels)} went down from {before:g} to {value:g}")
-            self.counters[name, labels] = value
+        now = {(name, labels): value for name, labels, value in growing(text)}
+        for (name, labels), before in list(self.counters.items()):
+            value = now.get((name, labels))
+            if value is None and name.startswith("kproxy_rule_"):  # the rule is gone, and its counters with it
+                del self.counters[name, labels]
+            elif value is None or value < before:
+                self.findings.append(f"{name}{dict(labels)} went down from {before:g} to {value}")
+        self.counters.update(now)
 
     def total(self, name: str) -> float:
         """What a counter had when it was last looked at, all labels together."""
