@@ -24,6 +24,7 @@ TOGETHER = {
         "tests/kafka/test_brokers.py",
         "tests/kafka/test_bypass.py",
         "tests/kafka/test_offsets.py",
+        "tests/soak/test_soak.py",
     ),
     "Java's messages": ("tests/kafka/test_error_answers.py", "tests/kafka/test_java_"),
     "recordings": ("tests/replay/test_to_kafka.py", "tests/replay/test_serve.py"),
@@ -32,7 +33,7 @@ TOGETHER = {
 
 SECONDS = {
     "Spark": 400,
-    "three brokers": 300,
+    "three brokers": 330,
     "Java's messages": 60,
     "recordings": 60,
     "tests/cli/test_demo.py": 50,
