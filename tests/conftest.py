@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from xdist.remote import Producer
 
 from kproxy.testing import ask
 from kproxy.testing.jars import kafka_libs
@@ -44,12 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> ByUnit | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByUnit | None:
     """What shares heavy things goes to one worker, where whole files go to workers anyway."""
     if config.getvalue("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False  # the order is ours, not that of the number of tests
-    return ByUnit(config)
+    return ByUnit(config, log)
 
 
 @dataclass

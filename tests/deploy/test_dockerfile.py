@@ -1,0 +1,100 @@
+"""The Dockerfile's steps, one by one in a folder: there is no container engine where these tests run.
+
+What its first stage runs is run on a copy of what .dockerignore lets through, with the image's /opt/kproxy in that
+folder; then its command and health check are run as the image's user would: nobody, who may write nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproxy.testing.fake import FakeBroker
+from kproxy.testing.ports import free_port
+from kproxy.testing.process import Child
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "Dockerfile").read_text()
+USER = 10001
+
+
+def instructions() -> list[tuple[str, str]]:
+    """(instruction, rest), continued lines joined."""
+    joined = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", TEXT, flags=re.MULTILINE))
+    return [(word, rest) for word, rest in (line.split(" ", 1) for line in joined.splitlines() if line.strip())]
+
+
+def let_through(path: str) -> bool:
+    """Whether .dockerignore lets a file of the repository into the build."""
+    given = False
+    for line in (ROOT / ".dockerignore").read_text().split():
+        pattern, keeps = line.removeprefix("!"), line.startswith("!")
+        inside = pattern.removeprefix("**/")
+        anywhere = pattern.startswith("**/") and any(fnmatch.fnmatch(part, inside) for part in path.split("/"))
+        if anywhere or pattern in ("*", path) or path.startswith(f"{pattern}/"):
+            given = keeps
+    return given
+
+
+def test_what_is_copied_is_let_through() -> None:
+    """Everything that COPY names of the repository, and nothing of tests, captures or secrets."""
+    sources = [word for name, rest in instructions() if name == "COPY" and "--from" not in rest
+               for word in rest.split()[:-1]]  # fmt: skip
+    assert "kproxy" in sources
+    for source in sources:
+        assert (ROOT / source).exists(), source
+        assert let_through(source), source
+    for other in (".git/config", "tests/conftest.py", "audit/a.ndjson", ".venv/bin/python", "kproxy/__pycache__/a.pyc"):
+        assert not let_through(other), other
+
+
+def test_what_runs_is_not_root_and_has_a_health_check() -> None:
+    """The image's user is a number, which Kubernetes can tell from root; its command and check are kproxy's own."""
+    last = dict(instructions())
+    assert last["USER"] == f"{USER}:{USER}"
+    assert json.loads(last["ENTRYPOINT"]) == ["kproxy"]
+    assert json.loads(last["CMD"]) == ["run", "--config", "/etc/kproxy/kproxy.yaml"]
+    assert json.loads(last["HEALTHCHECK"].split("CMD ", 1)[1]) == ["kproxy", "ready"]
+
+
+@pytest.mark.skipif(
+    "KPROXY_TEST_ALL" not in os.environ, reason="installs all of kproxy once more; whole with KPROXY_TEST_ALL=1"
+)
+@pytest.mark.timeout(600)
+def test_the_steps_give_a_kproxy_that_serves_and_is_healthy(tmp_path: Path) -> None:
+    """As nobody, in a folder that cannot be written; as whoever runs the tests where their Python is not for others."""
+    tmp_path.chmod(0o755)
+    source, image = tmp_path / "src", tmp_path / "opt" / "kproxy"
+    source.mkdir()
+    build = instructions()[: [name for name, _ in instructions()].index("FROM", 1)]
+    for name, rest in build:
+        if name == "COPY":
+            *froms, to = rest.split()
+            for one in froms:
+                target = source / (to if len(froms) == 1 else one)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                copy = shutil.copytree if (ROOT / one).is_dir() else shutil.copy
+                copy(ROOT / one, target)
+        elif name == "RUN":
+            command = rest.replace("/opt/kproxy", str(image)).replace("python -m venv", f"{sys.executable} -m venv")
+            subprocess.run(["bash", "-euc", command], cwd=source, check=True)
+    assert not list(image.glob("bin/pip*"))
+
+    with FakeBroker() as broker:
+        admin = f"127.0.0.1:{free_port()}"
+        words = ["run", "--listen", f"127.0.0.1:{free_port()}", "--upstream", broker.address, "--admin", admin]
+        nobody = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
+        able = subprocess.run([*nobody, "env", image / "bin" / "python", "-c", ""], capture_output=True, check=False)
+        nobody = nobody if able.returncode == 0 else []
+        command = [*nobody, "env", "-C", "/", f"PATH={image}/bin:/usr/bin:/bin", "kproxy"]
+        with Child([*command, *words], tmp_path / "log", cwd=tmp_path) as child:
+            healthy = [*command[:-1], f"KPROXY_ADMIN=http://{admin}", "kproxy", "ready"]
+            child.wait_until(lambda: subprocess.run(healthy, check=False).returncode == 0, 60, "kproxy ready")
