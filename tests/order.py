@@ -24,7 +24,6 @@ TOGETHER = {
         "tests/kafka/test_brokers.py",
         "tests/kafka/test_bypass.py",
         "tests/kafka/test_offsets.py",
-        "tests/soak/test_soak.py",
     ),
     "Java's messages": ("tests/kafka/test_error_answers.py", "tests/kafka/test_java_"),
     "recordings": ("tests/replay/test_to_kafka.py", "tests/replay/test_serve.py"),
@@ -33,7 +32,7 @@ TOGETHER = {
 
 SECONDS = {
     "Spark": 400,
-    "three brokers": 330,
+    "three brokers": 300,
     "Java's messages": 60,
     "recordings": 60,
     "tests/cli/test_demo.py": 50,

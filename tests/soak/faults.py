@@ -20,7 +20,7 @@ FAULTS: list[Rule] = [
      "match": {"api": ["OffsetCommit", "TxnOffsetCommit", "AddOffsetsToTxn", "EndTxn"]},
      "when": {"probability": 0.2}, "error": "COORDINATOR_LOAD_IN_PROGRESS"},
     {"name": "groups are to gather again", "kind": "rebalance", "when": {"probability": 0.05}},
-    {"name": "small pieces", "kind": "slice", "bytes": "700", "every": "1ms", "when": {"probability": 0.2}},
+    {"name": "small pieces", "kind": "slice", "bytes": "700B", "every": "1ms"},
     {"name": "answers of brokers are lost", "kind": "drop", "match": {"api": ["Produce", "EndTxn", "OffsetCommit"]},
      "when": {"probability": 0.02}, "then": "close"},
 ]  # fmt: skip

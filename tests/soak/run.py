@@ -1,6 +1,8 @@
 """`make soak`: kproxy between real clients and a real Kafka, while everything goes wrong; exit code 1 for a finding.
 
-python -m tests.soak.run [--seconds N] [--seed N] [--keep]
+    python -m tests.soak.run [--seconds N] [--seed N] [--completeness] [--keep FOLDER]
+
+Needs Java and Kafka's jars; root for the small file system, and a C compiler for the clock that jumps.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
@@ -26,13 +29,13 @@ RATE = 300
 """Records a second. The point is what goes wrong, not how much goes through."""
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="kproxy while brokers, workers, lines, disks and clients fail")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, help="of the schedule; drawn and printed if left out")
     parser.add_argument("--completeness", action="store_true", help="ask kproxy audit completeness, too; needs Spark")
     parser.add_argument("--keep", metavar="FOLDER", help="copy journals, logs and audit there")
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 def say(line: str) -> None:
@@ -43,6 +46,7 @@ def completeness(audit: Path, lake: Path) -> tuple[list[str], list[str]]:
     """Findings and facts: the pipeline misses the same events as the plain reader, and can read all lines."""
     kproxy = [sys.executable, "-m", "kproxy", "audit"]
     subprocess.run([*kproxy, "bronze", "--from", str(audit), "--lake", str(lake), "--quiet"], check=True)
+    subprocess.run([*kproxy, "silver", "--lake", str(lake), "--quiet"], check=True)
     asked = [*kproxy, "completeness", "--lake", str(lake), "--json", "--quiet"]
     said = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     rows = [json.loads(line) for line in said]

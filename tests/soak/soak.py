@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kproxy.testing.client import RawClient
+from kproxy.testing.ports import connections_to, sockets_of
 from kproxy.testing.wait import until
 
 from . import records, verdict
@@ -81,6 +82,7 @@ class Soak:
         begun = time.monotonic()
         with Vitals(scene.proxy) as vitals:
             self.start_clients()
+            until(lambda: self.caught_up(1) or time.sleep(0.2), LONG)  # everybody has got going
             self.chaos.run(*lanes, say=self.say)
             time.sleep(max(0.0, begun + seconds - time.monotonic()))
             scene.wait_whole(LONG)
@@ -117,6 +119,7 @@ class Soak:
         """The writer first; the others once they have caught up, or have had the time to. Then what was noted is
         judged."""
         scene = self.scene
+        self.nobody_goes_past()
         first = [name for name in ("producer", "java") if name in scene.clients.running]
         codes = {name: scene.clients.stop(name, LONG) for name in first}
         codes.pop("java", None)  # the JVM's own for SIGTERM
@@ -127,6 +130,13 @@ class Soak:
             codes[name] = scene.clients.stop(name, LONG)
         self.told.findings += [f"{name} ended with {code}" for name, code in codes.items() if code]
         self.judge(found, written)
+
+    def nobody_goes_past(self) -> None:
+        """No client is connected to a broker itself, whatever addresses it has learnt in all this."""
+        brokers = set(connections_to(self.scene.kafka.ports("DIRECT")))
+        for name, client in self.scene.clients.running.items():
+            if sockets_of(client.pid) & brokers:
+                self.told.findings.append(f"{name} is connected to a broker, past kproxy")
 
     def caught_up(self, written: int) -> bool:
         """Whether the transformers have committed, and the group has read, to the end."""
