@@ -183,7 +183,7 @@ class Author:
 
     def versions(self) -> Exchange:
         listed = [(18, 4), (55, 2), (999, 1), (12, 4)]
-        hidden = {False: {}, True: {55: 1, 999: -1 if self.bound.hide_unknown_apis else 1}}[self.bound.advertise]
+        hidden = {False: {}, True: {999: -1 if self.bound.hide_unknown_apis else 1}}[self.bound.advertise]
 
         def answers(side: int) -> dict[str, Any]:
             tops = [(key, min(top, hidden.get(key, top)) if side == CLIENT else top) for key, top in listed]

@@ -105,6 +105,6 @@ def empty_panels(address: str) -> set[str]:
     except ConnectionError:
         return set(queries())
     except urllib.error.URLError as error:
-        if isinstance(error, urllib.error.HTTPError):
+        if isinstance(error, urllib.error.HTTPError) and error.code != 503:  # 503: it is reading its log of before
             raise
         return set(queries())

@@ -6,16 +6,16 @@ from kproxy.core.addresses import PLACES
 from kproxy.rules.bodies.brokers import LISTS, carries_addresses
 from kproxy.wire import layout, schema
 
-FIND_COORDINATOR = 10
+FIND_COORDINATOR, DESCRIBE_QUORUM = 10, 55
 
 
 def test_they_are_where_kproxys_own_addresses_go() -> None:
-    """The same APIs, and the same versions of them."""
-    assert set(LISTS) | {FIND_COORDINATOR} == set(PLACES)
+    """The same APIs, and the same versions of them. DescribeQuorum's are of controllers, and left out for clients."""
+    assert set(LISTS) | {FIND_COORDINATOR, DESCRIBE_QUORUM} == set(PLACES)
     for key in PLACES:
         for version in schema.load(key).versions:
             slots = {slot.path for slot in layout.body(key, version, "response").everywhere() if slot.kind == "host"}
-            assert carries_addresses(key, version) == bool(slots)
+            assert carries_addresses(key, version) == bool(slots and key != DESCRIBE_QUORUM)
             if slots and key in LISTS:
                 assert slots == {f"{LISTS[key][0]}[].host"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.errors import FilterError
@@ -228,6 +228,7 @@ TREES: st.SearchStrategy[Node] = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first tree compiles what the rest share
 @given(TREES)
 def test_what_is_printed_is_read_again(tree: Node) -> None:
     """As the same tree, whatever it is."""
