@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Workers get what takes longest first; a run without workers keeps the order of the files."""
     if hasattr(config, "workerinput"):
         longest_first(items)
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # a shell ignores Ctrl-C for what it starts in the background, and processes that tests interrupt inherit that
 
 
 @pytest.hookimpl(optionalhook=True)
