@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import frames
-from frames_phase import FIFTY, MANY, ONE, WARM_UP, Case, StandIns
-from machine import Meter, Processes, first_answer
+from frames_phase import FIFTY, MANY, ONE, Case, StandIns
+from machine import Processes, first_answer
 from rows import Rows
 
 PLAIN, SUMMARY, REQUESTS, TOPIC = "kproxy", "audit", "audit-requests", "audit-connections"
@@ -44,10 +44,5 @@ def measure(folder: Path, rows: Rows, *, rounds: int, seconds: float, only: str 
             for case in (one for one in CASES if only in one.name):
                 for name in NAMES[turn % len(NAMES) :] + NAMES[: turn % len(NAMES)]:
                     process, port = running[name]
-                    if turn == 0:
-                        stand_ins.run(case, port, min(seconds, WARM_UP))
-                    with Meter(process.pid, (each.pid for each in processes.running)) as meter:
-                        row = stand_ins.run(case, port, seconds)
-                    row |= {"us": meter.used / row["n"] * 1e6, "rate": row["n"] / row["seconds"]}
-                    rows.add(case.name, name, row | {"others": meter.others})
+                    rows.add(case.name, name, stand_ins.measured(case, process, port, seconds, turn))
             print(f"audit: round {turn + 1} of {rounds}", file=sys.stderr)

@@ -108,6 +108,16 @@ class StandIns:
             raise RuntimeError(f"{case.name} on port {port}: {row}")
         return row
 
+    def measured(self, case: Case, process: subprocess.Popen[Any] | None, port: int, seconds: float, turn: int) -> Row:
+        """One run, with the CPU of that process for an exchange in `us`, and `rate`; the first turn warms up before."""
+        if turn == 0:
+            self.run(case, port, min(seconds, WARM_UP))
+        with Meter(process and process.pid, (each.pid for each in self.processes.running)) as meter:
+            row = self.run(case, port, seconds)
+        if process:
+            row["us"] = meter.used / row["n"] * 1e6
+        return row | {"rate": row["n"] / row["seconds"], "others": meter.others}
+
     def _make_frames(self) -> dict[str, Path]:
         contents = {
             "answers-small": frames.answers(self.small, 100),
@@ -148,13 +158,7 @@ def measure(
                 names = ["direct", "haproxy", "kproxy", *case.also, *extra]
                 for name in names[turn % len(names) :] + names[: turn % len(names)]:
                     process, port = running[name, upstream]
-                    if turn == 0:
-                        stand_ins.run(case, port, min(seconds, WARM_UP))
-                    with Meter(process and process.pid, (each.pid for each in processes.running)) as meter:
-                        row = stand_ins.run(case, port, seconds)
-                    if process:
-                        row["us"] = meter.used / row["n"] * 1e6
-                    rows.add(case.name, name, row | {"rate": row["n"] / row["seconds"], "others": meter.others})
+                    rows.add(case.name, name, stand_ins.measured(case, process, port, seconds, turn))
             print(f"frames: round {turn + 1} of {rounds}", file=sys.stderr)
 
 

@@ -23,11 +23,21 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu(pid: int) -> float:
-    """Seconds of CPU of all threads that there are, by the scheduler's own clock, which is finer than ticks."""
+    """Seconds of CPU of all threads that there are, of the process and of its children (a proxy's workers), by the
+    scheduler's own clock, which is finer than ticks."""
     total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        total += int((task / "schedstat").read_text().split()[0])
+    for member in family(pid):
+        for task in Path(f"/proc/{member}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[0])
     return total / 1e9
+
+
+def family(pid: int) -> list[int]:
+    """The process and all that it has started, and they have, as far as they live."""
+    found = [pid]
+    for member in found:
+        found += map(int, Path(f"/proc/{member}/task/{member}/children").read_text().split())
+    return found
 
 
 def rss(pid: int) -> float:
@@ -60,7 +70,7 @@ class Meter:
         return cpu(self.proxy) if self.proxy else 0.0
 
     def _not_ours(self) -> float:
-        return busy() - gone() - sum(map(cpu_in_ticks, self.ours))
+        return busy() - gone() - sum(cpu_in_ticks(member) for pid in self.ours for member in family(pid))
 
 
 def cpu_in_ticks(pid: int) -> float:

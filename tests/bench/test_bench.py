@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -124,6 +125,18 @@ def test_the_watch_sees_where_a_process_is_connected(bench: Any) -> None:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):
             until(lambda: port in watch.seen)
+
+
+def test_the_cpu_of_a_proxy_is_that_of_its_workers_too(bench: Any) -> None:
+    """A supervisor does little itself; what its workers use is what its users pay."""
+    code = "import os, time; os.fork(); [None for _ in iter(lambda: time.process_time() > 0.3, True)]; time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        try:
+            until(lambda: len(bench("machine").family(parent.pid)) == 2)
+            until(lambda: bench("machine").cpu(parent.pid) > 0.55)
+        finally:
+            for pid in reversed(bench("machine").family(parent.pid)):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_missing_program_is_named_with_its_debian_package(bench: Any) -> None:
