@@ -22,6 +22,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError
 
 from kproxy.audit_config import AuditConfig
 from kproxy.limits import Limits
+from kproxy.network_config import ProxyProtocol, ProxyVersion
 from kproxy.rules.address import Address, Target
 from kproxy.rules.explain import Model, Wrong, unknown
 from kproxy.rules.kinds.advertise import Advertise
@@ -68,6 +69,9 @@ class ClusterConfig(Model):
     dial: dict[Target, Target] = Field(
         default_factory=dict, description="where to go instead of an address that the brokers advertise, old: new"
     )
+    proxy_protocol: ProxyVersion | None = Field(
+        default=None, description="version of the PROXY header that tells these brokers whose connection it is"
+    )
 
 
 def _advertise_tag(value: Any) -> str:
@@ -87,6 +91,9 @@ class ListenerConfig(Model):
         description="how brokers appear to clients; false: they see the brokers' own addresses, and go past kproxy",
     )
     tls: ListenerTls | None = Field(default=None, description="TLS towards clients; left out for none")
+    proxy_protocol: ProxyProtocol | None = Field(
+        default=None, description="load balancers that say in a PROXY header who the client is; left out for none"
+    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

@@ -77,7 +77,8 @@ class Supervisor:
                          by_address=bool(config.limits.max_connections_per_address))  # fmt: skip
         self.desk = Desk(config, self.crew, self.topologies, self.counts, log)
         arrived = {listener.name: partial(self.desk.arrived, listener.name) for listener in config.listeners}
-        self.entrance = Entrance(config, self.reactor, arrived, self.topologies, log, advertising(store.rule_set))
+        self.entrance = Entrance(config, self.reactor, arrived, self.topologies, self.counts, log,
+                                 advertising(store.rule_set))  # fmt: skip
         self.keeper = CrewKeeper(store, self.crew, self.swap, self.reactor, log, table)
         self.keeper.events = None if config.audit is None else ToldRules(self.crew)
         self.crew.on_member += [self.talk, self.keeper.member_begins]

@@ -8,6 +8,7 @@ import pytest
 
 from kproxy.config import Advertise, Config, ListenerConfig
 from kproxy.config_file import config_from
+from kproxy.network_config import ProxyProtocol
 from kproxy.rules.address import Address
 from kproxy.rules.source import Source
 from kproxy.rules.written import Place
@@ -94,7 +95,7 @@ rule: []
     assert mistakes(text) == [
         '2:22: "b1" has no port, write host:port',
         '2:26: "b2:0" has port 0, a port from 1 to 65535 is wanted',
-        '2:35: unknown key "dail", did you mean "dial"? allowed: bootstrap, tls, dial',
+        '2:35: unknown key "dail", did you mean "dial"? allowed: bootstrap, tls, dial, proxy_protocol',
         '3:3: on without quotes is the boolean true in YAML, write the key in quotes: "on"',
         '5:37: unknown cluster "mian", did you mean "main"? allowed: main, on',
         '5:55: unknown key "port", did you mean "ports"? allowed: host, ports, nodes, sni',
@@ -250,3 +251,20 @@ def test_models_can_be_made_in_python() -> None:
     listener = ListenerConfig(name="a", bind=Address("h", 1), cluster="main", advertise=Advertise(host="x"))
 
     assert listener.advertise == Advertise(host="x")
+
+
+def test_whose_headers_are_believed() -> None:
+    """Networks or addresses, one or several; all of it must be right."""
+    text = BASE.replace("cluster: main}", "cluster: main, proxy_protocol: {from: %s}}")
+    assert read(text % "[10.0.0.0/8, '::1']").listeners[0].proxy_protocol == ProxyProtocol(
+        **{"from": ["10.0.0.0/8", "::1"]}
+    )
+    assert read(text % "10.0.0.1").listeners[0].proxy_protocol is not None
+    assert mistakes(text % "lb.example.com")[0].endswith(
+        "a network is wanted, such as 10.0.0.0/8, or an address: "
+        "'lb.example.com' does not appear to be an IPv4 or IPv6 network"
+    )
+    assert mistakes(text.replace("from:", "form:") % "1.1.1.1") == [
+        '2:70: "from" is missing',
+        '2:71: unknown key "form", did you mean "from"? allowed: from',
+    ]

@@ -34,6 +34,8 @@ SMALLEST = 10
 LONGEST_HEAD = 135000
 """Client id and transactional id have at most 32767 bytes each, tags of the header about as much: more is no head."""
 HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PRI ")
+PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
+"""How headers of both versions begin; whose are believed are read before a session begins."""
 
 
 class RequestLane(Lane):
@@ -247,7 +249,9 @@ class RequestLane(Lane):
 
     def bad_size(self, buf: Buffer, pos: int, size: int) -> int:
         first = bytes(buf[pos : pos + 4])
-        if not self.session.dialled and (first[:2] == b"\x16\x03" or first in HTTP_WORDS):
+        if not self.session.dialled and first in PROXY_HEADERS:
+            self.session.close("proxy_header", "client sends a PROXY header, and is not among those who may", "client")
+        elif not self.session.dialled and (first[:2] == b"\x16\x03" or first in HTTP_WORDS):
             what = "TLS" if first[0] == 0x16 else "HTTP"
             self.session.close("not_kafka", f"client speaks {what} to a listener of plain Kafka", "client")
         else:

@@ -34,7 +34,7 @@ from kproxy.core.commands import (
     WakeAt,
 )
 
-from .driven import Feed, HostPort, Session, host_port
+from .driven import Feed, HostPort, Origin, Session, host_port
 from .report import report_end
 from .shaper import Flow
 from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
@@ -239,6 +239,12 @@ class Connection:
     @property
     def closed(self) -> bool:
         return self.phase is Phase.CLOSED
+
+    @property
+    def origin(self) -> Origin | None:
+        """From where the client has connected, and to where."""
+        sock = self.client.sock
+        return None if sock is None else (self.client_address, host_port(sock.getsockname()))
 
     @property
     def local_host(self) -> str:

@@ -12,7 +12,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from errno import EALREADY, EINPROGRESS, EISCONN
+from errno import EALREADY, EINPROGRESS, EISCONN, ENOBUFS
 from time import monotonic
 
 from .deadlines import Deadline
@@ -25,6 +25,8 @@ STREAM = int(socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 STAGGER = 0.25
 """RFC 8305 §8: the recommended time between two attempts."""
 
+Greet = Callable[[socket.SocketType], bytes]
+"""What a connected socket has to say before anything else."""
 Won = Callable[[socket.SocketType, HostPort], None]
 Lost = Callable[[dict[str, str]], None]
 
@@ -43,6 +45,15 @@ def connect(endpoint: Endpoint) -> tuple[socket.SocketType, int]:
         if code == EALREADY:
             return sock, EINPROGRESS
     return sock, 0 if code == EISCONN else code
+
+
+def say(sock: socket.SocketType, greet: Greet) -> int:
+    """Send the greeting on a connection that is new, so that there is room for all of it. 0, or why it failed."""
+    try:
+        data = greet(sock)
+        return 0 if sock.send(data) == len(data) else ENOBUFS
+    except OSError as error:
+        return error.errno or ENOBUFS
 
 
 class Attempt:
@@ -70,15 +81,15 @@ class Race:
     Either may be called before `start` returns. After `cancel` neither is.
     """
 
-    __slots__ = ("attempts", "deadline", "done", "looking", "lost", "reactor", "resolver", "servers", "stagger",
-                 "targets", "timeout", "tls", "tried", "won")  # fmt: skip
+    __slots__ = ("attempts", "deadline", "done", "greet", "looking", "lost", "reactor", "resolver", "servers",
+                 "stagger", "targets", "timeout", "tls", "tried", "won")  # fmt: skip
 
     def __init__(
         self, reactor: Reactor, resolver: Resolver, tls: BrokerTls | None, timeout: float,
-        servers: Sequence[HostPort], won: Won, lost: Lost,
+        servers: Sequence[HostPort], won: Won, lost: Lost, greet: Greet | None = None,
     ) -> None:  # fmt: skip
         self.reactor, self.resolver, self.tls, self.timeout, self.servers = reactor, resolver, tls, timeout, servers
-        self.won, self.lost = won, lost
+        self.won, self.lost, self.greet = won, lost, greet
         self.targets: deque[tuple[HostPort, Endpoint]] = deque()
         self.attempts: list[Attempt] = []
         self.tried: dict[str, str] = {}
@@ -160,6 +171,8 @@ class Race:
 
     def settle(self, attempt: Attempt, code: int) -> bool:
         sock, server = attempt.sock, attempt.server
+        if not code and self.greet is not None:
+            code = say(sock, self.greet)
         if code:
             sock.close()
             self.tried[show(server)] = os.strerror(code).lower()

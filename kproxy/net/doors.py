@@ -15,7 +15,9 @@ from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
 from .acceptor import Acceptor, listen
 from .driven import HostPort
+from .lobby import Lobby
 from .ports import NodePorts
+from .proxy_headers import ProxyHeaders
 from .reactor import Reactor
 from .resolve import Endpoint
 from .throttle import Throttle
@@ -34,9 +36,13 @@ Places = dict[int, HostPort | None]
 class Doors:
     """`port` is the bootstrap port, known once `open` has bound it (the config may say 0)."""
 
-    def __init__(self, config: ListenerConfig, reactor: Reactor, arrived: Arrived, log: FilteringBoundLogger) -> None:
-        self.config, self.reactor, self.arrived, self.log = config, reactor, arrived, log
+    def __init__(
+        self, config: ListenerConfig, reactor: Reactor, arrived: Arrived, lobby: Lobby, log: FilteringBoundLogger
+    ) -> None:
+        self.config, self.reactor, self.log = config, reactor, log
         self.name = config.name
+        headers = config.proxy_protocol
+        self.arrived = arrived if headers is None else ProxyHeaders(headers, self.name, lobby, arrived)
         self.seldom = Throttle(log.bind(listener=config.name))
         self.endpoints: list[Endpoint] = []
         self.port = config.bind.port

@@ -13,6 +13,8 @@ from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import Bound
 
 HostPort = tuple[str, int]
+Origin = tuple[HostPort, HostPort]
+"""From where a client has connected, and to where."""
 Feed = Callable[[memoryview, int, float], int]
 """(view, n, now) → how many leading bytes of view[:n] go to the other side as they are."""
 

@@ -14,8 +14,10 @@ from kproxy.config import Config, ListenerConfig
 from kproxy.errors import WeDidWrong
 from kproxy.rules.kinds.advertise import Advertise
 
+from .counts import Counts
 from .doors import Arrived, Doors, Places
 from .driven import HostPort
+from .lobby import Lobby
 from .reactor import Reactor
 from .resolve import Endpoint, ask
 from .state import Nodes, Ports, StateWriter, read_state
@@ -47,17 +49,19 @@ class WaysIn(Protocol):
 
 
 class Entrance:
-    """The one of this process. `arrived` gets the clients of each listener; `topologies` are of the clusters.
+    """The one of this process. `arrived` gets the clients of each listener; `topologies` are of the clusters; `counts`
+    has those that were sent away before that.
 
     `rules` are all that may say something about advertising, so that their ports can be opened before anybody asks.
     """
 
     def __init__(
         self, config: Config, reactor: Reactor, arrived: Mapping[str, Arrived], topologies: Mapping[str, Topology],
-        log: FilteringBoundLogger, rules: Sequence[Advertise] = (),
+        counts: Counts, log: FilteringBoundLogger, rules: Sequence[Advertise] = (),
     ) -> None:  # fmt: skip
         self.topologies, self.rules = topologies, rules
-        self.doors = {each.name: Doors(each, reactor, arrived[each.name], log) for each in config.listeners}
+        self.lobby = lobby = Lobby(reactor, config.limits, counts, log)
+        self.doors = {each.name: Doors(each, reactor, arrived[each.name], lobby, log) for each in config.listeners}
         path = config.state
         self.state = None if path is None else StateWriter(Path(path), reactor, self.snapshot)
 
@@ -72,6 +76,7 @@ class Entrance:
         """Nobody comes in any more."""
         for doors in self.doors.values():
             doors.close()
+        self.lobby.close()
 
     def port(self, listener: str) -> int:
         """Its bootstrap port."""

@@ -18,7 +18,7 @@ from .driven import HostPort, host_port, show
 from .entrance import Asked
 from .side import Side
 from .throttle import Throttle
-from .tls import ClientSocket, ClientTls, reason
+from .tls import ClientSocket, ClientTls, SentHeader, reason
 from .tls_side import TlsSide
 from .upstream import Upstream
 
@@ -74,7 +74,8 @@ class Listener:
         try:
             secured = await tls.handshake(sock)
         except (OSError, ValueError) as error:
-            self.refuse(sock, client, "tls", f"TLS handshake failed: {reason(error)}")
+            cause = "proxy_header" if isinstance(error, SentHeader) else "tls"
+            self.refuse(sock, client, cause, f"TLS handshake failed: {reason(error)}")
             return
         finally:
             self.server.handshaking -= 1

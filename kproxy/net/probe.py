@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from .dial import Race
-from .driven import HostPort
+from .driven import HostPort, Origin
 from .upstream import Upstream
 
 AGAIN = 1.0
@@ -67,6 +67,8 @@ class Probe:
                 self.sock.close()
 
     # ---- calls of the dialler
+
+    origin: Origin | None = None
 
     def connected(self, sock: socket.SocketType, server: HostPort) -> None:
         self.sock = sock

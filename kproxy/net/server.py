@@ -82,7 +82,7 @@ class Server:
     def own_entrance(self, config: Config, rules: Sequence[Advertise]) -> Entrance:
         arrived = {listener.name: listener.arrived for listener in self.listeners}
         topologies = {name: upstream.topology for name, upstream in self.upstreams.items()}
-        return Entrance(config, self.reactor, arrived, topologies, self.log, rules)
+        return Entrance(config, self.reactor, arrived, topologies, self.counts, self.log, rules)
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Needs the reactor to run. Raises WeDidWrong or DocumentError when it cannot start; returns after a drain."""

@@ -16,7 +16,7 @@ from kproxy.sinks.pictures import Picture
 from kproxy.wire import decode_response
 
 from .dial import Race
-from .driven import HostPort
+from .driven import HostPort, Origin
 from .probe import attempt
 from .upstream import Upstream
 
@@ -74,6 +74,8 @@ class Survey:
         self.picture.learn(answer.body, lambda name: None, own=True)
 
     # ---- calls of the dialler
+
+    origin: Origin | None = None
 
     def connected(self, sock: socket.SocketType, server: HostPort) -> None:
         self.sock = sock

@@ -20,10 +20,15 @@ from kproxy.tls_config import ListenerTls, UpstreamTls
 HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
 VERIFY = {"optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN")
+PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
 
 
 class NotTls(OSError):
     """The first bytes are no TLS."""
+
+
+class SentHeader(NotTls):
+    """They are a PROXY header, of somebody who is not believed."""
 
 
 class ClientSocket(ssl.SSLSocket):
@@ -84,7 +89,7 @@ class ClientTls:
                 await trio.lowlevel.wait_readable(sock)
                 first = sock.recv(4, socket.MSG_PEEK)
                 if first and first[0] != HANDSHAKE:
-                    raise NotTls(f"client speaks {'HTTP' if first in HTTP else 'plain text'} to a TLS listener")
+                    raise stranger(first)
             except BaseException:
                 release(sock)
                 raise
@@ -145,6 +150,13 @@ async def shake(sock: ssl.SSLSocket) -> None:
         release(sock)
         raise
     trio.lowlevel.notify_closing(sock)
+
+
+def stranger(first: bytes) -> NotTls:
+    """What it is that begins with these four bytes."""
+    if first in PROXY_HEADERS:
+        return SentHeader("client sends a PROXY header, and is not among those who may")
+    return NotTls(f"client speaks {'HTTP' if first in HTTP else 'plain text'} to a TLS listener")
 
 
 def full(sock: socket.SocketType) -> socket.socket:

@@ -11,8 +11,9 @@ from typing import Protocol
 from kproxy.config import ClusterConfig
 
 from .counts import Counts
-from .dial import Race, connect
-from .driven import HostPort, show
+from .dial import Greet, Race, connect
+from .driven import HostPort, Origin, show
+from .proxy_headers import greeting
 from .reactor import Reactor
 from .resolve import Resolver
 from .side import Side
@@ -30,6 +31,10 @@ class Caller(Protocol):
 
     node: int | None
     race: Race | None
+
+    @property
+    def origin(self) -> Origin | None:
+        """For whom it wants to; None: for itself."""
 
     def connected(self, sock: socket.SocketType, server: HostPort) -> None: ...
     def unreachable(self, reason: str) -> None: ...
@@ -81,13 +86,18 @@ class Upstream:
     def dial(self, caller: Caller) -> None:
         """Calls `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""
         servers = self.servers(caller.node)
-        begun, through = (None, False) if self.tls is not None or self.failed else self.begin(servers[0])
+        version = self.config.proxy_protocol
+        greet = None if version is None else greeting(version, caller.origin)
+        plain = self.tls is None and greet is None and not self.failed
+        begun, through = self.begin(servers[0]) if plain else (None, False)
         if begun is not None and through:
             caller.connected(begun, servers[0])
         else:
-            self.race(caller, servers, begun)
+            self.race(caller, servers, begun, greet)
 
-    def race(self, caller: Caller, servers: list[HostPort], begun: socket.SocketType | None) -> None:
+    def race(
+        self, caller: Caller, servers: list[HostPort], begun: socket.SocketType | None, greet: Greet | None
+    ) -> None:
         """Try them all; `begun` is on its way to the first."""
 
         def won(sock: socket.SocketType, server: HostPort) -> None:
@@ -101,7 +111,7 @@ class Upstream:
             self.log.warning("no broker could be reached", key=caller.node, node=caller.node, tried=tried)
             caller.unreachable("; ".join(f"{server}: {reason}" for server, reason in tried.items()))
 
-        race = Race(self.reactor, self.resolver, self.tls, self.connect_timeout, servers, won, lost)
+        race = Race(self.reactor, self.resolver, self.tls, self.connect_timeout, servers, won, lost, greet)
         caller.race = race
         race.start(begun)
 

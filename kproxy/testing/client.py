@@ -23,8 +23,8 @@ class EndOfStream(ConnectionError):
 class RawClient:
     """A connection to `host:port`, with TLS if a context is given; a context manager that closes it.
 
-    `source` is the address to come from, `client_id` what it says in its requests. Every wait is limited by `timeout`
-    seconds; then it raises TimeoutError.
+    `source` is the address to come from, `client_id` what it says in its requests, `first` what it sends before
+    all else, TLS included. Every wait is limited by `timeout` seconds; then it raises TimeoutError.
     """
 
     def __init__(
@@ -36,10 +36,12 @@ class RawClient:
         source: str = "",
         timeout: float = 20,
         client_id: str | None = "raw",
+        first: bytes = b"",
     ) -> None:
         host, _, port = address.rpartition(":")
         near = (source, 0) if source else None
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout, near)
+        self.socket.sendall(first)
         if tls is not None:
             try:
                 self.socket = tls.wrap_socket(self.socket, server_hostname=server_name or host.strip("[]"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from kproxy.net.probe import Probe
 from kproxy.net.resolve import Resolver
 
 pytestmark = pytest.mark.trio
@@ -136,3 +137,38 @@ async def test_the_resolver_keeps_the_last_good_answer(monkeypatch: pytest.Monke
     with pytest.raises(socket.gaierror):
         await resolver.look_up(("b2.example.com", 9092))
     assert resolver.known(("10.0.0.7", 1)) == [(socket.AF_INET, ("10.0.0.7", 1))]
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_brokers_are_told_whose_connection_it_is(net: Any, driver: str, version: str) -> None:
+    """The header comes first and is exactly as published; the client's own bytes follow."""
+    broker = await net.open_broker()
+    config = net.config(broker.port, cluster={"proxy_protocol": version})
+    async with net.serving(config, driver=driver) as running, await running.client() as client:
+        await client.send_all(net.request(1))
+        stream = await broker.accept()
+        (host, port), target = client.socket.getsockname(), running.port
+        assert host == "127.0.0.1"
+        if version == "v1":
+            header = f"PROXY TCP4 127.0.0.1 127.0.0.1 {port} {target}\r\n".encode()
+        else:
+            head = bytes.fromhex("0d0a0d0a000d0a515549540a 2111 000c 7f000001 7f000001")
+            header = head + port.to_bytes(2, "big") + target.to_bytes(2, "big")
+
+        assert await net.exactly(stream, len(header) + 40) == header + net.request(1)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_what_kproxy_itself_asks_is_its_own(net: Any, version: str) -> None:
+    """A probe says LOCAL, or in version 1, which has no word for that, the ends of its own connection."""
+    broker = await net.open_broker()
+    config = net.config(broker.port, cluster={"proxy_protocol": version})
+    async with net.serving(config) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(Probe(running.server.upstreams["main"]).ask)
+        stream = await broker.accept()
+        port = stream.socket.getpeername()[1]
+        line = f"PROXY TCP4 127.0.0.1 127.0.0.1 {port} {broker.port}\r\n".encode()
+        header = line if version == "v1" else bytes.fromhex("0d0a0d0a000d0a515549540a 2000 0000")
+
+        assert await net.exactly(stream, len(header) + 4) == header + bytes.fromhex("00000010")
+        nursery.cancel_scope.cancel()

@@ -209,3 +209,17 @@ async def test_certificates_are_read_again(net: Any, driver: str, certificates: 
         assert first != second
         assert third == second
         assert any(entry["log_level"] == "error" for entry in running.log)
+
+
+async def test_a_header_goes_before_tls(net: Any, driver: str, certificates: Certificates) -> None:
+    """Towards brokers that speak TLS, the PROXY header is in plain text and the handshake follows."""
+    broker = await net.open_broker()
+    cluster = {"proxy_protocol": "v2", "tls": {"ca": str(certificates.ca), "server_name": "localhost"}}
+    config = net.config(broker.port, cluster=cluster)
+    async with net.serving(config, driver=driver) as running, await running.client() as client:
+        await client.send_all(net.request(1))
+        stream = await broker.accept()
+        assert (await net.exactly(stream, 28))[:16].hex() == "0d0a0d0a000d0a515549540a2111000c"
+        secured = trio.SSLStream(stream, certificates.server_context(), server_side=True)
+
+        assert await net.exactly(secured, 40) == net.request(1)
