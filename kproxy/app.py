@@ -17,6 +17,7 @@ from kproxy.config import Config
 from kproxy.core.counters import Counters
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound, Plan
+from kproxy.core.sasl_end import NO_SASL, SaslEnd
 from kproxy.core.session import Session, Shared
 from kproxy.core.tally import Tallies, Tally
 from kproxy.errors import DocumentError, KproxyError, WeDidWrong
@@ -75,7 +76,10 @@ class Proxy:
             for name in config.clusters
         }
         self.advertising = {listener.name: listener.advertise for listener in config.listeners}
-        self.plans: dict[tuple[str, bool, tuple[Running, ...]], Plan] = {}
+        self.sasl: dict[str, SaslEnd | None] = {
+            one.name: NO_SASL if config.clusters[one.cluster].sasl is not None else None for one in config.listeners
+        }
+        self.plans: dict[tuple[str, bool, bool, tuple[Running, ...]], Plan] = {}
         self.number = 0  # of the newest connection
         self.reactor = Reactor(log, self.counters.proxy_time.add)
         self.server = self.make_server()
@@ -102,7 +106,9 @@ class Proxy:
         self.number += 1
         plan = self.plan_for(listener, bound, bound.live)
         number = self.number * self.workers + self.index  # so that it tells which process has it
-        return Session(plan, self.shared[facts.cluster], facts, number, bound)
+        session = Session(plan, self.shared[facts.cluster], facts, number, bound)
+        session.sasl = self.sasl[listener]
+        return session
 
     def plan_for(self, listener: str, bound: rule_set.Bound, live: tuple[Running, ...]) -> Plan:
         """What to look for in the frames of a connection that is bound to this, while these live rules are in force.
@@ -110,11 +116,12 @@ class Proxy:
         Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
         """
         advertise = bound.advertise is not None or self.advertising[listener] is not False
-        key = bound.key, advertise, live
+        ends_sasl = self.sasl[listener] is not None
+        key = bound.key, advertise, ends_sasl, live
         plan = self.plans.get(key)
         if plan is None:
             hide = self.config.limits.unknown_apis == "hide"
-            fixed = Bound(bound.names, advertise, hide, bound.versions)
+            fixed = Bound(bound.names, advertise, hide, bound.versions, ends_sasl)
             plan = self.plans[key] = Plan(fixed, live, self.tallies)
         return plan
 

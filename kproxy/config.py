@@ -28,6 +28,7 @@ from kproxy.rules.explain import Model, Wrong, unknown
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_checks import why_tls
 from kproxy.rules.written import Place
+from kproxy.sasl_config import UpstreamSasl
 from kproxy.tls_config import FileName, ListenerTls, Secret, UpstreamTls
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ListenerConfig",
     "ListenerTls",
     "LogConfig",
+    "UpstreamSasl",
     "UpstreamTls",
 ]  # fmt: skip
 
@@ -65,6 +67,9 @@ class ClusterConfig(Model):
     bootstrap: list[Target] = Field(min_length=1, description="brokers to begin with, host:port; tried in parallel")
     tls: UpstreamTls | None = Field(
         default=None, description="TLS towards the brokers; {} for the defaults, left out for none"
+    )
+    sasl: UpstreamSasl | None = Field(
+        default=None, description="kproxy logs in to the brokers itself; left out: clients do, and kproxy lets it pass"
     )
     dial: dict[Target, Target] = Field(
         default_factory=dict, description="where to go instead of an address that the brokers advertise, old: new"

@@ -7,6 +7,8 @@
     │   │   ├── EncodeError         a value that does not fit its grammar
     │   │   └── RecordsError        a record batch that cannot be read
     │   ├── ProtocolError           a frame that may not stand where it stands; closes its connection
+    │   ├── LoginFailed             SASL that came to nothing; the message has no secrets
+    │   │   └── LoginRefused        because the other side does not take the credentials
     │   ├── DocumentError           a rule or config file with mistakes, all of them at once
     │   ├── FilterError             a filter that cannot be read; says where
     │   ├── CaptureError            a file that is no capture, or a damaged one; says where
@@ -64,6 +66,14 @@ class ProtocolError(TheyDidWrong):
     def __init__(self, cause: str, message: str) -> None:
         self.cause = cause
         super().__init__(message)
+
+
+class LoginFailed(TheyDidWrong):
+    """SASL that came to nothing, on either side; the message has no secrets."""
+
+
+class LoginRefused(LoginFailed):
+    """The other side does not take the credentials; the message says what it said."""
 
 
 class DocumentError(TheyDidWrong):

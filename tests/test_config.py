@@ -95,7 +95,7 @@ rule: []
     assert mistakes(text) == [
         '2:22: "b1" has no port, write host:port',
         '2:26: "b2:0" has port 0, a port from 1 to 65535 is wanted',
-        '2:35: unknown key "dail", did you mean "dial"? allowed: bootstrap, tls, dial, proxy_protocol',
+        '2:35: unknown key "dail", did you mean "dial"? allowed: bootstrap, tls, sasl, dial, proxy_protocol',
         '3:3: on without quotes is the boolean true in YAML, write the key in quotes: "on"',
         '5:37: unknown cluster "mian", did you mean "main"? allowed: main, on',
         '5:55: unknown key "port", did you mean "ports"? allowed: host, ports, nodes, sni',

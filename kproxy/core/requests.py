@@ -10,7 +10,7 @@ from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
 from .halts import Blocked, Changed, Keep
-from .identity import API_VERSIONS, SASL_HANDSHAKE
+from .identity import ANSWERED, API_VERSIONS, SASL_HANDSHAKE
 from .inflight import ANSWER
 from .lane import Lane
 from .rewrite import Buffer
@@ -111,6 +111,13 @@ class RequestLane(Lane):
                 return passes
         if end > n:
             self.halt = Keep(4 + size, hold=True)
+            return False
+        if session.sasl is not None and step.key in ANSWERED:
+            frame = session.sasl.answer(step, correlation, bytes(buf[pos + 4 : end]), now)
+            step.tally.requests += 1
+            if frame is not None:
+                self.answer(correlation, frame, now)
+            self.halt = Changed([], end)
             return False
         if step.watched:
             session.identity.request(step, bytes(buf[pos + 4 : end]))
@@ -226,7 +233,7 @@ class RequestLane(Lane):
 
     def scan_first(self, buf: Buffer, pos: int, n: int, size: int, first: int, now: float) -> int:
         session = self.session
-        if size >= 1 and first == GSSAPI_FIRST:  # a client of Kafka 0.9 opens with the token itself
+        if size >= 1 and first == GSSAPI_FIRST and session.sasl is None:  # a client of Kafka 0.9 opens with the token
             session.begin_raw(RawTokens("GSSAPI"))
         elif not SMALLEST <= size <= self.most:
             return self.bad_size(buf, pos, size)

@@ -116,7 +116,7 @@ class ResponseLane(Lane):
         if step is OWN:
             self.session.inflight.fifo.popleft()
             self.halt = Changed([], end)
-            self.session.own_answer(bytes(buf[pos + 4 : end]), now)
+            self.session.own_answer(bytes(buf[pos + 4 : end]), entry[3], now)
             return False
         if step.watched and step.key in ANSWERED:
             self.session.identity.response(step, bytes(buf[pos + 4 : end]))

@@ -12,7 +12,7 @@ given are always taken; the session never raises for what they hold, it asks to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -26,16 +26,19 @@ from kproxy.rules.running import Running
 from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Shut, Wake
 from .counters import Counters
 from .engine import Engine
-from .identity import Identity
+from .identity import API_VERSIONS, Identity
 from .inflight import ANSWER, ANSWERED, ASKED, OWN, InFlight
+from .login import Credentials, LoggedIn
 from .marks import Marks
 from .memory import HeldMemory
 from .observer import Observer
 from .plan import Plan
+from .renewal import Renewal
 from .requests import RequestLane
 from .responses import ResponseLane
 from .rewrite import GONE, Context
 from .sasl import RawTokens
+from .sasl_end import SASL_AUTHENTICATION_FAILED, SaslEnd, answer_to
 from .step import WHOLE
 from .timers import Timers
 from .topics import CORRELATION, all_topics_request, remember_topics
@@ -81,6 +84,8 @@ class Session:
     handed_over: tuple[int, int] = (0, 0)  # held memory behind bytes that the driver has not written yet, by side
     asked: Mapping[int, tuple[str, int]] = MappingProxyType({})  # nodes named by EnsureNodes and not answered yet
     incomplete_since: float | None = None
+    sasl: SaslEnd | None = None  # who makes an end of the client's SASL here; None: the broker has it
+    renewal: Renewal | None = None  # where kproxy has logged in at the broker itself
     observer: Observer | None = None  # the driver may put one here
     owner: Any = None
 
@@ -197,6 +202,25 @@ class Session:
         if not self.closing:
             self.engine.reshape(self.plan.shaped, now)
 
+    def logged_in(self, credentials: Credentials, login: LoggedIn, now: float) -> None:
+        """kproxy itself has logged in at the broker, before anything of the client goes there."""
+        if not self.closing:
+            self.renewal = Renewal(self, credentials, login, now)
+
+    def login_refused(self, message: str, now: float) -> None:
+        """The broker does not take kproxy's credentials: the client is told so where it has asked for the versions,
+        the one request whose answer has a place for it in every case, and the connection closes."""
+        while self.inflight.fifo and not self.closing:
+            correlation, step, _, note = self.inflight.fifo.popleft()
+            if step is ANSWER:
+                self.commands.append(Send(CLIENT, note))
+            elif step.key == API_VERSIONS:
+                code = SASL_AUTHENTICATION_FAILED
+                self.commands.append(Send(CLIENT, answer_to(step.key, step.version, correlation, error_code=code)))
+            else:
+                break
+        self.close("broker_login", message, "broker")
+
     def tick(self, now: float) -> None:
         """A time has come that a `WakeAt` named."""
         if not self.closing:
@@ -273,9 +297,18 @@ class Session:
 
     def dial(self) -> None:
         self.dialled = True
-        if self.raw is None:
-            self.requests.scan = self.requests.scan_frames
+        self.choose_scan()
         self.commands.append(DIAL)
+
+    def choose_scan(self) -> None:
+        """How the next frame of the client is looked at."""
+        requests = self.requests
+        if self.renewal is not None and self.renewal.busy:
+            requests.scan = self.renewal.hold
+        elif self.raw is not None or not self.dialled:
+            requests.scan = requests.scan_carefully
+        else:
+            requests.scan = requests.scan_frames
 
     def begin_raw(self, raw: RawTokens) -> None:
         """Raw SASL tokens may come from both sides."""
@@ -403,6 +436,13 @@ class Session:
                 self.requests.unblock(now)
                 self.attend(now)
                 return
+        renews = self.renewal is not None and self.renewal.busy
+        if renews:
+            assert self.renewal is not None
+            self.renewal.attend(now)
+            if self.closing:
+                return
+            renews = self.renewal.busy
         self.give_answers()
         if len(self.inflight.fifo) <= max(1, self.requests.limit // 2):  # 1: it may be one that is not all here
             self.resume(CLIENT, "full", now)
@@ -416,7 +456,7 @@ class Session:
                 self.close("drained", "connection drained")
             elif held and not self.inflight.fifo and self.responses.at_boundary:
                 self.close("drained", "connection drained, with a request that a rule held back")
-        self.attention = self.draining or bool(self.paused[CLIENT]) or self.has_answers
+        self.attention = self.draining or renews or bool(self.paused[CLIENT]) or self.has_answers
 
     @property
     def has_answers(self) -> bool:
@@ -442,7 +482,11 @@ class Session:
         self.commands.append(Send(BROKER, all_topics_request()))
         return "topics"
 
-    def own_answer(self, frame: bytes, now: float) -> None:
-        """The response to a request of kproxy's own, which the client never sees."""
+    def own_answer(self, frame: bytes, then: Callable[[bytes, float], None] | None, now: float) -> None:
+        """The response to a request of kproxy's own, which the client never sees. `then` is who asked, None: a
+        rewrite, for all topics."""
+        if then is not None:
+            then(frame, now)
+            return
         remember_topics(self.context.cluster_memory, frame, now, self.counters)
         self.topics_came = self.attention = True  # not now: what stands before this answer has not left yet

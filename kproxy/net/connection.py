@@ -40,12 +40,14 @@ from .shaper import Flow
 from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 
 if TYPE_CHECKING:
+    from kproxy.core.login import LoggedIn
     from kproxy.rules.facts import Facts
 
     from .deadlines import Deadline
     from .dial import Race
     from .doors import Places
     from .listener import Listener
+    from .login import Login
     from .server import Server
 
 
@@ -65,7 +67,7 @@ class Connection:
     broker_address: HostPort | None = None
     connected_after: float | None = None  # seconds
     cause = message = blame = ""
-    race: Race | None = None
+    race: Race | Login | None = None
     leaving: Close | None = None
     obeying = looked_after = False
     flow: Flow | None = None
@@ -215,7 +217,7 @@ class Connection:
 
     # ---- the broker
 
-    def connected(self, sock: socket.SocketType, address: HostPort) -> None:
+    def connected(self, sock: socket.SocketType, address: HostPort, login: LoggedIn | None = None) -> None:
         """The upstream has a socket for us."""
         self.race = None
         if self.phase is not Phase.OPEN:
@@ -230,10 +232,19 @@ class Connection:
             return
         if self.client.muted & DIALLING:
             self.client.unmute(DIALLING)
+        credentials = self.listener.upstream.credentials
+        if login is not None and credentials is not None:
+            now = monotonic()
+            self.session.logged_in(credentials, login, now)
+            self.obey(now)
 
-    def unreachable(self, message: str) -> None:
+    def unreachable(self, message: str, refused: bool = False) -> None:
         """The upstream has none, and has said why in the log."""
         self.race = None
+        if refused and self.phase is Phase.OPEN:
+            now = monotonic()
+            self.session.login_refused(message, now)
+            self.obey(now)
         self.close("unreachable", message)
 
     @property

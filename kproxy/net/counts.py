@@ -22,5 +22,9 @@ class Counts:
     """Client connections that got none: `max_connections`, `max_connections_per_address`, `tls`, `shutdown`."""
     unreachable: dict[str, int] = field(default_factory=numbers)
     """Times that no broker could be reached, by cluster."""
+    logins: dict[str, int] = field(default_factory=numbers)
+    """kproxy's own logins at brokers, by cluster."""
+    logins_refused: dict[str, int] = field(default_factory=numbers)
+    """Those that failed, whatever the reason, by cluster."""
     client_bytes: int = 0
     broker_bytes: int = 0

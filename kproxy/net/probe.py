@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
-import ssl
-from collections.abc import Callable
-from typing import Any
 
 import trio
 
+from kproxy.core.login import LoggedIn
+
+from .attempt import attempt
 from .dial import Race
 from .driven import HostPort, Origin
+from .login import Login
 from .upstream import Upstream
 
 AGAIN = 1.0
@@ -33,7 +34,7 @@ class Probe:
         self.answered = False
         self.reason = "not asked yet"
         self.node: int | None = None
-        self.race: Race | None = None
+        self.race: Race | Login | None = None
         self.found = trio.Event()
         self.sock: socket.SocketType | None = None
 
@@ -70,11 +71,11 @@ class Probe:
 
     origin: Origin | None = None
 
-    def connected(self, sock: socket.SocketType, server: HostPort) -> None:
+    def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
         self.sock = sock
         self.upstream.reactor.notify(self.found)
 
-    def unreachable(self, reason: str) -> None:
+    def unreachable(self, reason: str, refused: bool = False) -> None:
         self.reason = reason
         self.upstream.reactor.notify(self.found)
 
@@ -90,17 +91,3 @@ async def talk(sock: socket.SocketType) -> None:
         said += more
     if said[4:8] != QUESTION[8:12] or int.from_bytes(said[8:10], "big") not in MEANT:
         raise OSError(f"answered ApiVersions with {said[:10].hex()}, which is no answer to it")
-
-
-async def attempt(sock: socket.SocketType, act: Callable[[], Any]) -> Any:
-    """`act` on a non-blocking socket, repeated until it neither blocks nor wants TLS bytes first.
-
-    The question is far shorter than an empty socket buffer, so what blocks is always reading.
-    """
-    while True:
-        try:
-            return act()
-        except (BlockingIOError, ssl.SSLWantReadError):
-            await trio.lowlevel.wait_readable(sock)
-        except ssl.SSLWantWriteError:
-            await trio.lowlevel.wait_writable(sock)

@@ -1,6 +1,7 @@
 """Asks each cluster for all its topics now and then, on a connection of kproxy's own, for the record of its topology.
 
-A cluster that wants authentication does not answer; then what clients are shown has to do.
+A cluster that wants authentication, and at which kproxy does not log in itself, does not answer; then what clients are
+shown has to do.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import socket
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.core.login import LoggedIn
 from kproxy.core.topics import METADATA, VERSION, all_topics_request
 from kproxy.errors import DecodeError
 from kproxy.sinks.pictures import Picture
 from kproxy.wire import decode_response
 
+from .attempt import attempt
 from .dial import Race
 from .driven import HostPort, Origin
-from .probe import attempt
+from .login import Login
 from .upstream import Upstream
 
 PATIENCE = 30.0
@@ -35,7 +38,7 @@ class Survey:
         self.upstream, self.picture, self.every = upstream, picture, every
         self.log = log.bind(cluster=upstream.name)
         self.node: int | None = None
-        self.race: Race | None = None
+        self.race: Race | Login | None = None
         self.found = trio.Event()
         self.sock: socket.SocketType | None = None
         self.reason = ""
@@ -77,11 +80,11 @@ class Survey:
 
     origin: Origin | None = None
 
-    def connected(self, sock: socket.SocketType, server: HostPort) -> None:
+    def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
         self.sock = sock
         self.upstream.reactor.notify(self.found)
 
-    def unreachable(self, reason: str) -> None:
+    def unreachable(self, reason: str, refused: bool = False) -> None:
         self.reason = reason
         self.upstream.reactor.notify(self.found)
 

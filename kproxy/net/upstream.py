@@ -9,10 +9,12 @@ from time import monotonic
 from typing import Protocol
 
 from kproxy.config import ClusterConfig
+from kproxy.core.login import LoggedIn
 
 from .counts import Counts
 from .dial import Greet, Race, connect
 from .driven import HostPort, Origin, show
+from .login import Login, OwnCredentials
 from .proxy_headers import greeting
 from .reactor import Reactor
 from .resolve import Resolver
@@ -30,14 +32,17 @@ class Caller(Protocol):
     """Who wants to be connected, to `node` or, if that is None, to any broker."""
 
     node: int | None
-    race: Race | None
+    race: Race | Login | None
 
     @property
     def origin(self) -> Origin | None:
         """For whom it wants to; None: for itself."""
 
-    def connected(self, sock: socket.SocketType, server: HostPort) -> None: ...
-    def unreachable(self, reason: str) -> None: ...
+    def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
+        """`login`: how kproxy has logged in there, where it does that itself."""
+
+    def unreachable(self, reason: str, refused: bool = False) -> None:
+        """`refused`: the broker does not take kproxy's credentials."""
 
 
 class Upstream:
@@ -48,13 +53,14 @@ class Upstream:
         connect_timeout: float, handshake_timeout: float,
     ) -> None:  # fmt: skip
         self.name, self.config, self.reactor, self.counts = name, config, reactor, counts
-        self.connect_timeout = connect_timeout
+        self.connect_timeout, self.handshake_timeout = connect_timeout, handshake_timeout
         self.log = Throttle(reactor.log.bind(cluster=name))
         self.resolver = Resolver()
         self.topology = Topology()
         self.tls = (
             BrokerTls(config.tls, handshake_timeout, reactor.log.bind(cluster=name)) if config.tls is not None else None
         )
+        self.credentials = OwnCredentials(config.sasl) if config.sasl is not None else None
         self.side: type[Side] = Side if self.tls is None else TlsSide
         self.overrides: Mapping[HostPort, HostPort] = {tuple(a): tuple(b) for a, b in config.dial.items()}  # type: ignore[misc]
         bootstrap = [(address.host, address.port) for address in config.bootstrap]
@@ -83,12 +89,17 @@ class Upstream:
         limit = monotonic() - AVOIDED
         return sorted(turned, key=lambda server: self.failed.get(server, 0.0) > limit)
 
+    @property
+    def prepares(self) -> bool:
+        """Whether there is something to do between a TCP connection and its use."""
+        return self.tls is not None or self.credentials is not None
+
     def dial(self, caller: Caller) -> None:
         """Calls `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""
         servers = self.servers(caller.node)
         version = self.config.proxy_protocol
         greet = None if version is None else greeting(version, caller.origin)
-        plain = self.tls is None and greet is None and not self.failed
+        plain = not self.prepares and greet is None and not self.failed
         begun, through = self.begin(servers[0]) if plain else (None, False)
         if begun is not None and through:
             caller.connected(begun, servers[0])
@@ -103,7 +114,11 @@ class Upstream:
         def won(sock: socket.SocketType, server: HostPort) -> None:
             if race.tried or self.failed:
                 self.note(race, server)
-            caller.connected(sock, server)
+            if self.credentials is None:
+                caller.connected(sock, server)
+                return
+            login = caller.race = Login(self, caller, sock, server)
+            self.reactor.spawn(login.run, self.credentials)
 
         def lost(tried: dict[str, str]) -> None:
             self.note(race, None)

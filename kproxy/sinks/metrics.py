@@ -27,6 +27,8 @@ class Connections(Protocol):
     closed: dict[str, int]
     refused: dict[str, int]
     unreachable: dict[str, int]
+    logins: dict[str, int]
+    logins_refused: dict[str, int]
 
 
 class Live(Protocol):
@@ -77,6 +79,9 @@ class TrafficCollector(Collector):
         yield counted("kproxy_connections_closed", "Client connections ended, by cause.", "cause", ends.closed)
         yield counted("kproxy_connections_refused", "Client connections refused, by cause.", "cause", ends.refused)
         yield counted("kproxy_unreachable", "Times that no broker could be reached.", "cluster", ends.unreachable)
+        yield counted("kproxy_broker_logins", "kproxy's own logins at brokers.", "cluster", ends.logins)
+        refused = ends.logins_refused
+        yield counted("kproxy_broker_logins_failed", "Those that brokers refused.", "cluster", refused)
         active = GaugeMetricFamily("kproxy_connections_open", "Client connections open now.", labels=["listener"])
         for listener, number in self.live.open_by_listener().items():
             active.add_metric([listener], number)

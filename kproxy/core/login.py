@@ -1,0 +1,103 @@
+"""kproxy's own login on a connection to a broker, in Kafka's frames (KIP-43, KIP-152), for any mechanism.
+
+    steps = log_in("PLAIN", tokens)
+    frame = next(steps)                 # a request with its size: send it, then hand in the answer without its size,
+    frame = steps.send(answer)          # until it stops; what it returns then is a `LoggedIn`
+
+ApiVersions first, as every client does it, tells which version of SaslAuthenticate the broker has. When a session is
+renewed (KIP-368) that is known already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from kproxy.errors import DecodeError, LoginFailed, LoginRefused
+from kproxy.sasl.client import Tokens
+from kproxy.wire import Message, decode_response, encode, schema
+
+API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+CORRELATION: Final = -0x6B71
+HANDSHAKE: Final = 1
+"""Version of SaslHandshake; with 0 bare tokens would follow. Kafka has had it since 1.0."""
+NEWEST: Final = 2
+"""Version of SaslAuthenticate; from 1 on the broker says how long the session lasts."""
+LONGEST_TEXT: Final = 300
+"""Characters of a broker's own words that are told; Kafka's have some hundred."""
+
+Steps = Generator[bytes, bytes, "LoggedIn"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """`version` is that of SaslAuthenticate, `lifetime` the seconds until the broker wants it again; 0: never."""
+
+    version: int
+    lifetime: float
+
+
+class Credentials(Protocol):
+    """What kproxy logs in with. `tokens` may raise LoginFailed; `clean` takes every secret out of a text."""
+
+    @property
+    def mechanism(self) -> str: ...
+    def tokens(self) -> Tokens: ...
+    def clean(self, text: str) -> str: ...
+
+
+def log_in(credentials: Credentials, version: int | None = None) -> Steps:
+    """See the module. `version` of SaslAuthenticate, None: ask. Raises LoginRefused and LoginFailed."""
+    tokens = credentials.tokens()
+    token = next(tokens)
+    if version is None:
+        version = newest_of(read((yield ask(API_VERSIONS, 0, {})), API_VERSIONS, 0))
+    said = read((yield ask(SASL_HANDSHAKE, HANDSHAKE, {"mechanism": credentials.mechanism})), SASL_HANDSHAKE, HANDSHAKE)
+    if said["error_code"]:
+        offered = ", ".join(one for one in said["mechanisms"] or () if one)
+        why = f"error {said['error_code']} to SaslHandshake for {credentials.mechanism}"
+        raise LoginRefused(credentials.clean(f"{why}; the broker offers {offered}" if offered else why)[:LONGEST_TEXT])
+    while True:
+        said = read((yield ask(SASL_AUTHENTICATE, version, {"auth_bytes": token})), SASL_AUTHENTICATE, version)
+        if said["error_code"]:
+            words = credentials.clean(said["error_message"] or "")[:LONGEST_TEXT]
+            raise LoginRefused(f"error {said['error_code']}: {words}" if words else f"error {said['error_code']}")
+        try:
+            token = tokens.send(bytes(said["auth_bytes"] or b""))
+        except StopIteration:
+            return LoggedIn(version, max(0, said.get("session_lifetime_ms", 0)) / 1000)
+
+
+def newest_of(said: Mapping[str, Any]) -> int:
+    """The version of SaslAuthenticate to use."""
+    versions = {entry["api_key"]: entry["max_version"] for entry in said["api_keys"] or ()}
+    if said["error_code"]:
+        raise LoginFailed(f"the broker answers ApiVersions 0 with error {said['error_code']}")
+    if versions.get(SASL_HANDSHAKE, 0) < HANDSHAKE or SASL_AUTHENTICATE not in versions:
+        raise LoginFailed("the broker has no SaslAuthenticate (KIP-152); Kafka has it since 1.0")
+    return int(min(NEWEST, versions[SASL_AUTHENTICATE]))
+
+
+def ask(key: int, version: int, body: dict[str, Any]) -> bytes:
+    """A request with its size."""
+    header = {
+        "request_api_key": key,
+        "request_api_version": version,
+        "correlation_id": CORRELATION,
+        "client_id": "kproxy",
+    }
+    frame = encode(Message(schema.load(key), version, header, body))
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def read(frame: bytes, key: int, version: int) -> dict[str, Any]:
+    """The body of the answer. Raises LoginFailed when it is none."""
+    try:
+        message = decode_response(frame, key, version, trailing=True)
+    except DecodeError as error:
+        raise LoginFailed(f"the broker's answer cannot be read: {error}") from None
+    if message.header["correlation_id"] != CORRELATION:
+        found = message.header["correlation_id"]
+        raise LoginFailed(f"the broker answers with correlation id {found}, expected {CORRELATION}")
+    return message.body

@@ -1,0 +1,44 @@
+"""SASL that ends at kproxy: where it logs in to the brokers itself, clients have nothing to say to them about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kproxy.wire import Message, encode, layout, schema
+
+if TYPE_CHECKING:
+    from .step import Step
+
+SASL_HANDSHAKE = 17
+ILLEGAL_SASL_STATE: Final = 34
+SASL_AUTHENTICATION_FAILED: Final = 58
+NOT_HERE: Final = "SaslAuthenticate request received, but nobody authenticates on this listener"
+
+
+class SaslEnd(Protocol):
+    """Who answers a connection's requests of SASL in the broker's place."""
+
+    def answer(self, step: Step, correlation: int, frame: bytes, now: float) -> bytes | None:
+        """The answer, with its size, to this request (without its size); None: it comes later, or never."""
+
+
+class NoSasl:
+    """Clients do not authenticate: requests of SASL are answered as on a broker's listener without it."""
+
+    def answer(self, step: Step, correlation: int, frame: bytes, now: float) -> bytes:
+        if step.key == SASL_HANDSHAKE:
+            return answer_to(step.key, step.version, correlation, error_code=ILLEGAL_SASL_STATE)
+        code = ILLEGAL_SASL_STATE
+        return answer_to(step.key, step.version, correlation, error_code=code, error_message=NOT_HERE)
+
+
+NO_SASL: Final = NoSasl()
+
+
+def answer_to(key: int, version: int, correlation: int, **values: Any) -> bytes:
+    """A response with its size; fields that are not given have their defaults, those that the version lacks go."""
+    struct = layout.body(key, version, "response")
+    body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
+    body |= {name: value for name, value in values.items() if name in body}
+    frame = encode(Message(schema.load(key), version, {"correlation_id": correlation}, body))
+    return len(frame).to_bytes(4, "big") + frame

@@ -1,0 +1,165 @@
+"""The arithmetic and the notation of SCRAM (RFC 5802, with SHA-256 as in RFC 7677), for both ends.
+
+    SaltedPassword = PBKDF2(password, salt, iterations)         ClientKey = HMAC(SaltedPassword, "Client Key")
+    StoredKey      = H(ClientKey)                               ServerKey = HMAC(SaltedPassword, "Server Key")
+    ClientProof    = ClientKey xor HMAC(StoredKey, AuthMessage)  ServerSignature = HMAC(ServerKey, AuthMessage)
+
+As in Kafka, names and passwords are taken as UTF-8, without SASLprep, and without channel binding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from typing import Final, NamedTuple
+
+from kproxy.errors import LoginFailed
+
+HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""Mechanism → its hash, by the name that hashlib has for it."""
+LEAST_ITERATIONS: Final = 4096
+"""RFC 7677 section 4."""
+MOST_ITERATIONS: Final = 100_000
+"""Kafka allows 16384. Each login that is not known yet costs so many hashes: a hundred thousand take 50 ms."""
+LONGEST_NONCE: Final = 1024
+"""Characters; Kafka's and librdkafka's have some thirty."""
+
+_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+_SERVER_FIRST = re.compile(rf"r=({_NONCE}),s=([A-Za-z0-9+/=]+),i=([1-9][0-9]{{0,9}})(?:,.*)?")
+_CLIENT_FIRST = re.compile(rf"(n|y|p=[^,]*),(?:a=([^,]*))?,(n=([^,]+),r=({_NONCE})(?:,(.*))?)", re.DOTALL)
+_CLIENT_FINAL = re.compile(rf"(c=([A-Za-z0-9+/=]+),r=({_NONCE})(?:,.*)?),p=([A-Za-z0-9+/=]+)", re.DOTALL)
+_BAD_ESCAPE = re.compile(r"=(?!2C|3D)")
+
+
+class Keys(NamedTuple):
+    """What can be made of a password, a salt and a number of iterations. The client key is the client's own."""
+
+    client: bytes
+    stored: bytes
+    server: bytes
+
+
+class Challenge(NamedTuple):
+    """The server's first token. `nonce` begins with the client's."""
+
+    nonce: str
+    salt: bytes
+    iterations: int
+
+
+def keys(algorithm: str, password: str, salt: bytes, iterations: int) -> Keys:
+    """The dear part: `iterations` hashes."""
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+    client = mac(algorithm, salted, b"Client Key")
+    return Keys(client, hashlib.new(algorithm, client).digest(), mac(algorithm, salted, b"Server Key"))
+
+
+def mac(algorithm: str, key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, algorithm)
+
+
+def xor(one: bytes, other: bytes) -> bytes:
+    """Of two texts of the same length."""
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+def proof(algorithm: str, made: Keys, message: str) -> bytes:
+    """What a client shows for this AuthMessage."""
+    return xor(made.client, mac(algorithm, made.stored, message.encode()))
+
+
+def proves(algorithm: str, stored: bytes, message: str, shown: bytes) -> bool:
+    """Whether a proof was made with the client key behind this stored key; in constant time."""
+    signature = mac(algorithm, stored, message.encode())
+    if len(shown) != len(signature):
+        return False
+    return hmac.compare_digest(hashlib.new(algorithm, xor(shown, signature)).digest(), stored)
+
+
+# ---- notation
+
+
+def escaped(name: str) -> str:
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def unescaped(name: str) -> str | None:
+    """None: it has an equals sign that stands for nothing."""
+    return None if _BAD_ESCAPE.search(name) else name.replace("=2C", ",").replace("=3D", "=")
+
+
+def encoded(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def decoded(text: str) -> bytes | None:
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        return None
+
+
+def text_of(token: bytes) -> str:
+    """Raises LoginFailed."""
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        raise LoginFailed("a token of SCRAM is not UTF-8") from None
+
+
+def read_challenge(token: bytes, nonce: str) -> Challenge:
+    """The server's first token, for a client with this nonce. Raises LoginFailed."""
+    found = _SERVER_FIRST.fullmatch(text_of(token))
+    salt = None if found is None else decoded(found[2])
+    if found is None or not salt:
+        raise LoginFailed("the first token of the broker is no challenge of SCRAM")
+    if not found[1].startswith(nonce) or found[1] == nonce:
+        raise LoginFailed("the broker's nonce does not continue ours")
+    iterations = int(found[3])
+    if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+        raise LoginFailed(f"the broker wants {iterations} iterations, expected {LEAST_ITERATIONS} to {MOST_ITERATIONS}")
+    return Challenge(found[1], salt, iterations)
+
+
+class ClientFirst(NamedTuple):
+    """The client's first token. `binding` is its head, `bare` the rest as it was written."""
+
+    binding: str
+    authorization: str
+    bare: str
+    name: str
+    nonce: str
+    extensions: str
+
+
+def read_client_first(token: bytes) -> ClientFirst:
+    """Raises LoginFailed."""
+    found = _CLIENT_FIRST.fullmatch(text_of(token))
+    name = None if found is None else unescaped(found[4])
+    authorization = None if found is None else unescaped(found[2] or "")
+    if found is None or name is None or authorization is None or len(found[5]) > LONGEST_NONCE:
+        raise LoginFailed("the first token is none of SCRAM")
+    if found[1].startswith("p"):
+        raise LoginFailed("channel binding is not supported")
+    head = f"{found[1]},{'' if found[2] is None else 'a=' + found[2]},"
+    return ClientFirst(head, authorization, found[3], name, found[5], found[6] or "")
+
+
+class ClientFinal(NamedTuple):
+    """The client's second token. `bare` is what stands before the proof."""
+
+    bare: str
+    binding: bytes
+    nonce: str
+    proof: bytes
+
+
+def read_client_final(token: bytes) -> ClientFinal:
+    """Raises LoginFailed."""
+    found = _CLIENT_FINAL.fullmatch(text_of(token))
+    binding, shown = (None, None) if found is None else (decoded(found[2]), decoded(found[4]))
+    if found is None or binding is None or shown is None:
+        raise LoginFailed("the second token is none of SCRAM")
+    return ClientFinal(found[1], binding, found[3], shown)

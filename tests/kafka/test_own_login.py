@@ -1,0 +1,219 @@
+"""kproxy logs in to real brokers over SASL_SSL, by every mechanism, for clients that know nothing of SASL."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaProducer
+
+from kproxy.testing import ask
+from kproxy.testing.certificates import Authority
+from kproxy.testing.client import EndOfStream, RawClient
+from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.plugin import Proxies
+from kproxy.testing.ports import free_port
+from kproxy.testing.proxy import Proxy
+from kproxy.testing.wait import until
+from kproxy.wire import decode_response
+
+USER, PASSWORD = "kproxy", "own-Pa55word,=of-kproxy"
+SCRAM_PASSWORD, WRONG = "scram-Pa55word", "not-the-password"
+SESSION_MS = 2000
+SECONDS = 30
+METADATA = {"topics": [], "allow_auto_topic_creation": False}
+MODULES = "org.apache.kafka.common.security"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def sasl_ssl(authority: Authority) -> Iterator[Kafka]:
+    """A broker that takes nothing but SASL over TLS from others; on SHORT, a login holds for two seconds (KIP-368)."""
+    settings = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.issue("127.0.0.1", file="broker.pem")),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "plain.sasl.jaas.config": f'{MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+        "scram-sha-256.sasl.jaas.config": f"{MODULES}.scram.ScramLoginModule required;",
+        "scram-sha-512.sasl.jaas.config": f"{MODULES}.scram.ScramLoginModule required;",
+        "oauthbearer.sasl.jaas.config": f"{MODULES}.oauthbearer.OAuthBearerLoginModule required "
+        f'unsecuredLoginStringClaim_sub="{USER}";',
+    }
+    short = settings | {"connections.max.reauth.ms": str(SESSION_MS)}
+    listeners = [Listener("SECURE", "SASL_SSL", settings), Listener("SHORT", "SASL_SSL", short)]
+    with Kafka(1, listeners=listeners, scram={USER: SCRAM_PASSWORD}) as cluster:
+        yield cluster
+
+
+def clusters(kafka: Kafka, authority: Authority, folder: Path) -> dict[str, dict[str, Any]]:
+    """A cluster for each mechanism, and two whose sessions are short: all the same broker."""
+    made = {
+        mechanism.lower(): (settings_of(mechanism, folder), "SECURE")
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+    }
+    made["short"] = (made["scram-sha-256"][0], "SHORT")
+    made["short-token"] = (made["oauthbearer"][0], "SHORT")
+    tls = {"ca": str(authority.file)}
+    return {name: {"bootstrap": [kafka.bootstrap(at)], "tls": tls, "sasl": sasl} for name, (sasl, at) in made.items()}
+
+
+@pytest.fixture(scope="module")
+def proxy(sasl_ssl: Kafka, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """One proxy with a listener for each of them."""
+    folder = tmp_path_factory.mktemp("proxy")
+    there = clusters(sasl_ssl, authority, folder)
+    rule = {"name": "r", "kind": "rename_topic", "topics": {"ren-*": "prod.ren-*"}}
+    listeners = [{"name": name, "bind": f"127.0.0.1:{free_port()}", "cluster": name} for name in there]
+    with Proxy(config={"clusters": there, "listeners": listeners}, rules=[rule]) as running:
+        running.listeners = {one["name"]: one["bind"] for one in listeners}  # type: ignore[attr-defined]
+        yield running
+
+
+def at(proxy: Proxy, cluster: str) -> str:
+    """Where clients of that cluster connect."""
+    found: str = proxy.listeners[cluster]  # type: ignore[attr-defined]
+    return found
+
+
+def jwt(lifetime: float) -> str:
+    """A token without a signature, which the broker takes in its default setting."""
+    now = time.time()
+    parts = ({"alg": "none"}, {"sub": USER, "iat": now, "exp": now + lifetime})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(one).encode()).decode().rstrip("=") for one in parts) + "."
+
+
+def settings_of(mechanism: str, folder: Path) -> dict[str, Any]:
+    """How kproxy is told its credentials."""
+    if mechanism == "OAUTHBEARER":
+        (folder / "token").write_text(jwt(3600) + "\n")
+        return {"mechanism": mechanism, "token_file": str(folder / "token")}
+    file = folder / f"password-{mechanism}"
+    file.write_text((PASSWORD if mechanism == "PLAIN" else SCRAM_PASSWORD) + "\n")
+    return {"mechanism": mechanism, "username": USER, "password": f"file:{file}"}
+
+
+def written(bootstrap: str, topic: str) -> bool:
+    """Whether confluent-kafka can write there, over a plain connection."""
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": "20000"})
+    producer.produce(topic, "one")
+    return producer.flush(SECONDS) == 0
+
+
+@pytest.mark.parametrize("mechanism", ["plain", "scram-sha-256", "scram-sha-512", "oauthbearer"])
+def test_clients_without_sasl(proxy: Proxy, mechanism: str) -> None:
+    """Whatever the mechanism, clients write; names are rewritten as ever; every login is counted."""
+    assert written(at(proxy, mechanism), "ren-logins")
+
+    assert "ren-logins" in ask.topics(at(proxy, mechanism))
+    assert proxy.metric("kproxy_broker_logins_total", cluster=mechanism) >= 2
+    assert proxy.metric("kproxy_broker_logins_failed_total") == 0
+    assert not any(secret in proxy.logs(10_000) for secret in (PASSWORD, SCRAM_PASSWORD))
+
+
+def test_with_workers(sasl_ssl: Kafka, authority: Authority, kproxy_process: Proxies, tmp_path: Path) -> None:
+    """Each worker logs in for its own clients: kafka-python writes, and confluent-kafka reads."""
+    there = clusters(sasl_ssl, authority, tmp_path)["scram-sha-512"]
+    listener = {"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main"}
+    proxy = kproxy_process(config={"clusters": {"main": there}, "listeners": [listener], "workers": 2})
+    with closing(KafkaProducer(bootstrap_servers=proxy.bootstrap)) as producer:
+        producer.send("by-workers", b"two").get(SECONDS)
+    consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("by-workers", 0, 0)])
+    (message,) = consumer.consume(1, SECONDS)
+    consumer.close()
+    assert message.value() == b"two"
+    assert proxy.metric("kproxy_broker_logins_total", cluster="main") >= 3
+
+
+def test_a_clients_own_sasl_goes_nowhere(proxy: Proxy) -> None:
+    """It is answered as on a listener without SASL, and the connection stays what it was."""
+    with RawClient(at(proxy, "plain")) as client:
+        assert client.call(17, 1, {"mechanism": "PLAIN"})["error_code"] == 34
+        assert client.call(36, 2, {"auth_bytes": b"\0mallory\0guess"})["error_code"] == 34
+        assert len(client.brokers()) == 1
+
+
+def test_sessions_are_renewed_under_load(proxy: Proxy) -> None:
+    """Two clients that have requests in flight without a pause, and one that is idle, all with sessions of two
+    seconds: two of each pass by unseen, every answer comes, in order, and no connection has ended. By SCRAM, and with a
+    token that is read anew each time."""
+    before = proxy.metric("kproxy_events_total", event="broker_sessions_renewed")
+    opened = proxy.metric("kproxy_connections_opened_total")
+    with (
+        RawClient(at(proxy, "short")) as scram,
+        RawClient(at(proxy, "short-token")) as token,
+        RawClient(at(proxy, "short")) as idle,
+    ):
+        assert len(idle.brokers()) == 1
+        asked = 0
+        limit = time.monotonic() + SECONDS
+        while proxy.metric("kproxy_events_total", event="broker_sessions_renewed") < before + 6:
+            assert time.monotonic() < limit
+            for client in (scram, token):
+                client.send(b"".join(client.request(3, 4, METADATA, asked + one) for one in range(50)))
+            for number in range(max(0, asked - 10), asked + 40):  # ten are always in flight
+                for client in (scram, token):
+                    frame = client.frame()
+                    assert int.from_bytes(frame[:4], "big") == number
+                    assert len(decode_response(frame, 3, 4).body["brokers"]) == 1
+            asked += 50
+        assert len(idle.brokers()) == 1
+    assert proxy.metric("kproxy_connections_opened_total") == opened + 3
+    assert proxy.metric("kproxy_connections_closed_total", cause="broker_closed") == 0
+
+
+def test_credentials_that_the_broker_refuses(
+    sasl_ssl: Kafka, authority: Authority, kproxy_process: Proxies, tmp_path: Path
+) -> None:
+    """Not ready; a client that asks for versions is told SASL_AUTHENTICATION_FAILED, which librdkafka logs; one line
+    says which broker and what it said; counted. The other cluster's clients go on."""
+    good = clusters(sasl_ssl, authority, tmp_path)["scram-sha-256"]
+    bad = {**good, "sasl": {**good["sasl"], "password": WRONG}}
+    listeners = [{"name": name, "bind": f"127.0.0.1:{free_port()}", "cluster": name} for name in ("bad", "good")]
+    config = {"clusters": {"bad": bad, "good": good}, "listeners": listeners}
+    proxy = kproxy_process(config=config, brokers_answer=False)
+    with RawClient(proxy.bootstrap) as client:
+        assert client.call(18, 3, {"client_software_name": "t", "client_software_version": "1"})["error_code"] == 58
+        with pytest.raises(EndOfStream):
+            client.frame()
+    lines: list[str] = []
+    log = logging.getLogger("test_own_login")
+    log.addHandler(Collect(lines))
+    producer = Producer({"bootstrap.servers": proxy.bootstrap}, logger=log)
+    until(lambda: producer.poll(0.1) is not None and lines)
+    assert "SASL Authentication failed" in lines[0]
+    with RawClient(listeners[1]["bind"]) as client:
+        assert len(client.brokers()) == 1
+
+    (line,) = proxy.said("broker refuses kproxy's login")
+    assert (line["cluster"], line["mechanism"]) == ("bad", "SCRAM-SHA-256")
+    assert "Authentication failed" in line["reason"]
+    assert proxy.metric("kproxy_broker_logins_failed_total", cluster="bad") >= 2
+    assert proxy.metric("kproxy_connections_closed_total", cause="broker_login") >= 1
+    assert proxy.get("/readyz")[0] == 503
+    (line,) = proxy.said("connection closed", cause="broker_login")
+    assert line["blame"] == "broker"
+    assert WRONG not in proxy.logs(10_000)
+
+
+class Collect(logging.Handler):
+    """Puts what is logged into a list."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
