@@ -8,6 +8,7 @@ processes may ask at the same time and none ever sees half of it.
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import re
 import shutil
@@ -70,12 +71,17 @@ def java() -> str:
     found = shutil.which("java")
     if found is None:
         raise MissingTool(f"no java found, Java {JAVA_AT_LEAST} or newer is needed (Debian: openjdk-17-jdk-headless)")
-    banner = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', banner)
+    version = re.search(r'version "(\d+)', _banner(found))
     if version is None or int(version[1]) < JAVA_AT_LEAST:
         shown = version[1] if version else "of unknown version"
         raise MissingTool(f"java is {shown}, {JAVA_AT_LEAST} or newer is needed (Debian: openjdk-17-jdk-headless)")
     return found
+
+
+@functools.cache
+def _banner(program: str) -> str:
+    """What Java says of itself."""
+    return subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
 
 
 def _fetch(what: str, text: str, one_of_them: str, folder: Path) -> None:

@@ -59,10 +59,17 @@ def javac() -> str:
 
 
 def main(versions: list[str]) -> int:
-    """`python -m kproxy.testing.jars [VERSION …]`: fetch them now, so that no test waits for it. The exit code."""
+    """`python -m kproxy.testing.jars [VERSION …]`: fetch them now, so that no test waits for it. The exit code.
+
+    For the newest, what makes its brokers start sooner is made as well.
+    """
+    from kproxy.testing import class_archive
+
     for version in versions or [KAFKA_VERSION]:
         try:
             folder = kafka_libs(version)
+            if version == KAFKA_VERSION:
+                class_archive.make(folder)
         except WeDidWrong as error:
             sys.stderr.write(f"{error}\n")
             return 1

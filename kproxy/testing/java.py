@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kproxy.errors import WeDidWrong
+from kproxy.testing import class_archive
 from kproxy.testing.jars import java, javac
 
 JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
@@ -45,7 +46,7 @@ class JavaProgram:
         self.log = classes / "log"
         with self.log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [java(), *JVM, "-cp", f"{classes}:{libs}/*", main],
+                [java(), *class_archive.options(libs), *JVM, "-cp", f"{libs}/*:{classes}", main],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

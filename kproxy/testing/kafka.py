@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from kproxy.errors import WeDidWrong
+from kproxy.testing import class_archive
 from kproxy.testing.ask import brokers
 from kproxy.testing.jars import KAFKA_VERSION, java, kafka_libs
 from kproxy.testing.ports import free_ports
@@ -88,7 +89,8 @@ class Broker:
 
     def start(self, libs: Path, jvm: Sequence[str]) -> None:
         """Start the process; ready is something else."""
-        command = [java(), *jvm, *_LOGGING, "-cp", f"{libs}/*", "kafka.Kafka", str(self.folder / "server.properties")]
+        command = [java(), *class_archive.options(libs), *jvm, *_LOGGING, "-cp", f"{libs}/*", "kafka.Kafka"]
+        command.append(str(self.folder / "server.properties"))
         self.child = Child(command, self.folder / "log")
 
     def stop(self, *, kill: bool = False) -> None:
@@ -249,7 +251,8 @@ class Kafka:
             )
 
     def _run_format(self, broker: Broker) -> None:
-        command = [java(), *JVM, "-cp", f"{self.libs}/*", "kafka.tools.StorageTool", "format"]
+        options = (*class_archive.options(self.libs), *JVM)
+        command = [java(), *options, "-cp", f"{self.libs}/*", "kafka.tools.StorageTool", "format"]
         command += ["-t", self.cluster_id, "-c", str(broker.folder / "server.properties")]
         for user, password in self._scram.items():
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
