@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import random
 import socket
 from pathlib import Path
@@ -10,6 +12,29 @@ from pathlib import Path
 #: Linux gives outgoing connections a local port from 32768 upwards. Ports are taken from below that, so that a server
 #: which is stopped for a while does not find its port in use as the near end of somebody's connection.
 _FIRST, _LAST = 12000, 32000
+_STEP = 32  # ports from one that is given out to the next: a proxy's nodes get ports after its own
+
+
+def _part() -> tuple[int, int]:
+    """The first of the ports of this process, and how many there are. Workers of pytest-xdist have a part each."""
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", ""), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
+    number, count = (int(worker[2:]), int(workers)) if worker[2:].isdigit() and workers.isdigit() else (0, 1)
+    size = (_LAST - _FIRST) // count
+    return _FIRST + number * size, (size // _STEP - 1) * _STEP
+
+
+_START, _SIZE = _part()
+_BEGIN = random.randrange(0, _SIZE, _STEP)  # for processes that share their part without knowing of each other
+_numbers = itertools.count()
+
+
+def _next_port() -> int:
+    """One that this process was not given for as long as possible.
+
+    A port is free until it is bound, which whoever asked for it may do much later, and again after a restart.
+    """
+    rounds, place = divmod(next(_numbers) * _STEP, _SIZE)
+    return _START + (_BEGIN + place) % _SIZE + rounds % _STEP
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -25,7 +50,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         while len(held) < count:
             trial = socket.socket(family)
             try:
-                trial.bind((host, random.randint(_FIRST, _LAST)))
+                trial.bind((host, _next_port()))
                 held.append(trial)
             except OSError:
                 trial.close()
@@ -38,7 +63,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 def free_port_with_room(room: int) -> int:
     """A port that could be bound a moment ago, as could the `room` ports after it: for a proxy and its nodes."""
     while True:
-        first = random.randint(_FIRST, _LAST - room)
+        first = _next_port()
         with contextlib.ExitStack() as held, contextlib.suppress(OSError):
             for port in range(first, first + room + 1):
                 held.enter_context(socket.socket()).bind(("127.0.0.1", port))
