@@ -270,16 +270,16 @@ def test_a_streamed_response_that_lies_about_its_records_closes(dialogue: Any, f
     assert talk.closed is not None and talk.closed.cause == "decode"
 
 
-@pytest.mark.parametrize("length", [*range(2, 300), 16380, 16384, 16390, 20000])
-def test_a_filler_has_the_length_that_was_asked_for(length: int) -> None:
+def test_a_filler_has_the_length_that_was_asked_for() -> None:
     """An unknown tagged field of exactly that many bytes, well formed."""
-    field = filler(length)
+    for length in [*range(2, 300), 16380, 16384, 16390, 20000]:
+        field = filler(length)
 
-    assert len(field) == length
-    tag, pos = read_uvarint(field, 0)
-    size, pos = read_uvarint(field, pos)
-    assert pos + size == length
-    assert tag > 90
+        assert len(field) == length
+        tag, pos = read_uvarint(field, 0)
+        size, pos = read_uvarint(field, pos)
+        assert pos + size == length
+        assert tag > 90, length
 
 
 def test_held_frames_wait_for_memory_in_turn(dialogue: Any, frames: Any) -> None:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kproxy.wire import layout, schema, shapes
 from kproxy.wire.schema import Api
 from kproxy.wire.shapes import Level, shape
 
-EVERY = [pytest.param(api, version, id=f"{api.name}-{version}") for api in schema.apis() for version in api.versions]
+
+def in_every_version(holds: Callable[[Api, int], None]) -> Callable[[Api], None]:
+    """A test of an API that looks at all its versions."""
+
+    @pytest.mark.parametrize("api", schema.apis(), ids=str)
+    def test(api: Api) -> None:
+        for version in api.versions:
+            holds(api, version)
+
+    test.__doc__ = holds.__doc__
+    return test
 
 
-@pytest.mark.parametrize(("api", "version"), EVERY)
+@in_every_version
 def test_every_error_code_is_somebodys(api: Api, version: int) -> None:
     """Each error code of a response is that of the whole, that of a level, or an exception with its reason."""
     form = shape(api.key, version)
@@ -24,7 +36,7 @@ def test_every_error_code_is_somebodys(api: Api, version: int) -> None:
     assert all(form.others.values())
 
 
-@pytest.mark.parametrize(("api", "version"), EVERY)
+@in_every_version
 def test_every_path_is_there(api: Api, version: int) -> None:
     """Every array has what identifies its elements; requests and responses have their roles in common."""
     form = shape(api.key, version)
@@ -44,7 +56,7 @@ def test_every_path_is_there(api: Api, version: int) -> None:
         assert {role for role, _ in level.keys} <= asked, level.path
 
 
-@pytest.mark.parametrize(("api", "version"), EVERY)
+@in_every_version
 def test_names_in_requests_are_roles(api: Api, version: int) -> None:
     """A topic, group or transactional id outside of what `NOT_ASKED` lists is a role of its level, or of the top."""
     form = shape(api.key, version)
@@ -73,7 +85,7 @@ def path_of(level: Level, field: str) -> str:
     return level.path if field == "*" else f"{level.path}.{field}"
 
 
-@pytest.mark.parametrize(("api", "version"), EVERY)
+@in_every_version
 def test_what_failed_elements_have(api: Api, version: int) -> None:
     """Names under `blank` and `echo` are fields of the response, in some version; `whole` and `all` are known words."""
     form = shape(api.key, version)

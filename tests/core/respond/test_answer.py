@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from kproxy.wire.schema import Api
 from kproxy.wire.shapes import shape
 
 FAILURE = Failure(29, "not for you")
+TIMES = 20 if os.environ.get("KPROXY_TEST_ALL") else 5
 
 CARRY_NOTHING = {("DescribeLogDirs", version) for version in (0, 1, 2)}
 """(API, version) whose responses have no place for the error of a request at all."""
@@ -33,7 +35,7 @@ def test_a_whole_request_fails(api: Api) -> None:
     random = Random(api.key)
     for version in api.versions:
         form = shape(api.key, version)
-        for _ in range(20):
+        for _ in range(TIMES):
             request = decode_request(encode(random_request(api, version, random, full=bool(random.randrange(4)))))
             response = encoded(request, fail(request, FAILURE))
             errors = errors_of(request, response)
@@ -55,7 +57,7 @@ def test_each_entity_fails_by_itself(api: Api) -> None:
     random = Random(api.key)
     for version in api.versions:
         form = shape(api.key, version)
-        for _ in range(20):
+        for _ in range(TIMES):
             request = decode_request(encode(random_request(api, version, random, full=True)))
             failures = {entity: Failure(200 + number) for number, entity in enumerate(entities(request))}
             response = encoded(request, fail_each(request, failures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ from kproxy.wire import Message, decode_request, decode_response, encode, schema
 from kproxy.wire.schema import Api
 from kproxy.wire.shapes import shape
 
+TIMES = 25 if os.environ.get("KPROXY_TEST_ALL") else 5
 MERGED = [api for api in schema.apis() if any(shape(api.key, version).carries for version in api.versions)]
 
 
@@ -44,7 +46,7 @@ def test_everything_once_and_in_order(api: Api) -> None:
     for version in api.versions:
         if not shape(api.key, version).carries:
             continue
-        for _ in range(25):
+        for _ in range(TIMES):
             request = decode_request(encode(random_request(api, version, random, full=True)))
             whole = answered(request, random)
             every = entities(request)

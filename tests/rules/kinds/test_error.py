@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -106,8 +107,10 @@ def test_it_decides_for_what_matched(hand: Any) -> None:
 
 
 def versions() -> Iterator[Any]:
+    """The first and the last of each API; with KPROXY_TEST_ALL=1 all."""
     for api in schema.apis():
-        for version in api.versions:
+        ends = (api.versions.first, api.versions.last)
+        for version in api.versions if os.environ.get("KPROXY_TEST_ALL") else sorted({*ends}):
             if can_say(api.key, version, None) and (api.key, version) != (SASL_HANDSHAKE, 0):
                 yield pytest.param(api, version, id=f"{api.name}-{version}")
 
