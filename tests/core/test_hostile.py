@@ -25,7 +25,7 @@ from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.primitives import write_uvarint
 
-ROUNDS = 60 if os.environ.get("KPROXY_TEST_ALL") else 2
+ROUNDS = 60 if os.environ.get("KPROXY_TEST_ALL") else 1
 LONGEST = 2.0
 """Seconds for a whole dialogue of at most some hundred kB, on a busy machine; most take a millisecond."""
 RENAME = NameMap.of({"a": "prod.a", "topic-*": "t-*", "x*": "x-much-longer-than-it-was-*"}, {"prod.a": "b"})
@@ -81,7 +81,7 @@ def test_changed_messages_pass_or_close(dialogue: Any, key: int, bound: Bound) -
     for version in list(schema.load(key).versions) * ROUNDS:
         talk = dialogue(bound, shared())
         talk.nodes = lambda node: None if node % 3 == 0 else ("proxy", 30000)
-        begun = time.perf_counter()
+        begun = time.process_time()
         for correlation in range(4):
             whole = random.randrange(2)
             asked = frame(key, version, "request", correlation, random)
@@ -91,7 +91,7 @@ def test_changed_messages_pass_or_close(dialogue: Any, key: int, bound: Bound) -
                 talk.broker(changed(said, random), random.choice(CUTS))
             if talk.closed is not None:
                 break
-        assert time.perf_counter() - begun < LONGEST
+        assert time.process_time() - begun < LONGEST
         talk.session.end(talk.now)
         assert talk.shared.requests.used == talk.shared.responses.used == 0
 
@@ -101,7 +101,7 @@ def test_any_bytes_pass_or_close(dialogue: Any, seed: int) -> None:
     """Noise of every size, first or behind good frames, from both sides at once."""
     random = Random(seed)
     talk = dialogue(random.choice(BOUNDS), shared())
-    begun = time.perf_counter()
+    begun = time.process_time()
     if random.randrange(2):
         talk.client(frame(12, 4, "request", 1, random))
     for _ in range(10):
@@ -111,7 +111,7 @@ def test_any_bytes_pass_or_close(dialogue: Any, seed: int) -> None:
         if talk.closed is None:
             random.choice((talk.client, talk.broker))(noise, random.choice(CUTS))
 
-    assert time.perf_counter() - begun < LONGEST
+    assert time.process_time() - begun < LONGEST
     assert talk.closed is None or isinstance(talk.closed, Close)
 
 

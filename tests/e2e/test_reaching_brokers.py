@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.limits import Limits
 from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port, free_ports
 from kproxy.testing.wait import until
@@ -64,7 +65,7 @@ def test_a_bootstrap_server_that_never_answers(fake: Callable[..., Any], proxy_w
     with black_hole() as hole:
         both = proxy_with(hole, fake().address)
         for _ in range(3):
-            with RawClient(both.bootstrap, timeout=2) as client:
+            with RawClient(both.bootstrap, timeout=Limits().connect_timeout / 2) as client:
                 assert len(client.brokers()) == 1
         alone = proxy_with(hole, wait=False, limits={"connect_timeout": 0.3})
         with RawClient(alone.bootstrap) as client:

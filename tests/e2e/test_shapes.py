@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -14,6 +13,7 @@ import pytest
 from kproxy.testing.certificates import Authority, client_context
 from kproxy.testing.client import EndOfStream, RawClient
 from kproxy.testing.fake import FakeBroker
+from kproxy.testing.wait import undisturbed
 from kproxy.wire import Message
 
 FETCH = 1
@@ -53,11 +53,24 @@ def line(fake: Callable[..., Any], proxy_with: Callable[..., Any], tmp_path: Pat
     return start
 
 
-def ask(client: RawClient) -> tuple[float, dict[str, Any]]:
-    """How long one answer takes."""
-    since = monotonic()
-    answer = client.call(FETCH, 4, fetch_request())
-    return monotonic() - since, answer
+def answer_within(client: RawClient, least: float, most: float) -> dict[str, Any]:
+    """An answer that took at least so many seconds, as each does, and at most so many, as one of a few does."""
+
+    def measured() -> dict[str, Any]:
+        since = monotonic()
+        answer = ask(client)
+        took.append(monotonic() - since)
+        assert took[-1] <= most
+        return answer
+
+    took: list[float] = []
+    found = undisturbed(measured)
+    assert min(took) >= least, took
+    return found
+
+
+def ask(client: RawClient) -> dict[str, Any]:
+    return client.call(FETCH, 4, fetch_request())
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
@@ -65,9 +78,8 @@ def test_a_slow_line_takes_the_time_that_its_rate_says(line: Callable[..., Any],
     """60 kB at 100 kB/s come in 0.6 seconds, whole and unchanged."""
     client, proxy = line("kind: bandwidth, rate: 100kB/s, way: to_client", tls)
     with client:
-        took, answer = ask(client)
+        answer = answer_within(client, 0.55, 1.1)
     assert bytes(answer["responses"][0]["partitions"][0]["records"]) == bytes(SIZE)
-    assert 0.55 <= took <= 1.2
     assert proxy.metric("kproxy_connections_closed_total", cause="crashed") == 0
 
 
@@ -75,9 +87,8 @@ def test_small_pieces_arrive_one_by_one(line: Callable[..., Any]) -> None:
     """30 kB pieces with 200 ms between them: three pieces, two pauses."""
     client, _ = line("kind: slice, bytes: 30000, every: 200ms, way: to_client")
     with client:
-        took, answer = ask(client)
+        answer = answer_within(client, 0.38, 0.58)
     assert len(answer["responses"][0]["partitions"][0]["records"]) == SIZE
-    assert 0.38 <= took <= 1.0
 
 
 def test_a_line_is_cut_after_so_many_bytes(line: Callable[..., Any]) -> None:
@@ -91,10 +102,17 @@ def test_a_line_is_cut_after_so_many_bytes(line: Callable[..., Any]) -> None:
 
 def test_a_line_is_reset_when_it_is_old(line: Callable[..., Any]) -> None:
     """`age` and `how: rst`: the client's read ends with a reset after that time."""
-    client, _ = line("kind: disconnect, age: 300ms, how: rst")
-    with client:
-        ask(client)
+    first, proxy = line("kind: disconnect, age: 300ms, how: rst")
+    first.close()
+
+    def lived() -> float:
         since = monotonic()
-        with pytest.raises((ConnectionResetError, ssl.SSLError)):
-            client.socket.recv(1)
-        assert monotonic() - since < 1.0
+        with RawClient(proxy.bootstrap) as client:
+            ask(client)
+            with pytest.raises(ConnectionResetError):
+                client.socket.recv(1)
+        took = monotonic() - since
+        assert took < 0.6
+        return took
+
+    assert undisturbed(lived) >= 0.3

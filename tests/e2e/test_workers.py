@@ -179,9 +179,10 @@ def test_a_worker_that_is_killed_takes_only_its_own_connections(crew: Crew, clie
     before = open_files(proxy.pid)
     settings = {"bootstrap.servers": proxy.bootstrap, "log_level": 0, "reconnect.backoff.ms": 20}
     failed: list[Any] = []
-    producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 1})
     watching = [clients.enter_context(RawClient(proxy.bootstrap)) for _ in range(4)]
     assert all(served(client) for client in watching)
+    assert crew.spread() == [2, 2]
+    producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 1})
     victim = workers(proxy)[0]
     for number in range(300):
         producer.produce("orders", str(number), partition=number % 2,
@@ -268,8 +269,8 @@ def test_workers_do_not_outlive_the_supervisor(fake: Callable[..., Any], proxy_w
         assert len(living) == 3
         os.kill(proxy.pid, signal.SIGKILL)
 
-        until(lambda: not served(client), 5)
-    until(lambda: all(gone(pid) for pid in living), 5)
+        until(lambda: not served(client))
+    until(lambda: all(gone(pid) for pid in living))
     proxy.child.wait(5)
     with pytest.raises(ConnectionRefusedError):
         RawClient(proxy.bootstrap)

@@ -183,10 +183,20 @@ def test_a_quota_is_one_quota(two: Two) -> None:
     they would if each worker had its part. (What they get exactly is tried without a clock in test_quota_workers.py.)
     """
     two.put("slow", kind="quota", requests="50/s", burst="0.1s")
+    measured = [hammered(two, 2.0)]
+    while measured[-1][0] <= 50 and len(measured) < 4:  # the machine has had other things to do
+        measured.append(hammered(two, 2.0))
+
+    assert measured[-1][0] > 50
+    assert all(count <= 1.05 * 50 * took + 5 + len(two.clients) for count, took in measured), measured
+
+
+def hammered(two: Two, seconds: float) -> tuple[int, float]:
+    """How many requests of all clients were answered in so many seconds, and in how many it really was."""
     began, done = time.monotonic(), [0] * len(two.clients)
 
     def hammer(number: int) -> None:
-        while time.monotonic() < began + 2.0:
+        while time.monotonic() < began + seconds:
             two.error(two.clients[number])
             done[number] += 1
 
@@ -195,9 +205,7 @@ def test_a_quota_is_one_quota(two: Two) -> None:
         one.start()
     for one in threads:
         one.join(20)
-    took = time.monotonic() - began
-
-    assert 50 < sum(done) <= 1.05 * 50 * took + 5 + len(done)
+    return sum(done), time.monotonic() - began
 
 
 def test_connections_are_found_where_they_are(two: Two) -> None:

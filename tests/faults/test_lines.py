@@ -14,15 +14,15 @@ from kproxy.testing.client import METADATA as ANY_TOPICS
 from kproxy.testing.client import EndOfStream, RawClient
 from kproxy.testing.fake import FakeBroker
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
+from kproxy.testing.wait import undisturbed, until
 from kproxy.wire import decode_response
 
 METADATA = 3
 
 #: Each for the clients of one address of this machine.
 FAULTS: dict[str, dict[str, Any]] = {
-    "127.0.1.1": {"kind": "delay", "delay": "700ms", "when": {"once": True}},
-    "127.0.1.2": {"kind": "delay", "delay": "700ms", "at": "response", "when": {"once": True}},
+    "127.0.1.1": {"kind": "delay", "delay": "3s", "when": {"once": True}},
+    "127.0.1.2": {"kind": "delay", "delay": "3s", "at": "response", "when": {"once": True}},
     "127.0.1.3": {"kind": "delay", "delay": "400ms", "at": "response"},
     "127.0.1.4": {"kind": "reorder_responses", "when": {"nth": [1, 3]}},
     "127.0.1.5": {"kind": "bandwidth", "rate": "100kB/s", "way": "to_broker"},
@@ -88,17 +88,22 @@ def test_a_delay_holds_what_follows_and_no_other_connection(address: str, dial: 
     slow.socket.settimeout(20)
 
     assert ids(slow, 2) == [1, 2]
-    assert time.monotonic() - since >= 0.7
+    assert time.monotonic() - since >= 3.0
 
 
 def test_delays_of_pipelined_requests_do_not_add_up(dial: Any) -> None:
     """Each counts from when its frame came."""
     client = dial("127.0.1.3")
-    since = time.monotonic()
-    client.send(b"".join(client.request(METADATA, 4, ANY_TOPICS) for _ in range(10)))
-    ids(client, 10)
 
-    assert 0.4 <= time.monotonic() - since < 3
+    def ten() -> float:
+        since = time.monotonic()
+        client.send(b"".join(client.request(METADATA, 4, ANY_TOPICS) for _ in range(10)))
+        ids(client, 10)
+        took = time.monotonic() - since
+        assert took < 2
+        return took
+
+    assert undisturbed(ten) >= 0.4
 
 
 def test_responses_change_places(dial: Any) -> None:
@@ -172,13 +177,17 @@ def test_a_connection_is_cut_after_some_bytes(dial: Any) -> None:
 
 def test_an_old_connection_is_closed(dial: Any) -> None:
     """At its age, whether it is used or not."""
-    client = dial("127.0.1.10")
-    since = time.monotonic()
-    client.call(METADATA, 4, ANY_TOPICS)
-    with pytest.raises(ConnectionResetError):
-        client.rest()
 
-    assert 0.3 <= time.monotonic() - since < 5
+    def lived() -> float:
+        since, client = time.monotonic(), dial("127.0.1.10")
+        client.call(METADATA, 4, ANY_TOPICS)
+        with pytest.raises(ConnectionResetError):
+            client.rest()
+        took = time.monotonic() - since
+        assert took < 1
+        return took
+
+    assert undisturbed(lived) >= 0.4
 
 
 def test_a_half_closed_connection_takes_what_comes(dial: Any) -> None:

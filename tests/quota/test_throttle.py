@@ -15,16 +15,17 @@ from kproxy.testing.cluster import MockCluster
 from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.proxy import Proxy
+from kproxy.testing.wait import undisturbed
 from kproxy.wire.records import Record, encode_batch
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 
 #: Each for the clients of one address of this machine.
 RULES: dict[str, dict[str, Any]] = {
-    "127.0.2.1": {"requests": "5/s", "burst": "1s"},
+    "127.0.2.1": {"requests": "5/s", "burst": "1s", "per": ["connection"]},
     "127.0.2.2": {"requests": "2/s", "burst": "500ms", "per": ["connection"]},
-    "127.0.2.3": {"produce": "10kB/s", "burst": "100ms"},
-    "127.0.2.4": {"fetch": "10kB/s", "burst": "500ms"},
+    "127.0.2.3": {"produce": "10kB/s", "burst": "100ms", "per": ["connection"]},
+    "127.0.2.4": {"fetch": "10kB/s", "burst": "500ms", "per": ["connection"]},
     "127.0.2.5": {"connections": "2/s", "burst": "500ms", "max_throttle": "600ms"},
     "127.0.2.6": {"requests": "1/s", "burst": "1s", "mode": "observe"},
 }
@@ -67,41 +68,56 @@ def produce(size: int, acks: int, name: str = "orders") -> dict[str, Any]:
 
 def test_a_client_that_heeds_nothing_is_slowed(dial: Any) -> None:
     """It is answered at once, told how long it has to wait, and read from again after that time."""
-    client = dial("127.0.2.1")
-    answers = [ask(client) for _ in range(9)]
 
-    assert [told for told, _ in answers[:5]] == [0] * 5
-    assert all(100 <= told <= 200 for told, _ in answers[5:])
-    assert all(took >= 0.09 for _, took in answers[6:])
+    def answers() -> list[tuple[int, float]]:
+        client = dial("127.0.2.1")
+        found = [ask(client) for _ in range(9)]
+        assert [told for told, _ in found[:5]] == [0] * 5
+        assert all(100 <= told for told, _ in found[5:])
+        assert all(took >= 0.09 for _, took in found[6:])
+        return found
+
+    assert max(told for told, _ in undisturbed(answers)) <= 200
 
 
 def test_each_connection_has_its_own_limit(dial: Any) -> None:
     """One that is over it does not slow another."""
-    loud, quiet = dial("127.0.2.2"), dial("127.0.2.2")
-    told = [ask(loud)[0] for _ in range(3)]
 
-    assert told[0] == 0
-    assert min(told[1:]) > 300
-    assert ask(quiet)[0] == 0
+    def one_is_over_it() -> None:
+        loud = dial("127.0.2.2")
+        told = [ask(loud)[0] for _ in range(3)]
+        assert told[0] == 0
+        assert min(told[1:]) > 300
+
+    undisturbed(one_is_over_it)
+    assert ask(dial("127.0.2.2"))[0] == 0
 
 
 def test_a_produce_request_is_stored_and_its_client_waits(dial: Any) -> None:
     """The answer comes at once, with the debt in it; what follows on the connection waits."""
-    client = dial("127.0.2.3")
-    answer = client.call(PRODUCE, 7, produce(6000, acks=-1))
 
+    def answered() -> dict[str, Any]:
+        client = dial("127.0.2.3")
+        answer = client.call(PRODUCE, 7, produce(6000, acks=-1))
+        assert 400 < answer["throttle_time_ms"]
+        assert ask(client)[1] > 0.4
+        return answer
+
+    answer = undisturbed(answered)
     assert [part["error_code"] for topic in answer["responses"] for part in topic["partition_responses"]] == [0]
-    assert 400 < answer["throttle_time_ms"] <= 600
-    assert ask(client)[1] > 0.4
+    assert answer["throttle_time_ms"] <= 600
 
 
 def test_a_produce_request_with_acks_0_mutes_at_once(dial: Any, limited: Any) -> None:
     """There is no answer to be told in; the next request waits."""
-    client = dial("127.0.2.3")
-    ask(client)
-    client.send(client.request(PRODUCE, 7, produce(6000, acks=0)))
 
-    assert ask(client)[1] > 0.4
+    def waits() -> None:
+        client = dial("127.0.2.3")
+        ask(client)
+        client.send(client.request(PRODUCE, 7, produce(6000, acks=0)))
+        assert ask(client)[1] > 0.4
+
+    undisturbed(waits)
 
 
 def test_a_fetch_is_answered_at_once_and_then_waits(dial: Any, limited: Any) -> None:
@@ -109,30 +125,42 @@ def test_a_fetch_is_answered_at_once_and_then_waits(dial: Any, limited: Any) -> 
     with RawClient(limited[0].bootstrap) as direct:
         for _ in range(3):
             direct.call(PRODUCE, 7, produce(9000, acks=-1, name="fetched"))
-    client = dial("127.0.2.4")
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     body = {
         "replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 50 << 20, "isolation_level": 0,
         "session_id": 0, "session_epoch": -1, "topics": [{"topic": "fetched", "partitions": [partition]}],
         "forgotten_topics_data": [],
     }  # fmt: skip
-    answer = client.call(FETCH, 7, body)
 
+    def answered() -> dict[str, Any]:
+        client = dial("127.0.2.4")
+        answer = client.call(FETCH, 7, body)
+        assert 300 < answer["throttle_time_ms"]
+        assert ask(client)[1] > 0.3
+        return answer
+
+    answer = undisturbed(answered)
     assert len(answer["responses"][0]["partitions"][0]["records"]) > 9000
-    assert 300 < answer["throttle_time_ms"] < 600
-    assert ask(client)[1] > 0.3
+    assert answer["throttle_time_ms"] < 600
 
 
 def test_connections_wait_for_their_turn(dial: Any, limited: Any) -> None:
     """The first is answered at once, the second after half a second; a third would have to wait too long."""
-    first, second, third = (dial("127.0.2.5") for _ in range(3))
-    since = time.monotonic()
 
-    assert ask(first)[1] < 0.4
-    ask(second)
-    assert time.monotonic() - since > 0.3
-    with pytest.raises(ConnectionError):
-        ask(third)
+    def turns() -> None:
+        first, second, third = (dial("127.0.2.5") for _ in range(3))
+        since = time.monotonic()
+        assert ask(first)[1] < 0.4
+        ask(second)
+        assert time.monotonic() - since > 0.3
+        with pytest.raises(ConnectionError):
+            ask(third)
+
+    try:
+        turns()
+    except (AssertionError, OSError, pytest.fail.Exception):  # once more, with a limit that has come to rest
+        time.sleep(2)
+        turns()
 
 
 def test_a_limit_that_only_observes_slows_nobody(dial: Any, limited: Any) -> None:

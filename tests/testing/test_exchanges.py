@@ -79,7 +79,7 @@ def test_what_a_rule_has_made_unreadable(kproxy: Kproxy) -> None:
     kproxy.inject("short_body", match={"api": "Metadata"}, bytes=4)
     consumer = Consumer({"bootstrap.servers": kproxy.bootstrap_servers, "group.id": "g", "log_level": 0})
     with pytest.raises(KafkaException):
-        consumer.list_topics(timeout=0.5)
+        consumer.list_topics(timeout=2)
     consumer.close()
 
     asked = kproxy.exchanges(api="Metadata")[0]

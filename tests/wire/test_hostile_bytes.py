@@ -24,8 +24,8 @@ from kproxy.wire.trace import diagnosis, trace
 from kproxy.wire.walk import compile_walk
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
-CHANGES = 300 if EVERYTHING else 20
-CUTS = 1_000_000 if EVERYTHING else 300
+CHANGES = 300 if EVERYTHING else 8
+CUTS = 1_000_000 if EVERYTHING else 100
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF)
 
 
@@ -120,10 +120,10 @@ def test_very_many_small_structs_are_read_or_refused_soon() -> None:
     frame = bytes(4) + write_uvarint(brokers + 1) + bytes(11 * brokers)
 
     tracemalloc.start()
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(DecodeError, match="something after 3000 good values cannot be read"):
         codec.decode(struct, frame)
-    taken = time.perf_counter() - begun
+    taken = time.process_time() - begun
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -153,8 +153,8 @@ def test_the_search_for_what_is_wrong_takes_no_longer_in_a_large_frame() -> None
     struct = layout.body(3, 12, "response")
     frame = bytes(4) + write_uvarint(500_001) + bytes(11 * 500_000)
 
-    begun = time.perf_counter()
+    begun = time.process_time()
     for _ in range(5):
         diagnosis(struct, frame, 0, "Metadata response", 12)
 
-    assert (time.perf_counter() - begun) / 5 < 0.1  # some 5 ms; two thousand times as much without the limit
+    assert (time.process_time() - begun) / 5 < 0.1  # some 5 ms; two thousand times as much without the limit

@@ -145,14 +145,14 @@ def test_random_bytes_take_bounded_time() -> None:
         b"\x7f\xff\xff\xff" * (1 << 18),
         b"\xff\xff\xff\xff\x07" * 200_000,
     ]
-    started = time.perf_counter()
+    started = time.process_time()
     for key, version in ((3, 8), (3, 12), (1, 11), (1, 17), (69, 1)):
         struct = layout.body(key, version, "response")
         for each in (walk(key, version, "response", frozenset(wanted)) for wanted in ((), everything(struct))):
             for noise in noises:
                 with contextlib.suppress(DecodeError):
                     assert each.run(noise, 0, len(noise), []) <= len(noise)
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_error_names_path_and_offset() -> None:

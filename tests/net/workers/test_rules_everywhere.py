@@ -85,7 +85,7 @@ class Crew:
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Looks again whenever something has happened."""
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             while not done():
                 self.happened = trio.Event()
                 await self.happened.wait()
@@ -343,7 +343,7 @@ async def test_waiting_for_a_number_that_all_reach_together(quiet_log: Any) -> N
         async with trio.open_nursery() as nursery:
 
             async def wait() -> None:
-                with trio.fail_after(5):
+                with trio.fail_after(20):
                     await crew.keeper.hits.wait("all", 5, "fired")
 
             nursery.start_soon(wait)

@@ -106,11 +106,15 @@ def test_three_processes_fire_as_often_as_one(
 
 def test_a_quota_of_all_is_one_quota(hammers: list[Hammer]) -> None:
     """Three processes together let through what one would: what was in the bucket, and what has come since."""
-    began = time.monotonic()
-    total = sum(all_of(hammers, b"quota001", {"rate": 10_000, "size": 1000, "seconds": 0.8, "amount": 50}))
-    took = min(time.monotonic() - began, 0.8)
-
-    assert 0.95 * (1000 + 0.8 * 10_000) - 150 <= total <= 1000 + took * 10_000 + 150
+    for number in range(5):  # less is measured again: the machine may have stood still for a while
+        began = time.monotonic()
+        owner = f"quota{number:03}".encode()
+        total = sum(all_of(hammers, owner, {"rate": 10_000, "size": 1000, "seconds": 0.8, "amount": 50}))
+        took = min(time.monotonic() - began, 0.8)
+        assert total <= 1000 + took * 10_000 + 150
+        if total >= 0.95 * (1000 + 0.8 * 10_000) - 150:
+            return
+    pytest.fail(f"{total} in {took:g} s")
 
 
 def test_who_is_killed_while_it_has_the_numbers_out_blocks_nobody(shared: SharedTable) -> None:
