@@ -22,7 +22,8 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError
 
 from kproxy.audit_config import AuditConfig
 from kproxy.limits import Limits
-from kproxy.network_config import ProxyProtocol, ProxyVersion
+from kproxy.network_config import HostPattern, ProxyProtocol, ProxyVersion
+from kproxy.port_checks import overlaps
 from kproxy.rules.address import Address, Target
 from kproxy.rules.explain import Model, Wrong, unknown
 from kproxy.rules.kinds.advertise import Advertise
@@ -99,10 +100,17 @@ class ListenerConfig(Model):
     proxy_protocol: ProxyProtocol | None = Field(
         default=None, description="load balancers that say in a PROXY header who the client is; left out for none"
     )
+    hosts: list[HostPattern] = Field(
+        default_factory=list,
+        description="names that TLS clients ask for, kafka.example.com or *.example.com; with them the listener serves "
+        "these and the names of its brokers only, and may share its port with others that have hosts",
+    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Nodes that only a host name tells apart need TLS."""
+        """Nodes and listeners that only a host name tells apart need TLS."""
+        if raw.get("hosts") and raw.get("tls") is None:
+            yield ("hosts",), "hosts are asked for in TLS handshakes, and this listener has no tls"
         if isinstance(raw.get("advertise"), dict) and raw.get("tls") is None:
             try:
                 advertise = Advertise.model_validate(raw["advertise"])
@@ -174,9 +182,8 @@ class Config(Model):
         if not isinstance(listeners, list):
             return
         entries = [(index, one) for index, one in enumerate(listeners) if isinstance(one, dict)]
-        fixed = [(index, one) for index, one in entries if not str(one.get("bind")).endswith(":0")]
-        yield from _repeated(entries, "name")
-        yield from _repeated(fixed, "bind")
+        yield from _repeated(entries)
+        yield from overlaps(entries, raw.get("admin"))
         if isinstance(clusters, dict):
             for index, one in entries:
                 if isinstance(one.get("cluster"), str) and one["cluster"] not in clusters:
@@ -187,12 +194,12 @@ class Config(Model):
         return {one.name: Place(one.cluster, one.tls is not None) for one in self.listeners}
 
 
-def _repeated(entries: list[tuple[int, dict[Any, Any]]], field: str) -> Iterator[Wrong]:
+def _repeated(entries: list[tuple[int, dict[Any, Any]]]) -> Iterator[Wrong]:
     first: dict[str, int] = {}
     for index, one in entries:
-        value = one.get(field)
-        if isinstance(value, str) and first.setdefault(value, index) != index:
-            yield ("listeners", index, field), f'the {field} "{value}" is taken by listener {first[value] + 1}'
+        name = one.get("name")
+        if isinstance(name, str) and first.setdefault(name, index) != index:
+            yield ("listeners", index, "name"), f'the name "{name}" is taken by listener {first[name] + 1}'
 
 
 def exposed(bind: Address) -> str | None:

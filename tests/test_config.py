@@ -100,7 +100,7 @@ rule: []
         '5:37: unknown cluster "mian", did you mean "main"? allowed: main, on',
         '5:55: unknown key "port", did you mean "ports"? allowed: host, ports, nodes, sni',
         '6:12: the name "a" is taken by listener 1',
-        '6:21: the bind "h:1" is taken by listener 1',
+        '6:21: port 1 of h is taken by listener 1',
         "6:60: sni needs TLS towards clients, and this listener has none",
         "7:25: must be at least 1, found 0",
         '7:42: a duration is wanted, such as 10s (units: ms, s, m, min, h, d), found text "soon"',
@@ -268,3 +268,87 @@ def test_whose_headers_are_believed() -> None:
         '2:70: "from" is missing',
         '2:71: unknown key "form", did you mean "from"? allowed: from',
     ]
+
+
+LISTENERS = """
+clusters: {a: {bootstrap: [b1:9092]}, b: {bootstrap: [b2:9092]}}
+listeners:
+  - {name: a, cluster: a, %s}
+  - {name: b, cluster: b, %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "wrong"),
+    [
+        ('bind: "h:1"', 'bind: "h:1"', "5:33: port 1 of h is taken by listener 1"),
+        ('bind: "0.0.0.0:1"', 'bind: "10.0.0.1:1"', "5:33: port 1 of 10.0.0.1 overlaps with port 1 of 0.0.0.0, taken"),
+        (
+            'bind: "[::]:1"',
+            'bind: "10.0.0.1:1"',
+            "5:33: port 1 of 10.0.0.1 overlaps with port 1 of ::, taken by listen",
+        ),
+        (
+            'bind: "h:1"',
+            'bind: "h:2", advertise: {ports: 1-9}',
+            "5:59: ports 1-9 of h overlaps with port 1 of h, taken",
+        ),
+        (
+            'bind: "h:1", advertise: {ports: 5-9}',
+            'bind: "h:2", advertise: {ports: 9-12}',
+            "5:59: ports 9-12 of h overlaps with ports 5-9 of h, taken by listener 1",
+        ),
+        (
+            'bind: "h:1", advertise: {nodes: {1: "x:7"}}',
+            'bind: "h:2", advertise: {nodes: {1: "y:7"}}',
+            "5:63: port 7 of h is taken by listener 1",
+        ),
+        ('bind: "0.0.0.0:1"', 'bind: "[::1]:1"', None),
+        ('bind: "10.0.0.1:1"', 'bind: "10.0.0.2:1"', None),
+        ('bind: "h:0"', 'bind: "h:0"', None),
+        ('bind: "h:1"', 'bind: "h:2"', None),
+        ('bind: "h:1", advertise: {nodes: {1: "x:1", 2: "y:7"}}', 'bind: "g:1"', None),
+    ],
+)
+def test_two_listeners_do_not_want_one_port(one: str, two: str, wrong: str | None) -> None:
+    """Of the same address, or of all; a range that is not given is chosen around what is taken."""
+    text = LISTENERS % (one, two)
+    found = mistakes(text) if wrong else read(text) and []
+
+    assert [line[: len(wrong or "")] for line in found or []] == ([wrong] if wrong else [])
+
+
+def test_the_admin_address_is_not_a_listener_too() -> None:
+    """Also not by all addresses of the machine."""
+    text = BASE.replace("h:1", "0.0.0.0:9190") + "admin: {bind: '127.0.0.1:9190'}\n"
+
+    assert mistakes(text) == [
+        "3:15: port 9190 of 127.0.0.1 overlaps with port 9190 of 0.0.0.0, taken by listener 1",
+    ]
+
+
+def test_listeners_share_a_port_by_their_hosts(tmp_path: Path) -> None:
+    """Names are served once, TLS is needed, and what is read before the name is the same."""
+    (tmp_path / "cert.pem").write_text("")
+    tls = 'bind: "h:443", tls: {cert: cert.pem}, '
+    one, two = (
+        f"{tls}hosts: [{name}.example.com], advertise: {{sni: '{name}{{node}}.example.com:443'}}" for name in "ab"
+    )
+    wrong = {
+        two.replace("b.example", "A.Example"): '5:73: "a.example.com" is served by listener 1 on the same port',
+        two.replace("b{node}", "a{node}"): '5:106: "a{node}.example.com" is served by listener 1 on the same port',
+        f"{two}, proxy_protocol: {{from: 10.0.0.1}}": (
+            "5:150: proxy_protocol is read before the name is known, and differs from that of listener 1, "
+            "on the same port"
+        ),
+        'bind: "h:443", hosts: [x.test]': "5:49: hosts are asked for in TLS handshakes, and this listener has no tls",
+        f"{tls.replace('443', '444')}hosts: [1.2.3.4]": (
+            '5:73: "1.2.3.4" is an IP address, and TLS clients send names only'
+        ),
+        tls.removesuffix(", "): "5:33: port 443 of h is taken by listener 1",
+    }
+
+    assert read(LISTENERS % (one, two), tmp_path).listeners[1].hosts == ["b.example.com"]
+    assert {text: mistakes(LISTENERS % (one, text), tmp_path) for text in wrong} == {
+        text: [line] for text, line in wrong.items()
+    }

@@ -16,6 +16,7 @@ from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from .acceptor import Acceptor, listen
 from .driven import HostPort
 from .lobby import Lobby
+from .named_port import NamedPort, Tenant
 from .ports import NodePorts
 from .proxy_headers import ProxyHeaders
 from .reactor import Reactor
@@ -37,10 +38,16 @@ class Doors:
     """`port` is the bootstrap port, known once `open` has bound it (the config may say 0)."""
 
     def __init__(
-        self, config: ListenerConfig, reactor: Reactor, arrived: Arrived, lobby: Lobby, log: FilteringBoundLogger
-    ) -> None:
+        self, config: ListenerConfig, reactor: Reactor, arrived: Arrived, lobby: Lobby, log: FilteringBoundLogger,
+        named: NamedPort | None = None,
+    ) -> None:  # fmt: skip
         self.config, self.reactor, self.log = config, reactor, log
         self.name = config.name
+        self.rules: Sequence[Advertise] = ()
+        self.shares = named is not None and bool(named.tenants)
+        if named is not None:
+            named.tenants.append(Tenant(config, self.ways, arrived))
+            arrived = by_name(named, self.name, arrived)
         headers = config.proxy_protocol
         self.arrived = arrived if headers is None else ProxyHeaders(headers, self.name, lobby, arrived)
         self.seldom = Throttle(log.bind(listener=config.name))
@@ -52,10 +59,14 @@ class Doors:
     # ---- ports
 
     def open(self, endpoints: list[Endpoint]) -> None:
-        """Bind the bootstrap port, and the ports of nodes with a fixed address. Raises WeDidWrong."""
+        """Bind the bootstrap port, unless another listener has it for both, and the ports of nodes with a fixed
+        address. Raises WeDidWrong."""
         self.endpoints = endpoints if self.port else endpoints[:1]  # port 0 is one port, on one address
         try:
-            self.unlock(self.port, None)
+            if self.shares:
+                self.by_port[self.port] = []
+            else:
+                self.unlock(self.port, None)
             advertise = self.config.advertise
             if advertise:
                 for address in (advertise.nodes or {}).values():
@@ -68,10 +79,18 @@ class Doors:
 
     def open_for(self, rules: Sequence[Advertise]) -> None:
         """Bind the ports of nodes that rules fix, as far as it goes: clients may have them since before a restart."""
-        for rule in rules:
-            if not isinstance(rule, AdvertiseRule) or rule.may_hold(self.name, self.config.cluster):
-                for address in (rule.nodes or {}).values():
-                    self.bind(address.port, fixed_node(rule, address.port))
+        self.rules = [
+            rule
+            for rule in rules
+            if not isinstance(rule, AdvertiseRule) or rule.may_hold(self.name, self.config.cluster)
+        ]
+        for rule in self.rules:
+            for address in (rule.nodes or {}).values():
+                self.bind(address.port, fixed_node(rule, address.port))
+
+    def ways(self) -> list[Advertise]:
+        """How brokers may appear to clients here."""
+        return [*([self.config.advertise] if self.config.advertise else ()), *self.rules]
 
     def unlock(self, port: int, node: int | None) -> None:
         """Listen on `port` for connections to `node`. Raises OSError."""
@@ -165,6 +184,18 @@ class Doors:
             return fixed.host, fixed.port
         port = self.ports_of(advertise).ensure(node)
         return None if port is None else (advertise.host or local_host, port)
+
+
+def by_name(named: NamedPort, listener: str, arrived: Arrived) -> Arrived:
+    """Who comes to the bootstrap port says which listener of several it wants; to a node's port, that is told by it."""
+
+    def came(node: int | None, sock: socket.SocketType, address: Any) -> None:
+        if node is None:
+            named.arrived(listener, sock, address)
+        else:
+            arrived(node, sock, address)
+
+    return came
 
 
 def fixed_node(advertise: Advertise, port: int) -> int | None:

@@ -12,12 +12,14 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import Config, ListenerConfig
 from kproxy.errors import WeDidWrong
+from kproxy.rules.address import Address
 from kproxy.rules.kinds.advertise import Advertise
 
 from .counts import Counts
 from .doors import Arrived, Doors, Places
 from .driven import HostPort
 from .lobby import Lobby
+from .named_port import NamedPort
 from .reactor import Reactor
 from .resolve import Endpoint, ask
 from .state import Nodes, Ports, StateWriter, read_state
@@ -61,7 +63,11 @@ class Entrance:
     ) -> None:  # fmt: skip
         self.topologies, self.rules = topologies, rules
         self.lobby = lobby = Lobby(reactor, config.limits, counts, log)
-        self.doors = {each.name: Doors(each, reactor, arrived[each.name], lobby, log) for each in config.listeners}
+        named: dict[Address, NamedPort] = {}
+        self.doors = {
+            each.name: Doors(each, reactor, arrived[each.name], lobby, log, named_port(each, named, lobby))
+            for each in config.listeners
+        }
         path = config.state
         self.state = None if path is None else StateWriter(Path(path), reactor, self.snapshot)
 
@@ -131,6 +137,13 @@ class Entrance:
     def changed(self) -> None:
         if self.state is not None:
             self.state.changed()
+
+
+def named_port(config: ListenerConfig, named: dict[Address, NamedPort], lobby: Lobby) -> NamedPort | None:
+    """Where names are looked at, if the listener has any; the same for all on one port."""
+    if not config.hosts:
+        return None
+    return named.setdefault(config.bind, NamedPort(lobby)) if config.bind.port else NamedPort(lobby)
 
 
 async def endpoints(config: ListenerConfig) -> list[Endpoint]:

@@ -40,6 +40,14 @@ class Wanted(NamedTuple):
     name: str
 
 
+class Refusal(TheyDidWrong):
+    """What was heard is a reason to send the client away, of a cause of its own."""
+
+    def __init__(self, why: str, cause: str) -> None:
+        super().__init__(why)
+        self.cause = cause
+
+
 class Lobby:
     """One for all ports. `counts` and the log tell of those who are sent away."""
 
@@ -102,7 +110,7 @@ class Guest(Generic[T]):
         try:
             heard = self.hear(data)
         except TheyDidWrong as error:
-            self.leave(self.wanted.cause, str(error))
+            self.leave(error.cause if isinstance(error, Refusal) else self.wanted.cause, str(error))
             return
         if heard is None:
             self.seen = len(data)

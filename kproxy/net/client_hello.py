@@ -1,0 +1,107 @@
+"""The host name that a TLS client asks for, out of its first bytes, a ClientHello. No sockets, nothing is decrypted.
+
+Only what leads to the name is looked at; whether the rest is right is for the handshake that follows. Sources: RFC 8446
+§4.1.2 and §5.1, RFC 6066 §3.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kproxy.errors import TheyDidWrong
+
+LONGEST = 16384
+"""Bytes of a ClientHello, its records' heads included. With the keys of post-quantum key exchange it has some 2 kB."""
+RECORD_HEAD = 5
+HANDSHAKE, CLIENT_HELLO = 22, 1
+BEFORE_SESSION = 2 + 32  # version and random
+SERVER_NAME, HOST_NAME = 0, 0
+
+
+class BadHello(TheyDidWrong):
+    """The first bytes are no ClientHello."""
+
+
+class Hello(NamedTuple):
+    """`name` is as the client wrote it; None: it names no host."""
+
+    name: str | None
+
+
+def parse(data: bytes) -> Hello | None:
+    """What the ClientHello at the beginning of `data` says; None while it is not whole. Raises BadHello."""
+    message = _handshake(data)
+    if len(message) < 4:
+        return _wait(data)
+    if message[0] != CLIENT_HELLO:
+        raise BadHello(f"TLS begins with the handshake message {message[0]}, expected ClientHello (1)")
+    end = 4 + int.from_bytes(message[1:4], "big")
+    if end > LONGEST:
+        raise BadHello(f"a ClientHello of {end} bytes, expected at most {LONGEST}")
+    return Hello(_name(message[4:end])) if len(message) >= end else _wait(data)
+
+
+def _wait(data: bytes) -> Hello | None:
+    """None, as long as there may be more."""
+    if len(data) >= LONGEST:
+        raise BadHello(f"a ClientHello is not whole after {len(data)} bytes")
+    return None
+
+
+def _handshake(data: bytes) -> bytes:
+    """What the records hold, as far as they are here: a message may be spread over several."""
+    found, at = b"", 0
+    while at < len(data):
+        if data[at] != HANDSHAKE:
+            raise BadHello(f"TLS begins with a record of type {data[at]}, expected handshake (22)")
+        if at + RECORD_HEAD > len(data):
+            break
+        size = int.from_bytes(data[at + 3 : at + 5], "big")
+        if not 0 < size <= LONGEST:
+            raise BadHello(f"a TLS record of {size} bytes, expected 1 to {LONGEST}")
+        found += data[at + RECORD_HEAD : at + RECORD_HEAD + size]
+        at += RECORD_HEAD + size
+        if len(found) >= 4 and len(found) >= 4 + int.from_bytes(found[1:4], "big"):
+            break
+    return found
+
+
+class _Bytes:
+    """Vectors of TLS, one after another."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data, self.at = data, at
+
+    def number(self, width: int) -> int:
+        return int.from_bytes(self.take(width), "big")
+
+    def take(self, size: int) -> bytes:
+        end = self.at + size
+        if end > len(self.data):
+            raise BadHello(f"a ClientHello ends at byte {len(self.data)}, expected {end} or more")
+        found, self.at = self.data[self.at : end], end
+        return found
+
+    @property
+    def more(self) -> bool:
+        return self.at < len(self.data)
+
+
+def _name(body: bytes) -> str | None:
+    hello = _Bytes(body, BEFORE_SESSION)
+    hello.take(hello.number(1))  # session id
+    hello.take(hello.number(2))  # cipher suites
+    hello.take(hello.number(1))  # compression methods
+    if not hello.more:
+        return None
+    extensions = _Bytes(hello.take(hello.number(2)))
+    while extensions.more:
+        kind, content = extensions.number(2), extensions.take(extensions.number(2))
+        if kind == SERVER_NAME:
+            names = _Bytes(content)
+            names.number(2)
+            kind, name = names.number(1), names.take(names.number(2))
+            if kind != HOST_NAME or not name.isascii():
+                raise BadHello(f"a ClientHello whose server name is {name!r} of type {kind}, expected a host name")
+            return name.decode("ascii")
+    return None

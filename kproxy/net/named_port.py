@@ -1,0 +1,82 @@
+"""A TLS port whose clients say by the name of a host which listener they want: several clusters behind one port.
+
+The name is read before the handshake, so that certificates, who may come in, and all else are those of the listener.
+Who asks for a name that nobody serves gets TLS's own alert for that (RFC 6066 §3).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kproxy.config import ListenerConfig
+from kproxy.network_config import closeness, plain_name
+from kproxy.rules.kinds.advertise import Advertise
+
+from .client_hello import LONGEST, Hello, parse
+from .driven import HostPort, host_port
+from .lobby import Lobby, Refusal, Wanted
+from .tls import HANDSHAKE, SentHeader, stranger
+
+HELLO = Wanted("tls", "TLS ClientHello")
+UNRECOGNIZED_NAME = bytes.fromhex("1503030002 02 70")
+"""RFC 8446 §5.1 and §6: a record of type alert with a fatal one, 112."""
+
+Arrived = Callable[[int | None, socket.SocketType, Any], object]
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A listener behind the port. `ways`: how brokers may appear to its clients."""
+
+    config: ListenerConfig
+    ways: Callable[[], list[Advertise]]
+    arrived: Arrived
+
+    def closeness(self, name: str) -> int:
+        """How closely what it serves describes a name; 0: not at all. A broker's own name is before any wildcard."""
+        if any(way.sni_node(name) is not None for way in self.ways()):
+            return 2
+        return max((closeness(pattern, name) for pattern in self.config.hosts), default=0)
+
+
+class NamedPort:
+    """`tenants` are the listeners on it."""
+
+    def __init__(self, lobby: Lobby) -> None:
+        self.lobby = lobby
+        self.tenants: list[Tenant] = []
+
+    def arrived(self, listener: str, sock: socket.SocketType, address: Any) -> None:
+        """Somebody has connected to it; `listener` is the one that has the port."""
+        client = host_port(address)
+        self.lobby.listen(listener, HELLO, sock, client, first_words, partial(self.heard, listener, sock, client))
+
+    def heard(self, listener: str, sock: socket.SocketType, client: HostPort, hello: Hello) -> None:
+        """A client has said which name it wants."""
+        tenant = None if hello.name is None else self.serving(plain_name(hello.name))
+        if tenant is not None:
+            tenant.arrived(None, sock, client)
+            return
+        with suppress(OSError):
+            sock.recv(LONGEST)  # closing over unread bytes would be a reset, and the alert would be lost
+            sock.send(UNRECOGNIZED_NAME)
+        asked = "names no host" if hello.name is None else f"asks for {hello.name!r}, which nobody serves here,"
+        self.lobby.refuse(listener, sock, client, "sni", f"client {asked} in its TLS handshake")
+
+    def serving(self, name: str) -> Tenant | None:
+        """Who serves that name: the one that describes it most closely."""
+        found = max(self.tenants, key=lambda tenant: tenant.closeness(name))
+        return found if found.closeness(name) else None
+
+
+def first_words(data: bytes) -> Hello | None:
+    """Raises BadHello, and Refusal for what is no TLS."""
+    if data[0] != HANDSHAKE:
+        error = stranger(data[:4])
+        raise Refusal(str(error), "proxy_header" if isinstance(error, SentHeader) else "tls")
+    return parse(data)

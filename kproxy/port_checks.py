@@ -1,0 +1,129 @@
+"""Ports that two listeners of a config document want, and names that both have on a port that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kproxy.network_config import plain_name
+from kproxy.rules.address import Address, PortRange
+from kproxy.rules.explain import Wrong
+
+Entry = tuple[int, dict[Any, Any]]
+"""(position in the list, what stands there)"""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Ports that somebody is to listen on; `where` they are written."""
+
+    where: tuple[Any, ...]
+    host: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"port {self.first}" if self.first == self.last else f"ports {self.first}-{self.last}"
+
+    def overlaps(self, other: Claim) -> bool:
+        """Whether there is a port that both want on an address that both have."""
+        wild = {self.host, other.host} & {"0.0.0.0", "::"}
+        if wild == {"0.0.0.0"} and ":" in self.host + other.host:
+            wild = set()  # that one is of IPv4 only
+        same = self.host == other.host or bool(wild)
+        return same and self.first <= other.last and other.first <= self.last
+
+
+def overlaps(entries: Iterable[Entry], admin: Any) -> Iterator[Wrong]:
+    """Each mistake at what stands later."""
+    earlier: list[tuple[int, dict[Any, Any], list[Claim]]] = []
+    for index, one in entries:
+        claims = list(_claims(index, one))
+        for other, two, taken in earlier:
+            if _share(one, two):
+                yield from _sharing(index, one, other, two)
+                claims, taken = claims[1:], taken[1:]
+            for claim in claims:
+                yield from _taken(claim, taken, f"listener {other + 1}")
+        earlier.append((index, one, list(_claims(index, one))))
+    if isinstance(admin, dict) and (bind := _address(admin.get("bind"))) is not None:
+        for other, _, taken in earlier:
+            yield from _taken(Claim(("admin", "bind"), bind.host, bind.port, bind.port), taken, f"listener {other + 1}")
+
+
+def _taken(claim: Claim, taken: list[Claim], whose: str) -> Iterator[Wrong]:
+    for other in taken:
+        if not claim.overlaps(other):
+            continue
+        if (claim.host, str(claim)) == (other.host, str(other)):
+            yield claim.where, f"{claim} of {claim.host} is taken by {whose}"
+        else:
+            yield claim.where, f"{claim} of {claim.host} overlaps with {other} of {other.host}, taken by {whose}"
+        return
+
+
+def _claims(index: int, one: dict[Any, Any]) -> Iterator[Claim]:
+    """The ports that a listener is told to take, its own first. Those that it may choose freely are no claim."""
+    bind = _address(one.get("bind"))
+    if bind is None:
+        return
+    if bind.port:
+        yield Claim(("listeners", index, "bind"), bind.host, bind.port, bind.port)
+    advertise = one.get("advertise")
+    if not isinstance(advertise, dict):
+        return
+    at = ("listeners", index, "advertise")
+    try:
+        ports = PortRange.parse(advertise["ports"])
+    except (KeyError, ValueError):
+        pass
+    else:
+        yield Claim((*at, "ports"), bind.host, ports.first, ports.last)
+    nodes = advertise.get("nodes")
+    for node, text in nodes.items() if isinstance(nodes, dict) else ():
+        address = _address(text)
+        if address is not None and address.port != bind.port:
+            yield Claim((*at, "nodes", node), bind.host, address.port, address.port)
+
+
+def _address(text: Any) -> Address | None:
+    try:
+        return Address.parse(text)
+    except ValueError:
+        return None
+
+
+# ---- listeners on one port, told apart by names
+
+
+def _share(one: dict[Any, Any], two: dict[Any, Any]) -> bool:
+    """Whether they are meant to share a port: the same bind, and both have hosts."""
+    bind = _address(one.get("bind"))
+    both = bind is not None and bind.port != 0 and bind == _address(two.get("bind"))
+    return both and bool(one.get("hosts")) and bool(two.get("hosts"))
+
+
+def _sharing(index: int, one: dict[Any, Any], other: int, two: dict[Any, Any]) -> Iterator[Wrong]:
+    at, taken = ("listeners", index), dict(_names(two))
+    for name, where in _names(one):
+        if name in taken:
+            yield (*at, *where), f'"{name}" is served by listener {other + 1} on the same port'
+    if one.get("proxy_protocol") != two.get("proxy_protocol"):
+        text = f"proxy_protocol is read before the name is known, and differs from that of listener {other + 1}"
+        yield (*at, "proxy_protocol") if "proxy_protocol" in one else (*at, "bind"), f"{text}, on the same port"
+
+
+def _names(one: dict[Any, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    hosts, advertise = one.get("hosts"), one.get("advertise")
+    for number, host in enumerate(hosts if isinstance(hosts, list) else ()):
+        if isinstance(host, str):
+            yield plain_name(host), ("hosts", number)
+    if not isinstance(advertise, dict):
+        return
+    if isinstance(sni := advertise.get("sni"), str):
+        yield plain_name(sni.rpartition(":")[0]), ("advertise", "sni")
+    nodes = advertise.get("nodes")
+    for node, text in nodes.items() if isinstance(nodes, dict) else ():
+        if (address := _address(text)) is not None:
+            yield plain_name(address.host), ("advertise", "nodes", node)
