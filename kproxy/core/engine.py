@@ -27,7 +27,7 @@ from .respond.answer import fail, fail_each
 from .respond.failure import Failure
 from .respond.part import without
 from .rewrite import Buffer
-from .ruled import Part
+from .ruled import Part, Ruled
 from .ruled_exchange import Pending, RuledExchange
 from .ruling import PASS, Pass, Ruling
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -128,9 +128,13 @@ class Engine:
         """
         ruled = step.ruled
         assert ruled is not None
-        if ruled.peek is not None and ruled.peek.is_for_nobody(buf, pos, end):
-            return PASS
-        exchange = self.exchange(step, buf, pos, end, now)
+        client_id = client_of(buf, pos) if ruled.names_client else None
+        about = None if ruled.screen is None else ruled.screen.about(self, client_id, buf, pos, end)
+        if about is not None:
+            if not about:
+                return PASS
+            ruled = ruled.chosen(about)
+        exchange = self.exchange(step, ruled, client_id, buf, pos, end, now)
         ruling = Ruling(exchange)
         open_: list[Entity] = []
         if ruled.reads_entities:
@@ -142,26 +146,27 @@ class Engine:
                 return ruling
             exchange.find = lambda: found
             open_ = list(found)
-        about = bool(open_)
-        for part in ruled.index.candidates(exchange, open_):
+        named = bool(open_)
+        parts = ruled.index.candidates(exchange, open_) if about is None else ruled.parts
+        for part in parts:
             self.consider(part, exchange, open_, ruling, now)
             if ruling.final:
                 return ruling
-            if about and not open_:
+            if named and not open_:
                 break
         self.conclude(ruling, exchange, open_)
         exchange.outlive(buf, pos + 4, end)
         return ruling
 
-    def exchange(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> RuledExchange:
-        assert step.ruled is not None
-        length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True) if step.ruled.names_client else -1
-        client_id = None if length < 0 else bytes(buf[pos + 14 : pos + 14 + length]).decode("utf-8", "replace")
+    def exchange(
+        self, step: Step, ruled: Ruled, client_id: str | None, buf: Buffer, pos: int, end: int, now: float
+    ) -> RuledExchange:
         correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
-        exchange = RuledExchange(step, self.view, correlation, client_id, end - pos - 4, now)
-        if step.ruled.request == Depth.BODY:
+        exchange = RuledExchange(step, ruled, self.view, correlation, client_id, end - pos - 4, now)
+        if ruled.request == Depth.BODY:
             exchange.read_request = lambda: decode_request(buf[pos + 4 : end], trailing=True)
             if step.key == PRODUCE:
+                length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
                 exchange.acks = produce_acks(step.version)(buf, pos + 4, end, length)
         return exchange
 
@@ -293,6 +298,12 @@ class Engine:
             ruling.frame = b""  # the session knows how to leave them out
         else:
             ruling.frame = encode(rest)
+
+
+def client_of(buf: Buffer, pos: int) -> str | None:
+    """The client id of the request whose size is at `pos`; None: null."""
+    length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
+    return None if length < 0 else bytes(buf[pos + 14 : pos + 14 + length]).decode("utf-8", "replace")
 
 
 def milliseconds(seconds: float) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_request, decode_response
 
@@ -22,14 +24,18 @@ LONGEST_TOKEN = 65536
 
 
 class Identity:
-    """Whole frames of these APIs and bare tokens are shown to it, in order; it decodes as little as it can."""
+    """Whole frames of these APIs and bare tokens are shown to it, in order; it decodes as little as it can.
 
-    __slots__ = ("_hello", "_watch", "certificate", "counters")
+    `on_news` is called before anything is shown, for who has drawn conclusions from what was known.
+    """
+
+    __slots__ = ("_hello", "_watch", "certificate", "counters", "on_news")
 
     def __init__(self, certificate: str | None, counters: Counters) -> None:
         self.certificate, self.counters = certificate, counters
         self._watch: PrincipalWatch | None = None
         self._hello: bytes | Software | None = None
+        self.on_news: Callable[[], None] | None = None
 
     @property
     def principal(self) -> str | None:
@@ -55,15 +61,21 @@ class Identity:
 
     @property
     def watch(self) -> PrincipalWatch:
-        """Made with the first message of SASL."""
+        """Made with the first message of SASL. Whoever asks for it has news."""
+        self.news()
         if self._watch is None:
             self._watch = PrincipalWatch(self.certificate, self.counters)
         return self._watch
+
+    def news(self) -> None:
+        if self.on_news is not None:
+            self.on_news()
 
     def request(self, step: Step, frame: bytes) -> None:
         """A request of the client, without its size."""
         if step.key == API_VERSIONS:
             if step.version >= NAMED_SINCE:  # whom the broker sends back to version 0 has said who it is
+                self.news()
                 self._hello = frame
             return
         try:

@@ -28,7 +28,7 @@ class Matcher:
         self.excluding = no
         self.not_frames: tuple[FrameTest, ...] = () if no is None else no.frame_tests
         self.not_entity: EntityTest | None = None if no is None or not no.of_entities else no.holds_entity
-        self.unnamed = type(rule).unnamed is not LiveRule.unnamed
+        self.unnamed = rule.may_be_unnamed(key, version)
 
     def matching(self, exchange: Exchange, open_: Sequence[Entity]) -> tuple[Entity, ...] | None:
         """The open entities that the rule is about; None: it is not about this request."""

@@ -9,6 +9,7 @@ from kproxy.errors import DecodeError
 from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
+from .familiar import CLIENT_ID, Familiar
 from .halts import Blocked, Changed, Keep
 from .identity import ANSWERED, API_VERSIONS, SASL_HANDSHAKE
 from .inflight import ANSWER
@@ -43,6 +44,7 @@ class RequestLane(Lane):
 
     source, target = CLIENT, BROKER
     rules: RuledRequests | None = None  # made when live rules look at a frame
+    familiar: Familiar | None = None  # how the last request began that no rule was about
 
     def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
         super().__init__(session, memory)
@@ -72,6 +74,17 @@ class RequestLane(Lane):
                         return self.need_more_head(pos, n, size)
                 if acks:
                     fifo.append((correlation, step, now, None))
+                else:
+                    self.session.inflight.asks_no_answer(correlation)
+            elif (
+                how == RULED
+                and (known := self.familiar) is not None
+                and known.step is step
+                and pos + known.end <= n
+                and known.read(buf, pos + CLIENT_ID)[0] == known.head
+            ):
+                if known.answered:
+                    fifo.append((correlation, step.plain, now, None))
                 else:
                     self.session.inflight.asks_no_answer(correlation)
             elif self.look(step, buf, pos, n, now):

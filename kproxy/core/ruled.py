@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from kproxy.rules.depth import Depth
@@ -12,7 +13,7 @@ from kproxy.wire import schema
 
 from .matcher import Matcher
 from .part_index import PartIndex
-from .peek import peek
+from .screen import Screen, screen
 
 SASL_HANDSHAKE = 17
 
@@ -28,19 +29,17 @@ class Part(NamedTuple):
     """It selects on the broker's error, so that it has its say only then."""
 
 
+MOST_CHOICES = 256
+"""Sets of rules of one API and version that requests were found to be about; each is a small object."""
+
+
 class Ruled:
     """`parts` are in file order. `request` is how deep a request must be seen before the first rule can decide."""
-
-    __slots__ = (
-        "api", "enforces", "index", "names_client", "parts", "peek", "reads_entities", "reads_topics", "request",
-        "response", "throttle_first", "version",
-    )  # fmt: skip
 
     def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
         self.api, self.version = schema.load(key), version
         self.parts = tuple(parts)
-        self.index = PartIndex(parts)
-        self.peek = peek(key, version, self.index) if version in self.api.versions else None
+        self.chosen = lru_cache(MOST_CHOICES)(self.choose)
         self.reads_entities = any(
             sees_body(part.running.rule)
             or part.by_error
@@ -56,6 +55,20 @@ class Ruled:
         self.response = max(part.response for part in parts)
         first = next(iter(self.api.fields("response")), None)
         self.throttle_first = first is not None and first.name == "throttle_time_ms" and version in first.versions
+
+    @cached_property
+    def index(self) -> PartIndex:
+        return PartIndex(self.parts)
+
+    @cached_property
+    def screen(self) -> Screen | None:
+        return screen(self.api.key, self.version, self.index)
+
+    def choose(self, numbers: frozenset[int]) -> Ruled:
+        """The same with some of the rules only."""
+        if len(numbers) == len(self.parts):
+            return self
+        return Ruled(self.api.key, self.version, [self.parts[number] for number in sorted(numbers)])
 
     @property
     def reads_bodies(self) -> bool:

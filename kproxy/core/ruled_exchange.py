@@ -19,7 +19,7 @@ from .step import Step
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
 
-    from .ruled import Part
+    from .ruled import Part, Ruled
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,12 @@ class RuledExchange(Exchange):
     of the answer becomes an error; `whole` is an error for the answer's top level. `counted` are rules that were told
     that they did something: once an exchange, though it be to the request and to the response."""
 
-    __slots__ = ("counted", "failures", "late", "mute", "opens", "pending", "step", "throttle", "whole")
+    __slots__ = ("counted", "failures", "late", "mute", "opens", "pending", "ruled", "step", "throttle", "whole")
 
-    def __init__(self, step: Step, connection: ConnectionView, correlation: int, client_id: str | None, size: int,
-                 came: float) -> None:  # fmt: skip
-        assert step.ruled is not None
-        super().__init__(connection, step.ruled.api, step.version, correlation, client_id, size, came)
-        self.step = step
+    def __init__(self, step: Step, ruled: Ruled, connection: ConnectionView, correlation: int, client_id: str | None,
+                 size: int, came: float) -> None:  # fmt: skip
+        super().__init__(connection, ruled.api, step.version, correlation, client_id, size, came)
+        self.step, self.ruled = step, ruled
         self.pending: list[Pending] = []
         self.counted: list[Running] = []
         self.failures: dict[Entity, Failure] = {}
@@ -60,8 +59,7 @@ class RuledExchange(Exchange):
         if self.opens:
             depth = max(depth, Depth.HEADER)
         if self.throttle:
-            assert self.step.ruled is not None
-            depth = max(depth, Depth.HEADER if self.step.ruled.throttle_first else Depth.BODY)
+            depth = max(depth, Depth.HEADER if self.ruled.throttle_first else Depth.BODY)
         return depth
 
     def outlive(self, buf: Buffer, start: int, end: int) -> None:

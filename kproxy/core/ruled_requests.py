@@ -9,6 +9,7 @@ from kproxy.errors import DecodeError
 from kproxy.rules.depth import Depth
 
 from .commands import BROKER
+from .familiar import familiar
 from .halts import Blocked, Changed, Keep
 from .inflight import Entry
 from .rewrite import Buffer
@@ -58,6 +59,7 @@ class RuledRequests:
                 session.close("decode", str(error), "client")
                 return False
             if isinstance(ruling, Pass):
+                self.remember(step, buf, pos, n)
                 return self.pass_on(step.plain, buf, pos, n, now)
             if ruling is None:
                 lane.halt = Blocked()
@@ -73,6 +75,14 @@ class RuledRequests:
         else:
             return self.obey(ruling, step, buf, pos, n, end, now)
         return False
+
+    def remember(self, step: Step, buf: Buffer, pos: int, n: int) -> None:
+        """No rule is about a request that begins like this one, as long as nothing more is known of the client."""
+        self.lane.familiar = familiar(step, buf, pos, n)
+        self.session.identity.on_news = self.forget
+
+    def forget(self) -> None:
+        self.lane.familiar = None
 
     def needed(self, step: Step, buf: Buffer, pos: int, size: int) -> int:
         """Bytes, size included, without which the rules cannot decide."""

@@ -52,8 +52,8 @@ class Subjects:
         if body is None:
             raise DecodeError("header does not end in the frame", api=api.name, version=version, offset=end - start)
         found = entity_reader(api.key, version).read(buf, body, end)
-        ruled = exchange.step.ruled
-        for entity in found if ruled is not None and ruled.reads_topics else ():
+        ruled = exchange.ruled
+        for entity in found if ruled.reads_topics else ():
             if entity.topic is None and entity.topic_id is not None:
                 self.cluster.asks(entity.topic_id)
         if self.session.context.incomplete:
@@ -61,7 +61,7 @@ class Subjects:
         sessions = self.sessions(exchange)
         if sessions is not None:
             keys = sessions.request(exchange.request)
-            if keys is None and ruled is not None and not ruled.enforces:  # who only observes changes no answer
+            if keys is None and not ruled.enforces:  # who only observes changes no answer
                 sessions.lose(exchange.request)
                 return self.named(exchange, found)
             if keys is None:
@@ -94,8 +94,7 @@ class Subjects:
             replace(one, topic=self.cluster.topic_of(one.topic_id)) if one.topic is None and one.topic_id else one
             for one in found
         )
-        ruled = exchange.step.ruled
-        if (ruled is None or ruled.reads_topics) and any(one.topic is None and one.topic_id for one in named):
+        if exchange.ruled.reads_topics and any(one.topic is None and one.topic_id for one in named):
             self.session.counters.count("topic_ids_unknown")
         return named
 

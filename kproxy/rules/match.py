@@ -30,11 +30,21 @@ MAX_EXPRESSION_MEMORY = 1 << 20
 
 def text_test(pattern: str) -> Test:
     """A test for exact text, a glob or a `/regular expression/`. Raises ValueError for a bad expression."""
-    if len(pattern) >= 2 and pattern.startswith("/") and pattern.endswith("/"):
+    if is_expression(pattern):
         return _expression(pattern[1:-1])
-    if "*" in pattern:
+    if is_pattern(pattern):
         return _expression(".*".join(re.escape(part) for part in pattern.split("*")))
     return pattern.__eq__
+
+
+def is_expression(pattern: str) -> bool:
+    """Whether it is a `/regular expression/`."""
+    return len(pattern) >= 2 and pattern.startswith("/") and pattern.endswith("/")
+
+
+def is_pattern(pattern: str) -> bool:
+    """Whether it may hold for other text than itself."""
+    return "*" in pattern or is_expression(pattern)
 
 
 def compiled(pattern: str) -> Any:

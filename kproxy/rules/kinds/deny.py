@@ -79,6 +79,10 @@ class DenyRule(AccessRule):
             return bool(self.selected & OF_TOPICS) and self.subscribes(exchange)
         return self.lists(key, version) and asks_all(exchange.request)
 
+    def may_be_unnamed(self, key: int, version: int) -> bool:
+        """By what such requests can be."""
+        return bool(self.selected & OF_TOPICS) if key in SUBSCRIBERS else self.lists(key, version)
+
     def subscribes(self, exchange: Exchange) -> bool:
         """Whether a member wants a topic that is forbidden."""
         return any(

@@ -132,6 +132,10 @@ class LiveRule(Rule):
         """
         return False
 
+    def may_be_unnamed(self, key: int, version: int) -> bool:
+        """Whether `unnamed` can say yes to a request of this API and version."""
+        return type(self).unnamed is not LiveRule.unnamed
+
     def warnings(self) -> Iterable[str]:
         """What this rule will not do though one might think so: shown when it loads, and by `kproxy check`."""
         return ()

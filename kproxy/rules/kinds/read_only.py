@@ -65,10 +65,13 @@ class ReadOnlyRule(AccessRule):
 
     def unnamed(self, exchange: Exchange) -> bool:
         """What would change all there is, and with it what is selected."""
-        key, version = exchange.api.key, exchange.version
+        return self.may_be_unnamed(exchange.api.key, exchange.version) and asks_all(exchange.request)
+
+    def may_be_unnamed(self, key: int, version: int) -> bool:
+        """Where all can be asked for, and be protected by what is selected."""
         if not self.selected or not protected(key, self.offsets) or not can_ask_all(key, version):
             return False
-        return self.selected <= listed_roles(key, version) and asks_all(exchange.request)
+        return self.selected <= listed_roles(key, version)
 
     def start(self) -> Effect:
         """Without state."""
