@@ -17,7 +17,8 @@ from kproxy.config import Config
 from kproxy.core.counters import Counters
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound, Plan
-from kproxy.core.sasl_end import NO_SASL, SaslEnd
+from kproxy.core.sasl_end import NO_SASL
+from kproxy.core.sasl_server import SaslServer
 from kproxy.core.session import Session, Shared
 from kproxy.core.tally import Tallies, Tally
 from kproxy.errors import DocumentError, KproxyError, WeDidWrong
@@ -28,6 +29,7 @@ from kproxy.net.probe import Probe
 from kproxy.net.reactor import Reactor
 from kproxy.net.rule_files import RuleFiles
 from kproxy.net.rule_keeper import RuleKeeper
+from kproxy.net.sasl_terms import terms_of
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules import rule_set
 from kproxy.rules.facts import Facts
@@ -76,9 +78,9 @@ class Proxy:
             for name in config.clusters
         }
         self.advertising = {listener.name: listener.advertise for listener in config.listeners}
-        self.sasl: dict[str, SaslEnd | None] = {
-            one.name: NO_SASL if config.clusters[one.cluster].sasl is not None else None for one in config.listeners
-        }
+        self.terms = {one.name: terms_of(one.sasl, log) for one in config.listeners if one.sasl is not None}
+        logs_in = {one.name for one in config.listeners if config.clusters[one.cluster].sasl is not None}
+        self.ends_sasl = logs_in | self.terms.keys()
         self.plans: dict[tuple[str, bool, bool, tuple[Running, ...]], Plan] = {}
         self.number = 0  # of the newest connection
         self.reactor = Reactor(log, self.counters.proxy_time.add)
@@ -107,7 +109,10 @@ class Proxy:
         plan = self.plan_for(listener, bound, bound.live)
         number = self.number * self.workers + self.index  # so that it tells which process has it
         session = Session(plan, self.shared[facts.cluster], facts, number, bound)
-        session.sasl = self.sasl[listener]
+        if listener in self.terms:
+            session.authenticate(SaslServer(session, self.terms[listener]))
+        elif listener in self.ends_sasl:
+            session.sasl = NO_SASL
         return session
 
     def plan_for(self, listener: str, bound: rule_set.Bound, live: tuple[Running, ...]) -> Plan:
@@ -116,7 +121,7 @@ class Proxy:
         Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
         """
         advertise = bound.advertise is not None or self.advertising[listener] is not False
-        ends_sasl = self.sasl[listener] is not None
+        ends_sasl = listener in self.ends_sasl
         key = bound.key, advertise, ends_sasl, live
         plan = self.plans.get(key)
         if plan is None:

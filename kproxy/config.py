@@ -29,7 +29,7 @@ from kproxy.rules.explain import Model, Wrong, unknown
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_checks import why_tls
 from kproxy.rules.written import Place
-from kproxy.sasl_config import UpstreamSasl
+from kproxy.sasl_config import ListenerSasl, UpstreamSasl
 from kproxy.tls_config import FileName, ListenerTls, Secret, UpstreamTls
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "Config",
     "Limits",
     "ListenerConfig",
+    "ListenerSasl",
     "ListenerTls",
     "LogConfig",
     "UpstreamSasl",
@@ -97,6 +98,9 @@ class ListenerConfig(Model):
         description="how brokers appear to clients; false: they see the brokers' own addresses, and go past kproxy",
     )
     tls: ListenerTls | None = Field(default=None, description="TLS towards clients; left out for none")
+    sasl: ListenerSasl | None = Field(
+        default=None, description="clients log in to kproxy; left out: to the brokers, if they want it"
+    )
     proxy_protocol: ProxyProtocol | None = Field(
         default=None, description="load balancers that say in a PROXY header who the client is; left out for none"
     )

@@ -1,14 +1,17 @@
-"""SASL settings: what kproxy logs in to brokers with."""
+"""SASL settings: what kproxy logs in to brokers with, and who may log in to kproxy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from kproxy.rules.explain import Model, Wrong
+from kproxy.rules.units import Seconds
 from kproxy.sasl.client import is_extension
+from kproxy.sasl.users import Users, read_users
 from kproxy.tls_config import ExistingFile, Secret
 
 Scram = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -46,3 +49,51 @@ class UpstreamSasl(Model):
         for name, value in (raw.get("extensions") or {}).items() if isinstance(raw.get("extensions"), dict) else ():
             if bearer and not is_extension(str(name), str(value)):
                 yield ("extensions", name), f'"{name}" is no extension: its name has letters only and is not auth'
+
+
+LARGEST = 16 << 20
+"""Bytes of a file of users; a hundred thousand lines."""
+
+
+def users_in(path: Path) -> Users:
+    """Raises ValueError with what is wrong with the file, and where."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise ValueError(f"it has more than {LARGEST} bytes")
+        return read_users(data.decode())
+    except OSError as error:
+        raise ValueError(
+            f'the file of users "{path}" cannot be read: {(error.strerror or str(error)).lower()}'
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(f'the file of users "{path}" is not UTF-8 text') from None
+    except ValueError as error:
+        raise ValueError(f'the file of users "{path}": {error}') from None
+
+
+def _with_users(path: str) -> str:
+    users_in(Path(path))
+    return path
+
+
+class ListenerSasl(Model):
+    """Clients log in to kproxy, and the brokers hear nothing of it."""
+
+    users: Annotated[ExistingFile, AfterValidator(_with_users)] = Field(
+        description="file of users, made by `kproxy user`; read anew at the next login after it changed"
+    )
+    mechanisms: list[Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]] = Field(
+        default=["SCRAM-SHA-256", "SCRAM-SHA-512"],
+        min_length=1,
+        description="what clients may use; PLAIN shows kproxy the password, and all who listen if there is no TLS",
+    )
+    max_session: Seconds = Field(
+        default=0.0,
+        description="a client has to log in again within this time (KIP-368), on the open connection; 0: never",
+    )
+    failure_delay: Annotated[Seconds, Field(le=30)] = Field(
+        default=0.1,
+        description="what a wrong password takes at least, so that guessing takes long; Kafka's default, too",
+    )

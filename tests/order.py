@@ -48,6 +48,7 @@ SECONDS = {
     "tests/kafka/test_group_renames.py": 40,
     "tests/kafka/test_limit_versions.py": 50,
     "tests/kafka/test_one_broker.py": 20,
+    "tests/kafka/test_own_login.py": 30,
     "tests/kafka/test_sasl.py": 50,
     "tests/kafka/test_security.py": 80,
     "tests/kafka/test_tenants.py": 60,

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
 import yaml
 from confluent_kafka import Producer
 
 from kproxy.audit_config import AuditConfig
+from kproxy.config_file import config_from
 from kproxy.rules.document import parse_rules
+from kproxy.rules.source import Source
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port_with_room
@@ -119,6 +122,29 @@ def test_the_rules_of_the_admin_page_are_right() -> None:
         re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "admin.md").read_text(), re.MULTILINE | re.DOTALL)
     ):
         assert len(parse_rules(block, f"admin.md block {number}")) > 0
+
+
+def test_the_security_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands print what it shows, and its documents have no mistake where the files that they name are."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "ALICES_PASSWORD": "wonderland", "BOBS_PASSWORD": "builder",
+    }  # fmt: skip
+    for command, expected in console_examples("security.md"):
+        ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, timeout=30, check=False)  # fmt: skip
+        assert ran.stdout == expected.rstrip("\n") + "\n" * bool(expected.strip()), command
+    page = (DOCS / "security.md").read_text()
+    documents = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for name in re.findall(r"[\w-]+\.pem", page):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("KPROXY_PASSWORD", "secret")
+    for document in documents:
+        source = Source("security.md", document)
+        config_from(source, tmp_path)
+        assert source.lines() == []
+    assert len(documents) >= 2
 
 
 def test_the_commands_of_the_audit_page(tmp_path: Path) -> None:

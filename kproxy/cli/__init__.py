@@ -20,6 +20,7 @@ COMMANDS = {
     "ready": ("kproxy.cli.ready", "Say whether a running proxy can serve clients, by its exit code."),
     "rules": ("kproxy.cli.rules", "See and change the rules of a running proxy."),
     "connections": ("kproxy.cli.connections", "See, close and recycle the connections of a running proxy."),
+    "user": ("kproxy.cli.user", "Make the file of users who may log in to kproxy."),
     "tail": ("kproxy.cli.tail", "See what passes through a running proxy, or passed in captures and event files."),
     "show": ("kproxy.cli.show", "Print one exchange of a capture: all fields beside their bytes."),
     "stats": ("kproxy.cli.stats", "Count what is in captures and event files."),

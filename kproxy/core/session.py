@@ -39,6 +39,7 @@ from .responses import ResponseLane
 from .rewrite import GONE, Context
 from .sasl import RawTokens
 from .sasl_end import SASL_AUTHENTICATION_FAILED, SaslEnd, answer_to
+from .sasl_server import SaslServer
 from .step import WHOLE
 from .timers import Timers
 from .topics import CORRELATION, all_topics_request, remember_topics
@@ -85,6 +86,9 @@ class Session:
     asked: Mapping[int, tuple[str, int]] = MappingProxyType({})  # nodes named by EnsureNodes and not answered yet
     incomplete_since: float | None = None
     sasl: SaslEnd | None = None  # who makes an end of the client's SASL here; None: the broker has it
+    guard: SaslServer | None = None  # the same, where clients authenticate to it
+    parting: str | None = None  # why a client that could not authenticate is sent away
+    parts = False  # it is, as soon as all that is due has been answered
     renewal: Renewal | None = None  # where kproxy has logged in at the broker itself
     observer: Observer | None = None  # the driver may put one here
     owner: Any = None
@@ -123,7 +127,7 @@ class Session:
     def settled(self) -> bool:
         """Nothing is in flight, no answer can come that nobody waits for (brokers may answer acks=0), and no rule has
         a say in how it ends."""
-        return self.inflight.unanswered is None and not self.stalled and self.idle
+        return self.inflight.unanswered is None and not self.stalled and self.parting is None and self.idle
 
     @property
     def awaited(self) -> int:
@@ -202,6 +206,11 @@ class Session:
         if not self.closing:
             self.engine.reshape(self.plan.shaped, now)
 
+    def authenticate(self, guard: SaslServer) -> None:
+        """Its client is to authenticate here."""
+        self.sasl = self.guard = guard
+        self.choose_scan()
+
     def logged_in(self, credentials: Credentials, login: LoggedIn, now: float) -> None:
         """kproxy itself has logged in at the broker, before anything of the client goes there."""
         if not self.closing:
@@ -256,7 +265,9 @@ class Session:
         if self.stalled:
             self.close("stalled", "a connection on which a rule had let nothing pass has ended")
             return
-        if (self.requests if side == CLIENT else self.responses).blocked:
+        if self.parting is not None and side == CLIENT:  # it need not hear why, but the log does
+            self.close("authentication", self.parting, "client")
+        elif (self.requests if side == CLIENT else self.responses).blocked:
             self.ended |= {side}  # judged when what came before has gone on
         elif side == BROKER:
             awaited = len(self.inflight.fifo)
@@ -305,6 +316,8 @@ class Session:
         requests = self.requests
         if self.renewal is not None and self.renewal.busy:
             requests.scan = self.renewal.hold
+        elif self.guard is not None and not self.guard.open:
+            requests.scan = self.guard.scan
         elif self.raw is not None or not self.dialled:
             requests.scan = requests.scan_carefully
         else:
@@ -444,6 +457,9 @@ class Session:
                 return
             renews = self.renewal.busy
         self.give_answers()
+        if self.parts and self.parting is not None and not self.inflight.fifo:
+            self.close("authentication", self.parting, "client")
+            return
         if len(self.inflight.fifo) <= max(1, self.requests.limit // 2):  # 1: it may be one that is not all here
             self.resume(CLIENT, "full", now)
         if self.draining:
@@ -456,7 +472,8 @@ class Session:
                 self.close("drained", "connection drained")
             elif held and not self.inflight.fifo and self.responses.at_boundary:
                 self.close("drained", "connection drained, with a request that a rule held back")
-        self.attention = self.draining or renews or bool(self.paused[CLIENT]) or self.has_answers
+        waits = self.draining or renews or self.parting is not None
+        self.attention = waits or bool(self.paused[CLIENT]) or self.has_answers
 
     @property
     def has_answers(self) -> bool:

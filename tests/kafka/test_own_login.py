@@ -1,4 +1,5 @@
-"""kproxy logs in to real brokers over SASL_SSL, by every mechanism, for clients that know nothing of SASL."""
+"""SASL that ends at kproxy, before a real broker: it logs in there itself over SASL_SSL, by every mechanism, for
+clients that know nothing of SASL; and clients log in to kproxy, over SASL_SSL, too."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaProducer
 
+from kproxy.sasl.users import make_line
 from kproxy.testing import ask
 from kproxy.testing.certificates import Authority
 from kproxy.testing.client import EndOfStream, RawClient
@@ -30,6 +32,8 @@ SCRAM_PASSWORD, WRONG = "scram-Pa55word", "not-the-password"
 SESSION_MS = 2000
 SECONDS = 30
 METADATA = {"topics": [], "allow_auto_topic_creation": False}
+ALICES = "Alice5-own,=password"
+DENY = {"name": "alice writes no secrets", "kind": "deny", "match": {"principal": "alice", "topic": "secrets"}}
 MODULES = "org.apache.kafka.common.security"
 
 
@@ -74,9 +78,19 @@ def proxy(sasl_ssl: Kafka, authority: Authority, tmp_path_factory: pytest.TempPa
     """One proxy with a listener for each of them."""
     folder = tmp_path_factory.mktemp("proxy")
     there = clusters(sasl_ssl, authority, folder)
+    users = folder / "users"
+    lines = [make_line("alice", one, ALICES, b"salt-of-alice", 4096) for one in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
+    users.write_text("\n".join(lines))
+    asks = {"users": str(users), "mechanisms": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]}
+    tls = {"cert": str(authority.issue("127.0.0.1", "localhost", file="proxy.pem"))}
     rule = {"name": "r", "kind": "rename_topic", "topics": {"ren-*": "prod.ren-*"}}
     listeners = [{"name": name, "bind": f"127.0.0.1:{free_port()}", "cluster": name} for name in there]
-    with Proxy(config={"clusters": there, "listeners": listeners}, rules=[rule]) as running:
+    over_tls = {"bind": f"127.0.0.1:{free_port()}", "cluster": "scram-sha-512", "tls": tls, "sasl": asks}
+    plainly = {"bind": f"127.0.0.1:{free_port()}", "cluster": "short", "sasl": {**asks, "max_session": "2s"}}
+    listeners += [{"name": "ended", **over_tls}, {"name": "ended-short", **plainly}]
+    config = {"clusters": there, "listeners": listeners, "audit": {"dir": str(folder / "audit"), "flush": "50ms"}}
+    with Proxy(config=config, rules=[rule, DENY]) as running:
+        running.audit = folder / "audit"  # type: ignore[attr-defined]
         running.listeners = {one["name"]: one["bind"] for one in listeners}  # type: ignore[attr-defined]
         yield running
 
@@ -123,18 +137,30 @@ def test_clients_without_sasl(proxy: Proxy, mechanism: str) -> None:
 
 
 def test_with_workers(sasl_ssl: Kafka, authority: Authority, kproxy_process: Proxies, tmp_path: Path) -> None:
-    """Each worker logs in for its own clients: kafka-python writes, and confluent-kafka reads."""
+    """Each worker logs in for its own clients, and lets them log in: kafka-python writes, confluent-kafka reads."""
     there = clusters(sasl_ssl, authority, tmp_path)["scram-sha-512"]
-    listener = {"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main"}
+    (tmp_path / "users").write_text(make_line("alice", "SCRAM-SHA-256", ALICES, b"salt-of-alice", 4096))
+    asks = {"users": str(tmp_path / "users"), "mechanisms": ["PLAIN", "SCRAM-SHA-256"]}
+    listener = {"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main", "sasl": asks}
     proxy = kproxy_process(config={"clusters": {"main": there}, "listeners": [listener], "workers": 2})
-    with closing(KafkaProducer(bootstrap_servers=proxy.bootstrap)) as producer:
+    producer = KafkaProducer(
+        bootstrap_servers=proxy.bootstrap, security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="alice", sasl_plain_password=ALICES,
+    )  # fmt: skip
+    with closing(producer):
         producer.send("by-workers", b"two").get(SECONDS)
-    consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": proxy.bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice", "sasl.password": ALICES, "group.id": "g", "auto.offset.reset": "earliest",
+        }
+    )  # fmt: skip
     consumer.assign([TopicPartition("by-workers", 0, 0)])
     (message,) = consumer.consume(1, SECONDS)
     consumer.close()
     assert message.value() == b"two"
     assert proxy.metric("kproxy_broker_logins_total", cluster="main") >= 3
+    assert proxy.metric("kproxy_events_total", event="client_logins") >= 3
 
 
 def test_a_clients_own_sasl_goes_nowhere(proxy: Proxy) -> None:
@@ -203,9 +229,90 @@ def test_credentials_that_the_broker_refuses(
     assert proxy.metric("kproxy_broker_logins_failed_total", cluster="bad") >= 2
     assert proxy.metric("kproxy_connections_closed_total", cause="broker_login") >= 1
     assert proxy.get("/readyz")[0] == 503
-    (line,) = proxy.said("connection closed", cause="broker_login")
+    (line,) = until(lambda: proxy.said("connection closed", cause="broker_login"))
     assert line["blame"] == "broker"
     assert WRONG not in proxy.logs(10_000)
+
+
+# ---- clients that log in to kproxy
+
+
+def sasl_ssl_settings(proxy: Proxy, authority: Authority, mechanism: str, password: str) -> dict[str, Any]:
+    """Of confluent-kafka."""
+    return {
+        "bootstrap.servers": at(proxy, "ended"), "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism,
+        "ssl.ca.location": str(authority.file), "sasl.username": "alice", "sasl.password": password,
+        "message.timeout.ms": "20000",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_confluent_kafka_logs_in_to_kproxy(proxy: Proxy, authority: Authority, mechanism: str) -> None:
+    """It writes as alice, whom rules know by that name; the broker knows kproxy only. With a wrong password it is told
+    so, in words that it logs."""
+    good = Producer(sasl_ssl_settings(proxy, authority, mechanism, ALICES))
+    errors: list[Any] = []
+    for topic in ("ren-logins", "secrets"):
+        good.produce(topic, "v", callback=lambda error, _: errors.append(error and error.name()))
+        assert good.flush(SECONDS) == 0
+    assert errors == [None, "TOPIC_AUTHORIZATION_FAILED"]
+
+    lines: list[str] = []
+    log = logging.getLogger("test_own_login")
+    log.addHandler(handler := Collect(lines))
+    bad = Producer(sasl_ssl_settings(proxy, authority, mechanism, WRONG), logger=log)
+    until(lambda: bad.poll(0.1) is not None and lines)
+    log.removeHandler(handler)
+    assert "SASL authentication error: Authentication failed" in lines[0]
+    assert not any(secret in proxy.logs(10_000) for secret in (ALICES, WRONG))
+
+
+def test_kafka_python_logs_in_to_kproxy(proxy: Proxy, authority: Authority) -> None:
+    """By SCRAM-SHA-512 over TLS; who wrote is in the audit."""
+    producer = KafkaProducer(
+        bootstrap_servers=at(proxy, "ended"), security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-512",
+        ssl_cafile=str(authority.file), sasl_plain_username="alice", sasl_plain_password=ALICES, client_id="snake",
+    )  # fmt: skip
+    with closing(producer):
+        assert producer.send("ren-logins", b"v").get(SECONDS).offset >= 0
+    folder: Path = proxy.audit  # type: ignore[attr-defined]
+
+    def events() -> list[dict[str, Any]]:
+        lines = [line for file in folder.rglob("*.ndjson*") for line in file.read_text().splitlines()]
+        return [one for one in map(json.loads, lines) if "Sasl" in str(one.get("data", {}).get("api"))]
+
+    until(lambda: [one for one in events() if one["data"].get("client_id") == "snake"])
+    text = "".join(file.read_text() for file in folder.rglob("*.ndjson*"))
+    assert '"principal":"alice"' in text
+    assert ALICES not in text
+
+
+def test_a_clients_session_is_renewed_or_ends(proxy: Proxy) -> None:
+    """kproxy's session at the broker and the client's at kproxy both last two seconds, on one connection: a client that
+    logs in again keeps it, one that does not is cut off at its next request."""
+    token = f"\0alice\0{ALICES}".encode()
+
+    def log_in(client: RawClient) -> None:
+        assert client.call(17, 1, {"mechanism": "PLAIN"})["error_code"] == 0
+        answer = client.call(36, 1, {"auth_bytes": token})
+        assert (answer["error_code"], answer["session_lifetime_ms"]) == (0, SESSION_MS)
+
+    before = proxy.metric("kproxy_events_total", event="broker_sessions_renewed")
+    with RawClient(at(proxy, "ended-short")) as client, RawClient(at(proxy, "ended-short")) as lazy:
+        log_in(client)
+        log_in(lazy)
+        places, last = client.brokers(), time.monotonic()
+        assert lazy.brokers() == places
+        while proxy.metric("kproxy_events_total", event="broker_sessions_renewed") < before + 4:
+            if time.monotonic() - last > 1.1:
+                log_in(client)
+                last = time.monotonic()
+            assert client.brokers() == places
+        lazy.send(lazy.request(3, 4, METADATA))
+        assert lazy.rest() == b""
+        assert client.brokers() == places
+    (line,) = until(lambda: proxy.said("connection closed", cause="unauthenticated"))
+    assert line["reason"] == 'the session of user "alice" has ended after 2 s, and Metadata came, not SaslHandshake'
 
 
 class Collect(logging.Handler):

@@ -1,0 +1,248 @@
+"""SASL in the broker's place: a listener's clients authenticate to kproxy, and the broker hears nothing of it.
+
+Strategy. Until a client has authenticated, its frames go through `scan` one by one: ApiVersions goes to the broker as
+ever, SaslHandshake and SaslAuthenticate are answered here, anything else closes the connection, as at a broker
+(SaslServerAuthenticator). Answers stand in the FIFO like all of kproxy's own. Afterwards the request lane is as fast as
+without it; it leads back here with a SaslHandshake (KIP-368), and when the session has ended.
+
+    HANDSHAKE ── SaslHandshake ──▶ TOKEN ── the last token ──▶ OPEN ── the session ends ──▶ ENDED
+                                     ▲ ◀────────── SaslHandshake ───────┴──────────────────────┘
+                                     └── a wrong token ──▶ REFUSED: the answer comes a little later, then the end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from kproxy.errors import DecodeError
+from kproxy.sasl.server import Accepted, Checker, Denied, Exchange
+from kproxy.wire import decode_request, schema
+
+from .commands import BROKER, CLIENT
+from .halts import Blocked, Changed, Keep
+from .identity import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from .inflight import ANSWER
+from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to
+
+if TYPE_CHECKING:
+    from .rewrite import Buffer
+    from .session import Session
+    from .step import Step
+
+UNSUPPORTED_SASL_MECHANISM: Final = 33
+LONGEST: Final = 65536
+"""Bytes of a frame before authentication, when nobody is known who could be asked: brokers allow 512 KiB
+(sasl.server.max.receive.size), tokens of PLAIN and SCRAM have some hundred."""
+SMALLEST: Final = 10
+"""Bytes of a request, as in requests.py."""
+TOO_SOON: Final = 1.0
+"""Seconds after which a client may authenticate again at the soonest, as at a broker (KafkaChannel)."""
+WAITS = "refused"
+AFTER = "SaslAuthenticate request received after successful authentication"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Of a listener. `session`: seconds after which a client has to authenticate again, 0: never. `delay`: seconds that
+    a refusal takes, so that guessing takes long."""
+
+    mechanisms: Sequence[str]
+    checker: Checker
+    session: float = 0.0
+    delay: float = 0.1
+
+
+class State(Enum):
+    """See the module."""
+
+    HANDSHAKE, TOKEN, OPEN, ENDED, REFUSED = range(5)
+
+
+ALLOWED: Final = {
+    State.HANDSHAKE: (API_VERSIONS, SASL_HANDSHAKE),
+    State.TOKEN: (SASL_AUTHENTICATE,),
+    State.ENDED: (SASL_HANDSHAKE,),
+}
+
+
+class SaslServer:
+    """Of one connection: a `SaslEnd`. `name` is who the client is, once it has authenticated."""
+
+    def __init__(self, session: Session, terms: Terms) -> None:
+        self.session, self.terms = session, terms
+        self.state = State.HANDSHAKE
+        self.name = self.mechanism = ""
+        self.bare = False  # tokens come without headers: the handshake was of version 0 (KIP-43)
+        self.exchange: Exchange | None = None
+        self.begun = self.accepted_at = 0.0
+
+    @property
+    def open(self) -> bool:
+        """Whether the client's frames are its own business."""
+        return self.state is State.OPEN
+
+    # ---- frames
+
+    def scan(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """The `scan` of the request lane while the client is not authenticated, or is just doing it again."""
+        lane, session = self.session.requests, self.session
+        while n - pos >= 4 and self.state is not State.REFUSED:
+            size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+            if not (0 if self.bare else SMALLEST) <= size <= LONGEST:
+                return lane.bad_size(buf, pos, size)
+            end = pos + 4 + size
+            if end > n:
+                lane.halt = Keep(4 + size, hold=True)
+                return pos
+            if self.bare:
+                self.bare_token(bytes(buf[pos + 4 : end]), now)
+                lane.halt = Changed([], end)
+                return pos
+            key = int.from_bytes(buf[pos + 4 : pos + 6], "big", signed=True)
+            if key not in ALLOWED[self.state]:
+                self.stop(key)
+                return pos
+            if key == API_VERSIONS and not session.dialled:
+                session.dial()
+            stop = lane.scan_frames(buf, pos, end, now)
+            if stop < end or lane.halt is not None:
+                return stop
+            pos = end
+        if pos >= n:
+            lane.skip = 0
+            return n
+        lane.halt = Blocked(WAITS) if self.state is State.REFUSED else Keep(4)
+        return pos
+
+    def stop(self, key: int) -> None:
+        """A request that is not for now."""
+        known = schema.paths().get(key)
+        what = schema.load(key).name if known else f"API key {key}"
+        if self.state is State.ENDED:
+            self.session.counters.count("client_sessions_ended")
+            after = f"{self.terms.session:g} s"
+            text = f'the session of user "{self.name}" has ended after {after}, and {what} came, not SaslHandshake'
+            self.session.close("unauthenticated", text, "client")
+        else:
+            wanted = " or ".join(schema.load(one).name for one in ALLOWED[self.state])
+            text = f"{what} came before authentication, expected {wanted}"
+            self.session.close("unauthenticated", text, "client")
+
+    def answer(self, step: Step, correlation: int, frame: bytes, now: float) -> bytes | None:
+        """See SaslEnd."""
+        try:
+            body = decode_request(frame).body
+        except DecodeError as error:
+            self.session.close("decode", str(error), "client")
+            return None
+        if step.key == SASL_HANDSHAKE:
+            made = self.handshake(step, correlation, body["mechanism"] or "", now)
+        elif self.state is State.TOKEN:
+            return self.token(step, correlation, frame, bytes(body["auth_bytes"] or b""), now)
+        else:
+            return fail(step, correlation, ILLEGAL_SASL_STATE, AFTER)
+        if self.state is State.TOKEN:
+            self.session.identity.request(step, frame)
+            self.session.identity.response(step, made[4:])
+        return made
+
+    def handshake(self, step: Step, correlation: int, mechanism: str, now: float) -> bytes:
+        if self.state is State.OPEN and not (
+            self.terms.session and step.version > 0 and now - self.accepted_at >= TOO_SOON
+        ):
+            return fail(step, correlation, ILLEGAL_SASL_STATE)
+        offered = (self.mechanism,) if self.name else tuple(self.terms.mechanisms)  # another one is for another time
+        if mechanism not in offered:
+            self.part(f"a SASL mechanism that is not one of {', '.join(offered)}")
+            return fail(step, correlation, UNSUPPORTED_SASL_MECHANISM, mechanisms=list(offered))
+        self.state, self.mechanism, self.begun = State.TOKEN, mechanism, now
+        self.bare = step.version == 0
+        self.exchange = self.terms.checker.begin(mechanism)
+        self.session.choose_scan()
+        return fail(step, correlation, 0, mechanisms=list(self.terms.mechanisms))
+
+    def token(self, step: Step, correlation: int, frame: bytes, token: bytes, now: float) -> bytes | None:
+        """In a SaslAuthenticate."""
+        identity = self.session.identity
+        identity.request(step, frame)
+        try:
+            said = self.advance(token, now)
+        except Denied as error:
+            refusal = fail(step, correlation, SASL_AUTHENTICATION_FAILED, str(error))
+            identity.response(step, refusal[4:])
+            self.refuse(error, now, (correlation, refusal))
+            return None
+        lifetime = int(self.terms.session * 1000) if self.open else 0
+        made = fail(step, correlation, 0, auth_bytes=said, session_lifetime_ms=lifetime)
+        identity.response(step, made[4:])
+        return made
+
+    def bare_token(self, token: bytes, now: float) -> None:
+        """Without a header; a refusal has no answer (KIP-43)."""
+        watch = self.session.identity.watch
+        watch.raw_token(CLIENT, token)
+        try:
+            said = self.advance(token, now)
+        except Denied as error:
+            self.refuse(error, now, None)
+            return
+        watch.raw_token(BROKER, said)
+        self.session.inflight.fifo.append((0, ANSWER, now, len(said).to_bytes(4, "big") + said))
+        self.session.attention = True
+
+    # ---- what comes of it
+
+    def advance(self, token: bytes, now: float) -> bytes:
+        """One step of the exchange: what to answer. Raises Denied."""
+        assert self.exchange is not None
+        try:
+            return self.exchange.send(token)
+        except StopIteration as end:
+            accepted: Accepted = end.value
+        if self.name not in ("", accepted.name):
+            told = f"Cannot change principals during re-authentication from User:{self.name}: to another one"
+            raise Denied(told, f'user "{self.name}" authenticates again as another one')
+        self.name, self.state, self.exchange, self.bare = accepted.name, State.OPEN, None, False
+        self.accepted_at = now
+        self.session.counters.count("client_logins")
+        self.session.choose_scan()
+        if self.terms.session:
+            self.session.timers.at(now + self.terms.session, self.expire)
+        return accepted.answer
+
+    def expire(self, now: float) -> None:
+        """A session has ended; it may be one that was renewed since."""
+        if self.state is State.OPEN and now >= self.accepted_at + self.terms.session:
+            self.state = State.ENDED
+            self.session.choose_scan()
+
+    def refuse(self, error: Denied, now: float, answer: tuple[int, bytes] | None) -> None:
+        """Say so a little later, and end the connection. `answer`: correlation id and frame, if there is to be one."""
+        session = self.session
+
+        def say(then: float) -> None:
+            if not session.closing:
+                if answer is not None:
+                    session.requests.answer(*answer, then)
+                session.parts = True
+                session.attend(then)
+
+        self.part(f"authentication failed: {error.why} ({self.mechanism})", parts=False)
+        session.timers.at(now + self.terms.delay, say)
+
+    def part(self, why: str, parts: bool = True) -> None:
+        """Close as soon as everything that is due has been answered, or only when `session.parts` is set."""
+        session = self.session
+        session.counters.count("client_logins_refused")
+        self.state, self.exchange = State.REFUSED, None
+        session.choose_scan()
+        session.parting, session.parts = why, parts
+        session.attention = True
+
+
+def fail(step: Step, correlation: int, code: int, text: str | None = None, **values: Any) -> bytes:
+    """An answer with this error; 0: none."""
+    return answer_to(step.key, step.version, correlation, error_code=code, error_message=text, **values)

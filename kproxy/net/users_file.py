@@ -1,0 +1,41 @@
+"""The file of a listener's users, read again when it has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.errors import WeDidWrong
+from kproxy.sasl.users import Users
+from kproxy.sasl_config import users_in
+
+
+class UsersFile:
+    """Called for each authentication: a look at the file's time is cheap beside it. Raises WeDidWrong when made."""
+
+    def __init__(self, path: str, log: FilteringBoundLogger) -> None:
+        self.path, self.log = Path(path), log
+        self.stamp = self.look()
+        try:
+            self.users = users_in(self.path)
+        except ValueError as error:
+            raise WeDidWrong(str(error)) from None
+
+    def look(self) -> tuple[int, int, int] | None:
+        try:
+            stat = self.path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+    def __call__(self) -> Users:
+        stamp = self.look()
+        if stamp != self.stamp:
+            self.stamp = stamp
+            try:
+                self.users = users_in(self.path)
+                self.log.info("users read again", file=str(self.path), users=len(self.users.names))
+            except ValueError as error:
+                self.log.error("users changed and cannot be used, the old ones stay", error=str(error))
+        return self.users

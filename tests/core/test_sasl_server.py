@@ -1,0 +1,278 @@
+"""A client that authenticates to kproxy, as it and the broker see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproxy.core.commands import BROKER, CLIENT, Dial
+from kproxy.core.plan import Bound
+from kproxy.core.sasl_server import SaslServer, Terms
+from kproxy.sasl.client import ScramClient
+from kproxy.sasl.server import BAD_PLAIN, Checker
+from kproxy.sasl.users import make_line, read_users
+from kproxy.testing.dialogue import Dialogue
+
+HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT, METADATA = 17, 18, 36, 12, 3
+SALT = b"0123456789abcdef"
+USERS = read_users("\n".join(make_line(name, "SCRAM-SHA-256", "secret", SALT, 4096) for name in ("alice", "bob")))
+RIGHT, WRONG = b"\0alice\0secret", b"\0alice\0guess"
+
+
+def begin(dialogue: Any, **settings: Any) -> Dialogue:
+    """A connection that has just opened."""
+    talk: Dialogue = dialogue(Bound(advertise=False, ends_sasl=True))
+    checker = Checker(lambda: USERS, b"key", lambda: "server")
+    terms = Terms(("PLAIN", "SCRAM-SHA-256"), checker, **settings)
+    talk.session.authenticate(SaslServer(talk.session, terms))
+    return talk
+
+
+def shake(frames: Any, correlation: int = 1, version: int = 1, mechanism: str = "PLAIN") -> bytes:
+    return bytes(frames.request(HANDSHAKE, version, correlation, mechanism=mechanism))
+
+
+def show(frames: Any, token: bytes = RIGHT, correlation: int = 2, version: int = 2) -> bytes:
+    return bytes(frames.request(AUTHENTICATE, version, correlation, auth_bytes=token))
+
+
+def logged_in(dialogue: Any, frames: Any, **settings: Any) -> Dialogue:
+    """One that has authenticated as alice."""
+    talk = begin(dialogue, **settings).client(shake(frames)).client(show(frames))
+    first, second = talk.responses((HANDSHAKE, 1), (AUTHENTICATE, 2))
+    assert (first.body["error_code"], second.body["error_code"]) == (0, 0)
+    talk.out[CLIENT].clear()
+    return talk
+
+
+def answers(talk: Dialogue, *asked: tuple[int, int]) -> list[dict[str, Any]]:
+    """The bodies of what has come for the client since the last look."""
+    bodies = [message.body for message in talk.responses(*asked)]
+    talk.out[CLIENT].clear()
+    return bodies
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 7])
+def test_plain(dialogue: Any, frames: Any, chunk: int) -> None:
+    """ApiVersions is the broker's to answer, the rest is kproxy's, in order; then frames pass; the client is known."""
+    talk = begin(dialogue)
+    versions, asked = frames.request(VERSIONS, 0, 0), frames.request(HEARTBEAT, 4, 3)
+    talk.client(versions + shake(frames) + show(frames) + asked, chunk)
+    assert talk.to_client == b""
+    assert talk.to_broker == versions + asked
+    talk.broker(frames.response(VERSIONS, 0, 0) + frames.response(HEARTBEAT, 4, 3), chunk)
+    said = answers(talk, (VERSIONS, 0), (HANDSHAKE, 1), (AUTHENTICATE, 2), (HEARTBEAT, 4))
+    assert said[1] == {"error_code": 0, "mechanisms": ["PLAIN", "SCRAM-SHA-256"]}
+    assert said[2] == {"error_code": 0, "error_message": None, "auth_bytes": b"", "session_lifetime_ms": 0}
+    assert talk.session.identity.principal == "alice"
+    assert talk.session.idle and talk.closed is None
+    assert talk.shared.counters.events["client_logins"] == 1
+
+
+def test_the_broker_hears_nothing_before(dialogue: Any, frames: Any) -> None:
+    """It is not even connected to before there is something for it."""
+    talk = begin(dialogue).client(shake(frames)).client(show(frames))
+    assert not talk.session.dialled
+    talk.client(frames.request(HEARTBEAT, 4, 3))
+    assert sum(isinstance(one, Dial) for one in talk.log) == 1
+    assert talk.to_broker == frames.request(HEARTBEAT, 4, 3)
+
+
+def test_scram(dialogue: Any, frames: Any) -> None:
+    """Two tokens, and the client finds the server's signature right."""
+    talk = begin(dialogue).client(shake(frames, mechanism="SCRAM-SHA-256"))
+    tokens = ScramClient("SCRAM-SHA-256", "alice", "secret", lambda: "client").tokens()
+    talk.client(show(frames, next(tokens), 2))
+    _, said = answers(talk, (HANDSHAKE, 1), (AUTHENTICATE, 2))
+    talk.client(show(frames, tokens.send(bytes(said["auth_bytes"])), 3))
+    (said,) = answers(talk, (AUTHENTICATE, 2))
+    with pytest.raises(StopIteration):
+        tokens.send(bytes(said["auth_bytes"]))
+    assert talk.session.identity.principal == "alice"
+
+
+@pytest.mark.parametrize("chunk", [0, 1])
+def test_bare_tokens(dialogue: Any, frames: Any, chunk: int) -> None:
+    """After a handshake of version 0 tokens have no headers, either way (KIP-43); a wrong one just ends it."""
+    token = len(RIGHT).to_bytes(4, "big") + RIGHT
+    talk = begin(dialogue).client(shake(frames, version=0) + token + frames.request(HEARTBEAT, 4, 2), chunk)
+    handshake = frames.response(HANDSHAKE, 0, 1, mechanisms=["PLAIN", "SCRAM-SHA-256"])
+    assert talk.to_client == handshake + b"\0\0\0\0"
+    assert talk.to_broker == frames.request(HEARTBEAT, 4, 2)
+    assert talk.session.identity.principal == "alice"
+
+    talk = begin(dialogue).client(shake(frames, version=0) + len(WRONG).to_bytes(4, "big") + WRONG, chunk).later(1)
+    assert talk.to_client == handshake
+    assert talk.closed is not None and talk.closed.cause == "authentication"
+
+
+def test_a_wrong_password(dialogue: Any, frames: Any) -> None:
+    """After a while error 58 in Kafka's words, then the end; what comes behind it goes nowhere; no secret is told."""
+    talk = begin(dialogue).client(shake(frames) + show(frames, WRONG) + frames.request(METADATA, 4, 3))
+    talk.later(0.05)
+    assert len(answers(talk, (HANDSHAKE, 1))) == 1
+    assert talk.closed is None
+    talk.later(0.06)
+    (said,) = answers(talk, (AUTHENTICATE, 2))
+    assert (said["error_code"], said["error_message"]) == (58, BAD_PLAIN)
+    assert talk.closed is not None
+    assert (talk.closed.cause, talk.closed.blame) == ("authentication", "client")
+    assert talk.closed.message == 'authentication failed: wrong password of user "alice" (PLAIN)'
+    assert (talk.to_broker, talk.session.identity.principal) == (b"", None)
+    assert talk.session.identity.outcome is not None and talk.session.identity.outcome.error == 58
+    assert talk.shared.counters.events["client_logins_refused"] == 1
+
+
+def test_a_refusal_waits_for_its_turn(dialogue: Any, frames: Any) -> None:
+    """The broker's answer to what was asked before comes first."""
+    talk = begin(dialogue).client(frames.request(VERSIONS, 0, 0) + shake(frames) + show(frames, WRONG)).later(1)
+    assert (talk.to_client, talk.closed) == (b"", None)
+    talk.broker(frames.response(VERSIONS, 0, 0))
+    assert [one["error_code"] for one in answers(talk, (VERSIONS, 0), (HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0, 58]
+    assert talk.closed is not None
+
+
+def test_a_client_that_does_not_wait_for_its_refusal(dialogue: Any, frames: Any) -> None:
+    """It is told in the log all the same."""
+    talk = begin(dialogue).client(shake(frames) + show(frames, WRONG))
+    assert not talk.session.settled
+    talk.session.eof(CLIENT, talk.now)
+    talk.obey()
+    assert talk.closed is not None and "wrong password" in talk.closed.message
+
+
+def test_a_mechanism_that_is_not_offered(dialogue: Any, frames: Any) -> None:
+    """Error 33 with those that are, then the end, as a broker does it."""
+    for version in (0, 1):
+        talk = begin(dialogue).client(shake(frames, version=version, mechanism="GSSAPI"))
+        (said,) = answers(talk, (HANDSHAKE, version))
+        assert said == {"error_code": 33, "mechanisms": ["PLAIN", "SCRAM-SHA-256"]}
+        assert talk.closed is not None and talk.closed.cause == "authentication"
+        assert "GSSAPI" not in talk.closed.message
+
+
+@pytest.mark.parametrize(
+    ("sent", "cause", "reason"),
+    [
+        ("metadata", "unauthenticated", "Metadata came before authentication, expected ApiVersions or SaslHandshake"),
+        ("token", "unauthenticated", "SaslAuthenticate came before authentication, expected ApiVersions or SaslHandsh"),
+        ("unknown", "unauthenticated", "API key 9999 came before authentication"),
+        ("twice", "unauthenticated", "SaslHandshake came before authentication, expected SaslAuthenticate"),
+        ("versions", "unauthenticated", "ApiVersions came before authentication, expected SaslAuthenticate"),
+        ("gssapi", "unauthenticated", "API key 24704 came before authentication"),
+        ("long", "frame_size", "request frame of 65537 bytes"),
+        ("negative", "frame_size", "request frame of -1 bytes"),
+        ("tls", "not_kafka", "client speaks TLS"),
+        ("cut", "decode", "SaslHandshake v1 "),
+    ],
+)
+def test_what_may_not_come_before(dialogue: Any, frames: Any, sent: str, cause: str, reason: str) -> None:
+    """The connection closes with a line that says what came; nothing of it reaches the broker."""
+    data = {
+        "metadata": frames.request(METADATA, 4, 1),
+        "token": show(frames),
+        "unknown": b"\0\0\0\x0c\x27\x0f\0\0\0\0\0\1\0\0\0\0",
+        "twice": shake(frames) + shake(frames, 2),
+        "versions": shake(frames) + frames.request(VERSIONS, 0, 2),
+        "gssapi": b"\0\0\0\x0c\x60\x80" + b"\0" * 10,
+        "long": (65537).to_bytes(4, "big") + bytes(20),
+        "negative": b"\xff" * 20,
+        "tls": b"\x16\x03\x01\x02\x00" + bytes(20),
+        "cut": b"\0\0\0\x0c" + shake(frames)[4:14] + b"\0\x07",
+    }[sent]
+    talk = begin(dialogue).client(data + frames.request(METADATA, 4, 9))
+    assert talk.closed is not None
+    assert (talk.closed.cause, talk.closed.blame) == (cause, "client")
+    assert talk.closed.message.startswith(reason)
+    assert talk.to_broker == b""
+
+
+def test_sasl_afterwards(dialogue: Any, frames: Any) -> None:
+    """Where sessions have no end there is no second login, and a token needs a handshake: ILLEGAL_SASL_STATE."""
+    talk = logged_in(dialogue, frames).client(shake(frames, 3) + show(frames, RIGHT, 4))
+    assert [one["error_code"] for one in answers(talk, (HANDSHAKE, 1), (AUTHENTICATE, 2))] == [34, 34]
+    assert talk.closed is None
+
+
+def test_a_client_authenticates_again(dialogue: Any, frames: Any) -> None:
+    """In time, among other requests (KIP-368): the session lasts longer. Too soon after the last time: error 34."""
+    talk = logged_in(dialogue, frames, session=10.0).later(0.5).client(shake(frames, 3))
+    assert answers(talk, (HANDSHAKE, 1))[0]["error_code"] == 34
+    for number in (1, 2, 3):
+        talk.later(8).client(frames.request(HEARTBEAT, 4, number) + shake(frames, 3) + show(frames, RIGHT, 4))
+        assert talk.to_client == b""
+        talk.client(frames.request(HEARTBEAT, 4, 5))
+        talk.broker(frames.response(HEARTBEAT, 4, number) + frames.response(HEARTBEAT, 4, 5))
+        said = answers(talk, (HEARTBEAT, 4), (HANDSHAKE, 1), (AUTHENTICATE, 2), (HEARTBEAT, 4))
+        assert said[2]["session_lifetime_ms"] == 10_000
+    assert talk.closed is None
+
+
+def test_a_session_ends(dialogue: Any, frames: Any) -> None:
+    """Answers that are due still come; the next request closes, a SaslHandshake does not."""
+    talk = logged_in(dialogue, frames, session=10.0).client(frames.request(HEARTBEAT, 4, 3)).later(11)
+    talk.broker(frames.response(HEARTBEAT, 4, 3))
+    assert len(answers(talk, (HEARTBEAT, 4))) == 1
+    talk.client(shake(frames, 4) + show(frames, RIGHT, 5))
+    assert [one["error_code"] for one in answers(talk, (HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0]
+    talk.later(11).client(frames.request(HEARTBEAT, 4, 6))
+    assert talk.closed is not None
+    ended = 'the session of user "alice" has ended after 10 s, and Heartbeat came, not SaslHandshake'
+    assert (talk.closed.cause, talk.closed.message) == ("unauthenticated", ended)
+    assert talk.shared.counters.events["client_sessions_ended"] == 1
+
+
+def test_a_frame_that_is_under_way_when_a_session_ends(dialogue: Any, frames: Any) -> None:
+    """Its beginning has left, so its rest follows."""
+    talk = logged_in(dialogue, frames, session=10.0)
+    long = frames.request(HEARTBEAT, 4, 3, member_id="x" * 3000)
+    talk.client(long[:1000]).later(11).client(long[1000:])
+    assert talk.to_broker == long
+    talk.client(frames.request(HEARTBEAT, 4, 4))
+    assert talk.closed is not None and talk.to_broker == long
+
+
+@pytest.mark.parametrize(
+    ("again", "code", "why"),
+    [
+        ((b"\0bob\0secret", "PLAIN"), 58, 'user "alice" authenticates again as another one'),
+        ((b"", "SCRAM-SHA-256"), 33, "a SASL mechanism that is not one of PLAIN"),
+        ((WRONG, "PLAIN"), 58, "wrong password"),
+    ],
+)
+def test_nobody_becomes_another_one(dialogue: Any, frames: Any, again: tuple[bytes, str], code: int, why: str) -> None:
+    """User and mechanism stay what they were, as at a broker; else the connection ends."""
+    token, mechanism = again
+    talk = logged_in(dialogue, frames, session=10.0).later(5).client(shake(frames, 3, mechanism=mechanism))
+    if talk.closed is None:
+        talk.client(show(frames, token, 4)).later(1)
+    asked = [(HANDSHAKE, 1), (AUTHENTICATE, 2)][: 2 if code == 58 else 1]
+    assert answers(talk, *asked)[-1]["error_code"] == code
+    assert talk.closed is not None and why in talk.closed.message
+
+
+def test_rules_see_who_it_is(frames: Any) -> None:
+    """A rule on principals holds for the client that has authenticated here, and for no other."""
+    rules = "rules: [{name: n, kind: deny, match: {api: Heartbeat, principal: alice}}]"
+    for name, code in (("alice", 30), ("bob", 0)):
+        talk = Dialogue(rules)
+        checker = Checker(lambda: USERS, b"key", lambda: "server")
+        talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+        talk.client(shake(frames) + show(frames, f"\0{name}\0secret".encode()))
+        talk.client(frames.request(HEARTBEAT, 4, 3, group_id="g"))
+        if not code:
+            talk.broker(frames.response(HEARTBEAT, 4, 3))
+        said = talk.responses((HANDSHAKE, 1), (AUTHENTICATE, 2), (HEARTBEAT, 4))
+        assert [one.body["error_code"] for one in said] == [0, 0, code]
+
+
+def test_a_rule_that_delays_everything(frames: Any) -> None:
+    """Authentication waits like all else, and comes through."""
+    talk = Dialogue("rules: [{name: slow, kind: delay, delay: 1s}]")
+    checker = Checker(lambda: USERS, b"key", lambda: "server")
+    talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+    talk.client(shake(frames) + show(frames)).later(5)
+    assert [one.body["error_code"] for one in talk.responses((HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0]
+    talk.client(frames.request(HEARTBEAT, 4, 3)).later(1.1)
+    assert bytes(talk.out[BROKER]) == frames.request(HEARTBEAT, 4, 3)
