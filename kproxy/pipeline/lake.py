@@ -72,15 +72,32 @@ class Lake:
 
     def replace(self, table: Table, rows: DataFrame, batch: str) -> None:
         """Make `rows`, which have dt and the table's split, the batch's rows, whatever an earlier try has left."""
-        path = self.table_path(table)
-        staging = f"{path}/_staging/{batch}"
         below = () if table.split is None else (table.split.name,)
-        rows.write.mode("overwrite").partitionBy("dt", *below).parquet(staging)
+        rows.write.mode("overwrite").partitionBy("dt", *below).parquet(self.stage(table, batch))
+        self.take_staged(table, batch)
+
+    def stage(self, table: Table, batch: str) -> str:
+        """An empty place where the days of a batch may be written, until `take_staged`. What it held is deleted."""
+        staging = self._staging(table, batch)
+        self.files.delete(staging)
+        return staging
+
+    def take_staged(self, table: Table, batch: str, *, only: set[str] | None = None) -> None:
+        """Make what is staged the batch's rows, whatever an earlier try has left; `only`: no other files than these."""
+        path, staging = self.table_path(table), self._staging(table, batch)
         self.drop_batch(table, batch)
         for entry in self.files.entries(staging):
             if entry.is_folder and entry.name.startswith("dt="):
-                self.files.rename(entry.path, f"{path}/{entry.name}/batch={batch}")
+                files = self.files.entries(entry.path)
+                unasked = [] if only is None else [file for file in files if file.path not in only]
+                for file in unasked:
+                    self.files.delete(file.path)
+                if len(unasked) < len(files):
+                    self.files.rename(entry.path, f"{path}/{entry.name}/batch={batch}")
         self.files.delete(staging)
+
+    def _staging(self, table: Table, batch: str) -> str:
+        return f"{self.table_path(table)}/_staging/{batch}"
 
     def splits(self, table: Table, batch: str) -> set[str]:
         """The values of the table's split that a batch has rows with."""

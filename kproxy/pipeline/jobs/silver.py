@@ -1,28 +1,35 @@
 """silver: type what bronze holds, one table per kind of thing.
 
 One silver batch is one bronze batch, and has its name: done again, it takes the place of itself. What bronze has
-finished and silver has not is the work. A table that a batch has no lines for is not touched: bronze has sorted them.
+finished and silver has not is the work. Lines become rows in Arrow (`columnar/`). Where the lake lies on disks that
+this machine and Spark's workers have, those write the files of all tables in one go, and what finished tasks have
+written is moved into its place; elsewhere Spark writes them, table by table, with the credentials that only it has.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from kproxy.pipeline.columnar.recipes import kinds_of
+from kproxy.pipeline.columnar.task import LINES, WRITTEN, giving, giving_ids, writing
 from kproxy.pipeline.ledger import Ledger
-from kproxy.pipeline.raw_tables import BRONZE, IDS
+from kproxy.pipeline.raw_tables import BRONZE, IDS, KIND
 from kproxy.pipeline.run import Run, rate
+from kproxy.pipeline.schema import rows_of
+from kproxy.pipeline.table import Table
+from kproxy.pipeline.tables import TABLES
 from kproxy.pipeline.transforms.bronze import reread
-from kproxy.pipeline.transforms.ids import doubled, ids, without_duplicates
+from kproxy.pipeline.transforms.ids import doubled, without_duplicates
 from kproxy.pipeline.transforms.kinds import KINDS, kinds_known
-from kproxy.pipeline.transforms.silver import RECIPES, Recipe
 
-AT_ONCE = 2
-"""Tables that are written side by side: while one commits its files, another computes."""
+ON_DISK = "file:"
+"""How the path of a lake begins that every worker reaches as a folder, as Spark itself requires of such paths."""
 
 
 def silver(run: Run, *, again: bool = False) -> int:
@@ -46,19 +53,32 @@ def write_batch(run: Run, batch: str, noted: Mapping[str, Any]) -> dict[str, Any
         kinds = run.lake.splits(BRONZE, batch)
     else:
         bronze, kinds = reread(bronze), set(KINDS)
-    run.lake.replace(IDS, ids(bronze), batch)
+    write = partial(by_workers if run.lake.path.startswith(ON_DISK) else by_spark, run, batch, kinds)
+    write(bronze, [IDS, *TABLES])
     twice = doubled(run.lake.read_batch(IDS, batch)).persist()
     blocks = twice.count()
-    rows = without_duplicates(bronze, twice) if blocks else bronze
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in pool.map(lambda recipe: _write_table(run, recipe, rows, batch, kinds), RECIPES):
-            pass  # raises what a table's writing raised
+    if blocks:  # seldom: files that were delivered again
+        write(without_duplicates(bronze, twice), TABLES)
     twice.unpersist()
     return {"blocks_with_duplicates": blocks}
 
 
-def _write_table(run: Run, recipe: Recipe, bronze: DataFrame, batch: str, kinds: set[str]) -> None:
-    if not kinds.isdisjoint(recipe.kinds):
-        run.lake.replace(recipe.table, recipe.rows(bronze), batch)
-    else:
-        run.lake.drop_batch(recipe.table, batch)
+def by_workers(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[Table]) -> None:
+    """All tables at once, as files of those who read the lines."""
+    staged = {table.name: run.lake.stage(table, batch) for table in tables}
+    written = bronze.select(*LINES).mapInArrow(writing(staged), WRITTEN).collect()
+    for table in tables:
+        paths = {row["path"] for row in written if row["table"] == table.name}
+        run.lake.take_staged(table, batch, only=paths)
+
+
+def by_spark(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[Table]) -> None:
+    """Table by table. One that the batch has no lines for is not touched: bronze has sorted them."""
+    for table in tables:
+        of_table = kinds_of(table)
+        if kinds.isdisjoint(of_table):
+            run.lake.drop_batch(table, batch)
+            continue
+        lines = bronze.where(F.col(KIND.name).isin(*of_table)).select(*LINES)
+        task = giving_ids if table is IDS else giving(table.name)
+        run.lake.replace(table, lines.mapInArrow(task, rows_of(table)), batch)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from kproxy.events.column import Column
 from kproxy.pipeline.table import SOURCE, Table
-from kproxy.pipeline.transforms.ids import BITS
+from kproxy.pipeline.transforms.ids import BITS, blocks
 
 COMPLETENESS = Table(
     "completeness",
@@ -34,7 +34,7 @@ COMPLETENESS = Table(
 def completeness(ids: DataFrame) -> DataFrame:
     """A row of COMPLETENESS for each source, of rows of IDS."""
     of_sources = (
-        _blocks(ids)
+        blocks(ids)
         .groupBy("source")
         .agg(
             F.sum(F.bit_count("mask")).alias("events"),
@@ -54,16 +54,6 @@ def completeness(ids: DataFrame) -> DataFrame:
         "last_id",
         "first",
         "last",
-    )
-
-
-def _blocks(ids: DataFrame) -> DataFrame:
-    """One row per source and block, of all batches and days together."""
-    return ids.groupBy("source", "block").agg(
-        F.bit_or("mask").alias("mask"),
-        F.sum("lines").alias("lines"),
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
     )
 
 

@@ -1,35 +1,27 @@
-"""Which ids have come, as bits: what finds duplicates without comparing all rows, and what is missing.
-
-The ids of a source have no gaps, and files hold them nearly in order. So 64 neighbours fold into one row with a bit for
-each, already where they are read: a hundredth of the rows is all that goes over the network.
-"""
+"""What ids that have come, as bits (`columnar/ids.py`), are good for: finding duplicates without comparing all rows."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.raw_tables import IDS
-
 BITS = 6
 """An id's lowest bits: its place among the 64 of a block."""
 
 
-def ids(bronze: DataFrame) -> DataFrame:
-    """Rows of IDS, and dt, of bronze rows."""
-    bit = F.expr(f"shiftleft(1L, CAST(event_id & {2**BITS - 1} AS INT))")
-    folded = bronze.groupBy("source", F.shiftright("event_id", BITS).alias("block"), "dt").agg(
-        F.bit_or(bit).alias("mask"),
-        F.count("*").alias("lines"),
-        F.min("time").alias("first"),
-        F.max("time").alias("last"),
+def blocks(ids: DataFrame) -> DataFrame:
+    """Rows of IDS, one per source and block: what several tasks, days and batches have of it put together."""
+    return ids.groupBy("source", "block").agg(
+        F.bit_or("mask").alias("mask"),
+        F.sum("lines").alias("lines"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
     )
-    return folded.select(*IDS.names, "dt")
 
 
 def doubled(ids: DataFrame) -> DataFrame:
     """`source` and `block` of the blocks in which some id has come twice. An event's dt is the same each time."""
-    return ids.where(F.bit_count("mask") < F.col("lines")).select("source", "block").distinct()
+    return blocks(ids).where(F.bit_count("mask") < F.col("lines")).select("source", "block")
 
 
 def without_duplicates(bronze: DataFrame, doubled: DataFrame) -> DataFrame:

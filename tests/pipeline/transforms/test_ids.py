@@ -7,8 +7,11 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kproxy.pipeline.columnar.task import LINES, giving_ids
+from kproxy.pipeline.raw_tables import IDS
+from kproxy.pipeline.schema import rows_of
 from kproxy.pipeline.transforms.completeness import completeness
-from kproxy.pipeline.transforms.ids import doubled, ids, without_duplicates
+from kproxy.pipeline.transforms.ids import doubled, without_duplicates
 
 AT = datetime(2026, 11, 21, 10, 0)  # noqa: DTZ001  Spark gives times of its session's zone, UTC
 
@@ -17,14 +20,11 @@ def bronze(spark: SparkSession, *numbers: int, source: str = "s") -> DataFrame:
     """Rows with these ids; each a second after the one before."""
     given = [(source, number, AT + timedelta(seconds=number)) for number in numbers]
     rows = spark.createDataFrame(given, "source string, event_id long, time timestamp")
-    return rows.withColumns({"dt": F.to_date("time"), "line": F.lit("x")})
+    return rows.withColumns({"dt": F.to_date("time"), "line": F.lit("x"), "kind": F.lit("other")})
 
 
-def test_neighbours_fold_into_one_row(spark: SparkSession) -> None:
-    """With a bit for each, also for the highest, which makes the number negative."""
-    found = ids(bronze(spark, 0, 1, 63, 64)).select("block", "mask", "lines").collect()
-
-    assert sorted(map(tuple, found)) == [(0, 3 - 2**63, 3), (1, 1, 1)]
+def ids(rows: DataFrame) -> DataFrame:
+    return rows.select(*LINES).mapInArrow(giving_ids, rows_of(IDS))
 
 
 def test_only_what_came_twice_is_compared(spark: SparkSession) -> None:

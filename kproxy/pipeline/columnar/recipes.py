@@ -1,0 +1,86 @@
+"""Which lines each silver table is made of, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from kproxy.events.column import Column
+from kproxy.events.schema import (
+    CONNECTION_EVENT,
+    RECOVERED_EVENT,
+    REQUEST_EVENT,
+    RULE_EVENT,
+    SUMMARY_EVENT,
+    TOPOLOGY_EVENT,
+)
+from kproxy.pipeline import tables
+from kproxy.pipeline.columnar import partitions, requests
+from kproxy.pipeline.columnar.reading import read
+from kproxy.pipeline.columnar.rows import Columns, as_they_are
+from kproxy.pipeline.table import Table
+from kproxy.pipeline.transforms import kinds
+
+OF_BRONZE = ("source", "event_id", "time")
+"""Columns that every table has from bronze."""
+
+Make = Callable[[Columns, Table], Any]
+"""Makes rows of a table of columns of events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """`table` is made of bronze rows of some kinds: how, is said for each kind."""
+
+    table: Table
+    make: Mapping[str, Make]
+
+
+RECIPES = (
+    Recipe(tables.CONNECTIONS, {kinds.CONNECTION: as_they_are}),
+    Recipe(tables.REQUESTS, {**dict.fromkeys(kinds.REQUESTS, requests.single), kinds.SUMMARY: requests.summed}),
+    Recipe(tables.PRODUCE_PARTITIONS, {kinds.WRITE: partitions.written, kinds.SUMMARY_WRITE: partitions.summed}),
+    Recipe(tables.FETCH_PARTITIONS, {kinds.READ: partitions.read, kinds.SUMMARY_READ: partitions.summed}),
+    Recipe(tables.COMMITS, {kinds.COMMIT: partitions.each}),
+    Recipe(tables.GROUPS, {kinds.GROUP: as_they_are}),
+    Recipe(tables.RULES, {kinds.RULE: as_they_are}),
+    Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: as_they_are}),
+    Recipe(tables.RECOVERED, {kinds.RECOVERED: as_they_are}),
+)
+"""One for every silver table. Types that none of them wants stay in bronze."""
+
+_EVENTS = {
+    **dict.fromkeys(kinds.REQUESTS, REQUEST_EVENT),
+    **dict.fromkeys((kinds.SUMMARY, kinds.SUMMARY_WRITE, kinds.SUMMARY_READ), SUMMARY_EVENT),
+    kinds.CONNECTION: CONNECTION_EVENT,
+    kinds.RULE: RULE_EVENT,
+    kinds.TOPOLOGY: TOPOLOGY_EVENT,
+    kinds.RECOVERED: RECOVERED_EVENT,
+}
+_ALSO = ("topics", "first", "records", "bytes")
+"""What recipes look at beside columns of their tables."""
+
+
+def rows_of(kind: str, lines: Any, of_bronze: Columns, wanted: frozenset[str]) -> Iterator[tuple[Table, Any]]:
+    """The tables of these names that lines of a kind go into, each with the rows. The lines are read once."""
+    recipes = [recipe for recipe in RECIPES if kind in recipe.make and recipe.table.name in wanted]
+    if not recipes:
+        return
+    data = read(lines, columns_of(kind))
+    columns = {name: data[name].combine_chunks() for name in data.column_names} | of_bronze
+    for recipe in recipes:
+        yield recipe.table, recipe.make[kind](columns, recipe.table)
+
+
+def kinds_of(table: Table) -> Sequence[str]:
+    """The kinds of lines that go into a table; of IDS, all."""
+    return next((tuple(recipe.make) for recipe in RECIPES if recipe.table is table), kinds.KINDS)
+
+
+@cache
+def columns_of(kind: str) -> Sequence[Column]:
+    """The columns that recipes look at in events of a kind."""
+    names = {name for recipe in RECIPES if kind in recipe.make for name in recipe.table.names}
+    return tuple(column for column in _EVENTS[kind].columns if column.name in names.union(_ALSO))

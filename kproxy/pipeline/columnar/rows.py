@@ -1,0 +1,43 @@
+"""Columns put together to rows as a table declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kproxy.pipeline.columnar.types import arrow_schema
+from kproxy.pipeline.table import Table
+
+Columns = dict[str, Any]
+"""Arrow arrays of the same length by name: those of bronze that go into every table, and those of the event's data."""
+
+
+def shaped(columns: Mapping[str, Any], table: Table) -> Any:
+    """Exactly the table's columns, in its types; those that are not among `columns` are null."""
+    schema = arrow_schema(table)
+    count = len(columns["time"])
+    return pa.Table.from_arrays(
+        [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(count, field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+
+
+def all_the_same(value: Any, like: Any) -> Any:
+    """A column with one value in all rows, of as many as `like` has."""
+    return pa.repeat(pa.scalar(value), len(like))
+
+
+def first_of(*columns: Any) -> Any:
+    """For each row the first that is not null, of columns of plain values."""
+    return pc.coalesce(*columns)
+
+
+def as_they_are(columns: Columns, table: Table) -> Any:
+    """Rows that are events, with the columns that the table has of them."""
+    return shaped(columns, table)

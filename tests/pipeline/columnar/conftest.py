@@ -1,0 +1,61 @@
+"""Rows of bronze and of silver's tables, made of literal lines, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.pipeline.apis import COMMITS, GROUPS, READS, WRITES
+from kproxy.pipeline.columnar.task import LINES, giving
+from kproxy.pipeline.columnar.types import TIMESTAMP
+from kproxy.pipeline.transforms import kinds
+
+_OF_APIS = {
+    REQUEST_EVENT.name: {WRITES: kinds.WRITE, READS: kinds.READ, COMMITS: kinds.COMMIT, GROUPS: kinds.GROUP},
+    SUMMARY_EVENT.name: {WRITES: kinds.SUMMARY_WRITE, READS: kinds.SUMMARY_READ},
+}
+
+
+def kind_of(event: dict[str, Any]) -> str:
+    """As bronze sorts it (transforms/kinds.py), said in Python."""
+    name, data = event["type"], event["data"]
+    if name == SUMMARY_EVENT.name and not {"topic", "topic_id"} & data.keys():
+        return kinds.SUMMARY
+    of_apis = _OF_APIS.get(name, {})
+    found = [kind for apis, kind in of_apis.items() if data.get("api") in apis]
+    return found[0] if found else name.split(".")[1]
+
+
+def bronze(*lines: str) -> pa.RecordBatch:
+    """Rows of bronze, with the columns that a task is given."""
+    events = [json.loads(line) for line in lines]
+    columns = {
+        "line": pa.array(lines, pa.string()),
+        "source": pa.array([event["source"] for event in events], pa.string()),
+        "event_id": pa.array([int(event["id"]) for event in events], pa.int64()),
+        "time": pa.array([datetime.fromisoformat(event["time"]) for event in events], TIMESTAMP),
+        "kind": pa.array([kind_of(event) for event in events], pa.string()),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in LINES], names=LINES)
+
+
+@pytest.fixture
+def batch() -> Callable[..., pa.RecordBatch]:
+    """batch(line, …): rows of bronze."""
+    return bronze
+
+
+@pytest.fixture
+def rows() -> Callable[..., list[dict[str, Any]]]:
+    """rows("requests", line, …): the rows of a table, with dt, that are made of lines; of all tables the same lines."""
+
+    def made(name: str, *lines: str) -> list[dict[str, Any]]:
+        return [row for part in giving(name)([bronze(*lines)]) for row in part.to_pylist()]
+
+    return made
