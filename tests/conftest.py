@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ RENAMES: list[dict[str, object]] = [
     {"name": "other transactional ids upstream", "kind": "rename_transactional_id", "ids": {"*": "prod.*"}},
 ]
 PREFIX = {"direct": "", "proxy": "", "renamed": "ren-"}
+ROUTES = list(PREFIX) if os.environ.get("KPROXY_TEST_ALL") else ["proxy", "renamed"]
+"""By default not `direct`, which shows that the tests are right about Kafka, and nothing of kproxy."""
 
 _numbers = itertools.count(1)
 
@@ -150,7 +153,7 @@ def assert_clean(proxy: Proxy) -> None:
     assert proxy.child.stop(30) == 0
 
 
-@pytest.fixture(params=["direct", "proxy", "renamed"])
+@pytest.fixture(params=ROUTES)
 def route(request: pytest.FixtureRequest, kafka3: Kafka, watch: ConnectionWatch) -> Iterator[Route]:
     """Each way to the same cluster. After the test nobody but the proxies may have connected to the brokers' ports."""
     fixture = {"proxy": "plain_proxy", "renamed": "renaming_proxy"}.get(request.param)

@@ -19,7 +19,7 @@ from kproxy.wire import Message
 
 PRODUCE = 0
 CONNECTIONS = 50
-SWAPS = 1000 if os.environ.get("KPROXY_TEST_ALL") else 60
+SWAPS = 1000 if os.environ.get("KPROXY_TEST_ALL") else 24
 PARTITIONS = 4
 NONE, NOT_LEADER, TIMED_OUT = 0, 6, 7
 MATCH = {"api": "Produce", "topic": "orders"}
