@@ -1,13 +1,15 @@
 # kproxy in a container: non-root, a root file system that may be read-only, no compiler and no pip in what runs.
-#   docker build -t kproxy .
+#   docker build -t kproxy --build-arg VERSION=1.2.3 .
 #   docker run -p 9092-9120:9092-9120 kproxy run --listen 0.0.0.0:9092 --upstream kafka:9092 --admin 127.0.0.1:9190
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY kproxy kproxy
 COPY rules/demo.yaml rules/demo.yaml
+# What `kproxy --version` says: the tags that it comes from elsewhere stay outside, with all of .git.
+ARG VERSION=0.0.0
 RUN python -m venv /opt/kproxy \
- && /opt/kproxy/bin/pip install --no-cache-dir -c constraints.txt ".[kafka]" \
+ && SETUPTOOLS_SCM_PRETEND_VERSION=$VERSION /opt/kproxy/bin/pip install --no-cache-dir -c constraints.txt ".[kafka]" \
  && /opt/kproxy/bin/python -m compileall -q /opt/kproxy/lib \
  && /opt/kproxy/bin/pip uninstall -q -y pip setuptools
 
