@@ -140,7 +140,13 @@ def release(admin: Admin, names: tuple[str, ...]) -> None:
 @command.command("wait")
 @click.argument("name")
 @click.option("--hits", type=click.IntRange(min=1), default=1, show_default=True, help="Until the counter is this.")
-@click.option("--count", type=click.Choice(["matched", "fired", "applied"]), default="fired", show_default=True)
+@click.option(
+    "--count",
+    type=click.Choice(["matched", "fired", "applied"]),
+    default="fired",
+    show_default=True,
+    help="Which of the rule's counters.",
+)
 @click.option("--timeout", metavar="DURATION", default="10s", show_default=True, help="How long at most.")
 @as_json
 @with_admin
