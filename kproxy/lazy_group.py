@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from kproxy.errors import DocumentError, KproxyError
 
@@ -41,6 +42,12 @@ class LazyGroup(click.Group):
         if args and not args[0].startswith("-") and args[0] not in self.table:
             ctx.fail(self._unknown(args[0]))
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What the tab key offers: options, and commands without importing any."""
+        commands = [CompletionItem(name, help=text) for name, (_, text) in self.table.items()]
+        matching = [one for one in commands if one.value.startswith(incomplete)]
+        return matching + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

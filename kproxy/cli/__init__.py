@@ -31,6 +31,7 @@ COMMANDS = {
     "protocol": ("kproxy.cli.protocol", "List the protocol's APIs, or print the grammar of one."),
     "decode": ("kproxy.cli.decode", "Print the fields of frames."),
     "audit": ("kproxy.cli.audit", "Turn what was recorded into answers, with Spark; needs the extra `pipeline`."),
+    "completion": ("kproxy.cli.completion", "Print what makes bash, zsh or fish complete kproxy's commands."),
     "demo": ("kproxy.cli.demo", "Show kproxy at work on a mock cluster; needs the extra `demo`."),
 }
 """Name: (module with a click command called `command`, what it does in one line)."""
