@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .taps import Taps
 
+MOST_EARLY = 64
+"""Exchanges that wait for a session that looks at them later; of those before, the rules are not told."""
+
 
 class Tap:
     """Of one connection. `watcher` sees the client's side; `behind` the broker's, while somebody wants that.
 
-    `settled`: all watchers there are have begun.
+    `settled`: all watchers there are have begun. `over_early`: exchanges that ended as they came, no answer being due,
+    before the session has told what rules did about them.
     """
 
     __slots__ = (
@@ -37,6 +41,7 @@ class Tap:
         "connection",
         "from_broker",
         "from_client",
+        "over_early",
         "settled",
         "taps",
         "watcher",
@@ -51,6 +56,7 @@ class Tap:
         self.watcher = Watcher(self.who, fanout.depth, self.take, summary=taps.summary_for(self.who))
         self.behind: Watcher | None = None
         self.behind_began = False
+        self.over_early: list[Seen] = []
         self.from_client: Feed = connection.client.feed
         self.from_broker: Feed = connection.broker.feed
         connection.session.observer = self
@@ -66,7 +72,7 @@ class Tap:
         if connection.phase is not Phase.OPEN:  # what still comes is thrown away
             return
         if self.settled and self.behind is None:
-            connection.client.feed = watched_requests(self.watcher.from_client, self.from_client)
+            connection.client.feed = watched_requests(self, self.from_client)
             connection.broker.feed = watched_responses(self.watcher.to_client, self.from_broker)
         else:
             connection.client.feed, connection.broker.feed = self.client_feed, self.broker_feed
@@ -78,6 +84,8 @@ class Tap:
         if self.began:
             self.watcher.from_client(BUFFER, n, now)
         go = self.from_client(view, n, now)
+        if self.over_early:
+            self.let_go()
         if go and self.behind_began and self.behind is not None:
             self.behind.from_client(BUFFER, go, now)
         return go
@@ -100,7 +108,10 @@ class Tap:
         if side == CLIENT:
             if self.began:
                 self.watcher.to_client(data, len(data), now)
-        elif self.behind_began and self.behind is not None:
+            return
+        if self.over_early:
+            self.let_go()
+        if self.behind_began and self.behind is not None:
             self.behind.from_client(data, len(data), now)
 
     # ---- what the session tells
@@ -109,11 +120,30 @@ class Tap:
         self.watcher.waited(correlation_id, seconds, response=response, by_rule=by_rule)
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
-        self.watcher.acted(correlation_id, names, answered=answered)
+        early = [seen for seen in self.over_early if seen.correlation_id == correlation_id]
+        if early:
+            early[-1].rules.extend(names)
+        else:
+            self.watcher.acted(correlation_id, names, answered=answered)
 
     # ---- what comes of it
 
     def take(self, seen: Seen) -> None:
+        if seen.outcome == "no_answer_due":
+            self.over_early.append(seen)
+            if len(self.over_early) > MOST_EARLY:
+                self.hand_out(self.over_early.pop(0))
+        else:
+            self.hand_out(seen)
+
+    def let_go(self) -> None:
+        """The session has had what came: if none of it waits there, rules have done what they do."""
+        if self.connection.session.requests.kept is None:
+            early, self.over_early[:] = self.over_early[:], ()
+            for seen in early:
+                self.hand_out(seen)
+
+    def hand_out(self, seen: Seen) -> None:
         step = self.connection.session.plan.get(seen.key << 16 | seen.version & 0xFFFF)
         if step is not None:
             seen.depth = step.depth
@@ -150,6 +180,9 @@ class Tap:
         """The connection is over; what is open is closed rather than unanswered if that was kproxy's doing."""
         ours = not self.connection.cause.startswith(("client_", "broker_"))
         self.watcher.end(now, closed=ours)
+        for seen in self.over_early:
+            self.hand_out(seen)
+        self.over_early.clear()
         if self.behind is not None:
             self.behind.end(now, closed=ours)
 
@@ -157,12 +190,16 @@ class Tap:
 Watch = Callable[[bytearray, int, float], None]
 
 
-def watched_requests(watch: Watch, feed: Feed) -> Feed:
-    """`feed`, and before it `watch` sees what came."""
+def watched_requests(tap: Tap, feed: Feed) -> Feed:
+    """`feed`, and before it the tap's watcher sees what came."""
+    watch, early, let_go = tap.watcher.from_client, tap.over_early, tap.let_go
 
     def watched(view: memoryview, n: int, now: float) -> int:
         watch(BUFFER, n, now)
-        return feed(view, n, now)
+        go = feed(view, n, now)
+        if early:
+            let_go()
+        return go
 
     return watched
 

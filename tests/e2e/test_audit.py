@@ -19,9 +19,10 @@ from confluent_kafka import Consumer, Producer
 
 from kproxy.events.fitting import mistakes
 from kproxy.events.schema import BY_NAME
-from kproxy.testing.client import RawClient
+from kproxy.testing.client import METADATA, RawClient
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.wait import until
+from kproxy.wire.records import Record, encode_batch
 
 RECORDS = 500
 
@@ -149,6 +150,30 @@ def test_rules_and_topology_are_recorded(proxy_with: Callable[..., Any], tmp_pat
     topology = [one["data"] for one in events(folder, ".topology.")]
     assert {topic["topic"]: topic["partitions"] for topic in topology[-1]["topics"]} == {"orders": 2}
     assert topology[-1]["nodes"][0]["port"] == port
+
+
+def test_rules_are_told_of_requests_that_are_due_no_answer(proxy_with: Callable[..., Any], tmp_path: Path) -> None:
+    """Produce with acks=0 is over as soon as it has come, and what rules did about it is in its event all the same."""
+    folder = tmp_path / "audit"
+    with MockCluster(1) as mock:
+        mock.create_topic("orders", 2)
+        proxy = proxy_with(mock.bootstrap, audit=audited(folder, detail="requests"))
+        rules = [
+            {"name": "late", "kind": "delay", "match": {"api": "Produce"}, "when": {"nth": 2}, "delay": "50ms"},
+            {"name": "later", "kind": "delay", "match": {"api": "Produce"}, "when": {"nth": 3}, "delay": "1ms"},
+        ]
+        proxy.post("/api/rules", {"rules": rules})
+        parts = [{"index": 0, "records": encode_batch([Record(0, 1_700_000_000_000, None, b"v")])}]
+        body = {"acks": 0, "timeout_ms": 1000, "topic_data": [{"name": "orders", "partition_data": parts}]}
+        with RawClient(proxy.bootstrap) as client:
+            client.send(b"".join(client.request(0, 9, body) for _ in range(4)))
+            client.call(3, 4, METADATA)
+        assert proxy.stop() == 0
+
+    told = [one["data"] for one in events(folder, ".request.") if one["data"]["api"] == "Produce"]
+    assert [(one["outcome"], one.get("rules")) for one in told] == [
+        ("no_answer_due", None), ("no_answer_due", ["late"]), ("no_answer_due", ["later"]), ("no_answer_due", None)
+    ]  # fmt: skip
 
 
 def test_after_a_kill_nothing_published_is_torn_and_the_end_is_on_record(
