@@ -24,6 +24,7 @@ from kproxy.core.tally import Tallies, Tally
 from kproxy.errors import DocumentError, KproxyError, WeDidWrong
 from kproxy.logs import make_log
 from kproxy.net.counts import Counts
+from kproxy.net.driven import show
 from kproxy.net.listener import Listener
 from kproxy.net.probe import Probe
 from kproxy.net.reactor import Reactor
@@ -264,7 +265,7 @@ class Proxy:
     def announce(self) -> None:
         for listener in self.server.listeners:
             bind = listener.config.bind
-            self.log.info("listening", listener=listener.name, address=f"{bind.host}:{listener.port}",
+            self.log.info("listening", listener=listener.name, address=show((bind.host, listener.port)),
                           cluster=listener.config.cluster, tls=listener.tls is not None)  # fmt: skip
         self.log.info("ready", rules=len(self.rules), pid=os.getpid())
 

@@ -18,11 +18,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, model_validator
 
 from kproxy.audit_config import AuditConfig
 from kproxy.limits import Limits
-from kproxy.network_config import HostPattern, ProxyProtocol, ProxyVersion
+from kproxy.network_config import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, ProxyVersion
 from kproxy.port_checks import overlaps
 from kproxy.rules.address import Address, Target
 from kproxy.rules.explain import Model, Wrong, unknown
@@ -76,6 +76,11 @@ class ClusterConfig(Model):
     dial: dict[Target, Target] = Field(
         default_factory=dict, description="where to go instead of an address that the brokers advertise, old: new"
     )
+    mark: Mark | None = Field(
+        default=None,
+        description="mark of connections to these brokers, for the firewall (SO_MARK); 0: none. By default "
+        f"{MARK} where a listener of this cluster is transparent, else none",
+    )
     proxy_protocol: ProxyVersion | None = Field(
         default=None, description="version of the PROXY header that tells these brokers whose connection it is"
     )
@@ -109,12 +114,28 @@ class ListenerConfig(Model):
         description="names that TLS clients ask for, kafka.example.com or *.example.com; with them the listener serves "
         "these and the names of its brokers only, and may share its port with others that have hosts",
     )
+    transparent: MaybeTransparent = Field(
+        default=None,
+        description="take what the kernel diverts, and go on to where it was to go; true for the defaults. Brokers "
+        "keep their own addresses, so advertise is false",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_advertising(cls, raw: Any) -> Any:
+        if isinstance(raw, dict) and raw.get("transparent") not in (None, False):
+            return {"advertise": False, **raw}
+        return raw
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         """Nodes and listeners that only a host name tells apart need TLS."""
         if raw.get("hosts") and raw.get("tls") is None:
             yield ("hosts",), "hosts are asked for in TLS handshakes, and this listener has no tls"
+        if raw.get("transparent") not in (None, False):
+            for other in ("advertise", "hosts", "proxy_protocol"):
+                if raw.get(other) not in (None, False, []):
+                    yield (other,), f"{other} has no meaning where connections go to where their clients want"
         if isinstance(raw.get("advertise"), dict) and raw.get("tls") is None:
             try:
                 advertise = Advertise.model_validate(raw["advertise"])
@@ -193,9 +214,17 @@ class Config(Model):
                 if isinstance(one.get("cluster"), str) and one["cluster"] not in clusters:
                     yield ("listeners", index, "cluster"), unknown("cluster", one["cluster"], map(str, clusters))
 
+    def mark(self, cluster: str) -> int:
+        """Of connections to its brokers; 0: none."""
+        transparent = any(one.cluster == cluster and one.transparent is not None for one in self.listeners)
+        mark = self.clusters[cluster].mark
+        return mark if mark is not None else MARK if transparent else 0
+
     def places(self) -> dict[str, Place]:
         """What rules are checked against."""
-        return {one.name: Place(one.cluster, one.tls is not None) for one in self.listeners}
+        return {
+            one.name: Place(one.cluster, one.tls is not None, one.transparent is not None) for one in self.listeners
+        }
 
 
 def _repeated(entries: list[tuple[int, dict[Any, Any]]]) -> Iterator[Wrong]:

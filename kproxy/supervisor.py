@@ -24,7 +24,7 @@ from kproxy.errors import KproxyError
 from kproxy.logs import WholeLines, make_log
 from kproxy.net.counts import Counts
 from kproxy.net.descriptors import raise_descriptor_limit
-from kproxy.net.driven import HostPort
+from kproxy.net.driven import HostPort, show
 from kproxy.net.entrance import Asked, Entrance
 from kproxy.net.reactor import Reactor
 from kproxy.net.rule_files import RuleFiles
@@ -179,7 +179,7 @@ class Supervisor:
     def announce(self) -> None:
         for listener in self.config.listeners:
             port = self.entrance.port(listener.name)
-            self.log.info("listening", listener=listener.name, address=f"{listener.bind.host}:{port}",
+            self.log.info("listening", listener=listener.name, address=show((listener.bind.host, port)),
                           cluster=listener.cluster, tls=listener.tls is not None)  # fmt: skip
         self.log.info("ready", rules=len(self.store.rule_set), pid=os.getpid(), workers=pids(self.crew))
 

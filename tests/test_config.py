@@ -95,7 +95,7 @@ rule: []
     assert mistakes(text) == [
         '2:22: "b1" has no port, write host:port',
         '2:26: "b2:0" has port 0, a port from 1 to 65535 is wanted',
-        '2:35: unknown key "dail", did you mean "dial"? allowed: bootstrap, tls, sasl, dial, proxy_protocol',
+        '2:35: unknown key "dail", did you mean "dial"? allowed: bootstrap, tls, sasl, dial, mark, proxy_protocol',
         '3:3: on without quotes is the boolean true in YAML, write the key in quotes: "on"',
         '5:37: unknown cluster "mian", did you mean "main"? allowed: main, on',
         '5:55: unknown key "port", did you mean "ports"? allowed: host, ports, nodes, sni',
@@ -352,3 +352,19 @@ def test_listeners_share_a_port_by_their_hosts(tmp_path: Path) -> None:
     assert {text: mistakes(LISTENERS % (one, text), tmp_path) for text in wrong} == {
         text: [line] for text, line in wrong.items()
     }
+
+
+def test_a_transparent_listener_leaves_addresses_alone() -> None:
+    """`true` is all defaults; what says how brokers appear, or whose connection it is, has no place beside it."""
+    text = BASE.replace("cluster: main}", "cluster: main, transparent: %s}")
+    plain, through = (read(text % value).listeners[0] for value in ("true", "{by: tproxy, keep_source: true}"))
+
+    assert plain.transparent is not None and through.transparent is not None
+    assert (plain.transparent.by, plain.transparent.keep_source, plain.advertise) == ("redirect", False, False)
+    assert (through.transparent.by, through.transparent.keep_source) == ("tproxy", True)
+    assert read(text % "false").listeners[0].transparent is None
+    assert mistakes(text % "{keep_source: true}") == ["2:81: keep_source needs by: tproxy"]
+    assert mistakes(text % "true, advertise: {host: h}, proxy_protocol: {from: 1.1.1.1}") == [
+        "2:84: advertise has no meaning where connections go to where their clients want",
+        "2:111: proxy_protocol has no meaning where connections go to where their clients want",
+    ]

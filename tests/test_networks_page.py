@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from kproxy.config_file import config_from
+from kproxy.network_config import MARK
 from kproxy.rules.source import Source
 
-PAGE = (Path(__file__).parent.parent / "docs" / "networks.md").read_text()
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "networks.md").read_text()
 DOCUMENTS = {text.split()[1]: text for text in re.findall(r"^```yaml\n(# .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)}
 
 
@@ -22,3 +24,12 @@ def test_the_documents_have_no_mistake(name: str, tmp_path: Path) -> None:
     source = Source(name, DOCUMENTS[name])
 
     assert config_from(source, tmp_path, {}) is not None, source.lines()
+
+
+def test_the_marks_of_the_firewall_are_those_of_kproxy() -> None:
+    """What the page, the shipped rules and the code say is one number."""
+    shipped = [file.read_text() for file in (ROOT / "deploy" / "transparent").glob("*.nft")]
+    said = [int(number) for text in [PAGE, *shipped] for number in re.findall(r"(?:--mark|own =) (\d+)", text)]
+
+    assert len(shipped) == 2
+    assert set(said) == {MARK, 1}  # 1: what tproxy has routed to kproxy

@@ -12,6 +12,7 @@ from .keepalive import keep_alive
 from .reactor import IN, Reactor
 from .resolve import Endpoint
 from .throttle import Throttle
+from .transparent import pretend
 
 BACKLOG = 1024
 """Connections that the kernel completes while we are busy; the kernel's own limit (somaxconn) is 4096."""
@@ -23,8 +24,11 @@ STREAM = int(socket.SOCK_STREAM)
 Arrived = Callable[[socket.SocketType, HostPort], object]
 
 
-def listen(endpoint: Endpoint) -> socket.socket:
-    """A listening socket. Accepted ones inherit its options, which saves a call for each. Raises OSError."""
+def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
+    """A listening socket, also for connections to addresses of others if `transparent`. Raises OSError.
+
+    Accepted ones inherit its options, which saves a call for each.
+    """
     family, sockaddr = endpoint
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
@@ -33,6 +37,8 @@ def listen(endpoint: Endpoint) -> socket.socket:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if sockaddr[0] == "::" else 1)
+        if transparent:
+            pretend(sock, family)
         sock.bind(sockaddr)
         sock.listen(BACKLOG)
     except BaseException:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .listener import Listener
     from .login import Login
     from .server import Server
+    from .transparent import Route
 
 
 class Phase(IntEnum):
@@ -68,6 +69,7 @@ class Connection:
     connected_after: float | None = None  # seconds
     cause = message = blame = ""
     race: Race | Login | None = None
+    route: Route | None = None
     leaving: Close | None = None
     obeying = looked_after = False
     flow: Flow | None = None
@@ -254,8 +256,10 @@ class Connection:
     @property
     def origin(self) -> Origin | None:
         """From where the client has connected, and to where."""
-        sock = self.client.sock
-        return None if sock is None else (self.client_address, host_port(sock.getsockname()))
+        sock, route = self.client.sock, self.route
+        if sock is None:
+            return None
+        return self.client_address, host_port(sock.getsockname()) if route is None else route.destination
 
     @property
     def local_host(self) -> str:

@@ -14,24 +14,37 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from errno import EALREADY, EINPROGRESS, EISCONN, ENOBUFS
 from time import monotonic
+from typing import NamedTuple
 
 from .deadlines import Deadline
 from .driven import HostPort, show
 from .reactor import OUT, Reactor
 from .resolve import Endpoint, Resolver
 from .tls import BrokerTls, reason
+from .transparent import come_from
 
 STREAM = int(socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 STAGGER = 0.25
 """RFC 8305 §8: the recommended time between two attempts."""
 
 Greet = Callable[[socket.SocketType], bytes]
-"""What a connected socket has to say before anything else."""
+
+
+class Way(NamedTuple):
+    """How connections are made: `greet` gives what a connected socket has to say before anything else, `mark` is for
+    the firewall (0: none), `source` the address to come from, if it is not the machine's own."""
+
+    greet: Greet | None = None
+    mark: int = 0
+    source: str | None = None
+
+
+PLAIN = Way()
 Won = Callable[[socket.SocketType, HostPort], None]
 Lost = Callable[[dict[str, str]], None]
 
 
-def connect(endpoint: Endpoint) -> tuple[socket.SocketType, int]:
+def connect(endpoint: Endpoint, way: Way = PLAIN) -> tuple[socket.SocketType, int]:
     """A non-blocking socket and what became of its connect: 0 (through), EINPROGRESS, or why it failed.
 
     Raises OSError when there is no socket to be had.
@@ -39,12 +52,26 @@ def connect(endpoint: Endpoint) -> tuple[socket.SocketType, int]:
     family, sockaddr = endpoint
     sock = socket.SocketType(family, STREAM)  # the class below socket.socket: a third of the time to make and to close
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if way.mark or way.source is not None:
+        disguise(sock, family, way)
     code = sock.connect_ex(sockaddr)
     if code == EINPROGRESS:
         code = sock.connect_ex(sockaddr)  # on this host the kernel knows by now
         if code == EALREADY:
             return sock, EINPROGRESS
     return sock, 0 if code == EISCONN else code
+
+
+def disguise(sock: socket.SocketType, family: int, way: Way) -> None:
+    """Mark it, and let it come from an address of another machine. Raises OSError; `sock` is closed then."""
+    try:
+        if way.mark:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, way.mark)
+        if way.source is not None:
+            come_from(sock, family, way.source)
+    except BaseException:
+        sock.close()
+        raise
 
 
 def say(sock: socket.SocketType, greet: Greet) -> int:
@@ -81,15 +108,15 @@ class Race:
     Either may be called before `start` returns. After `cancel` neither is.
     """
 
-    __slots__ = ("attempts", "deadline", "done", "greet", "looking", "lost", "reactor", "resolver", "servers",
-                 "stagger", "targets", "timeout", "tls", "tried", "won")  # fmt: skip
+    __slots__ = ("attempts", "deadline", "done", "looking", "lost", "reactor", "resolver", "servers",
+                 "stagger", "targets", "timeout", "tls", "tried", "way", "won")  # fmt: skip
 
     def __init__(
         self, reactor: Reactor, resolver: Resolver, tls: BrokerTls | None, timeout: float,
-        servers: Sequence[HostPort], won: Won, lost: Lost, greet: Greet | None = None,
+        servers: Sequence[HostPort], won: Won, lost: Lost, way: Way = PLAIN,
     ) -> None:  # fmt: skip
         self.reactor, self.resolver, self.tls, self.timeout, self.servers = reactor, resolver, tls, timeout, servers
-        self.won, self.lost, self.greet = won, lost, greet
+        self.won, self.lost, self.way = won, lost, way
         self.targets: deque[tuple[HostPort, Endpoint]] = deque()
         self.attempts: list[Attempt] = []
         self.tried: dict[str, str] = {}
@@ -151,7 +178,7 @@ class Race:
     def begin(self, server: HostPort, endpoint: Endpoint) -> bool:
         """Whether this attempt is on its way or through."""
         try:
-            sock, code = connect(endpoint)
+            sock, code = connect(endpoint, self.way)
         except OSError as error:  # out of descriptors
             self.tried[show(server)] = error.strerror or str(error)
             return False
@@ -171,8 +198,8 @@ class Race:
 
     def settle(self, attempt: Attempt, code: int) -> bool:
         sock, server = attempt.sock, attempt.server
-        if not code and self.greet is not None:
-            code = say(sock, self.greet)
+        if not code and self.way.greet is not None:
+            code = say(sock, self.way.greet)
         if code:
             sock.close()
             self.tried[show(server)] = os.strerror(code).lower()

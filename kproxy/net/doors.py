@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from errno import EPERM
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,7 @@ class Doors:
         self.config, self.reactor, self.log = config, reactor, log
         self.name = config.name
         self.rules: Sequence[Advertise] = ()
+        self.foreign = config.transparent is not None and config.transparent.by == "tproxy"
         self.shares = named is not None and bool(named.tenants)
         if named is not None:
             named.tenants.append(Tenant(config, self.ways, arrived))
@@ -73,9 +75,8 @@ class Doors:
                     self.unlock(address.port, fixed_node(advertise, address.port))
         except OSError as error:
             where = f"{self.config.bind.host} port {self.port}"
-            raise WeDidWrong(
-                f"listener {self.name} cannot bind {where} or a port of its nodes: {error.strerror}"
-            ) from error
+            why = f"{error.strerror}, CAP_NET_ADMIN is needed" if error.errno == EPERM else error.strerror
+            raise WeDidWrong(f"listener {self.name} cannot bind {where} or a port of its nodes: {why}") from error
 
     def open_for(self, rules: Sequence[Advertise]) -> None:
         """Bind the ports of nodes that rules fix, as far as it goes: clients may have them since before a restart."""
@@ -100,7 +101,7 @@ class Doors:
         acceptors: list[Acceptor] = []
         try:
             for family, sockaddr in self.endpoints:
-                sock = listen((family, (sockaddr[0], port, *sockaddr[2:])))
+                sock = listen((family, (sockaddr[0], port, *sockaddr[2:])), self.foreign)
                 acceptors.append(Acceptor(self.reactor, sock, arrived, self.seldom))
                 if not port:
                     self.port = port = sock.getsockname()[1]

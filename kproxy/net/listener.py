@@ -20,6 +20,7 @@ from .side import Side
 from .throttle import Throttle
 from .tls import ClientSocket, ClientTls, SentHeader, reason
 from .tls_side import TlsSide
+from .transparent import Route, destination, why_not
 from .upstream import Upstream
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Listener:
 
     def __init__(self, server: Server, config: ListenerConfig, upstream: Upstream) -> None:
         self.server, self.config, self.upstream = server, config, upstream
-        self.name = config.name
+        self.name, self.transparent = config.name, config.transparent
         self.log = Throttle(server.log.bind(listener=config.name))
         self.tls = None
         if config.tls is not None:
@@ -61,7 +62,7 @@ class Listener:
         """A client has connected; `address` is as the socket module gives it."""
         server = self.server
         client: HostPort = address if len(address) == 2 else host_port(address)
-        refusal = server.refusal(client)
+        refusal = server.refusal(client) or self.astray(sock)
         if refusal is not None:
             self.refuse(sock, client, *refusal)
         elif self.tls is None:
@@ -109,6 +110,9 @@ class Listener:
         connection = Connection(server, self, facts, session, client, node, monotonic())
         server.began(connection)
         try:
+            if self.transparent is not None:
+                source = client[0] if self.transparent.keep_source else None
+                connection.route = Route(destination(sock, self.transparent), source)
             connection.client.attach(sock)
             if server.taps.needed:
                 server.taps.opened(connection)
@@ -116,6 +120,13 @@ class Listener:
         except BaseException as error:
             connection.end("crashed", str(error))
             raise
+
+    def astray(self, sock: socket.SocketType) -> tuple[str, str] | None:
+        """(cause, reason) if it cannot go where it wanted to."""
+        if self.transparent is None:
+            return None
+        why = why_not(sock, self.transparent, self.server.own_ports())
+        return None if why is None else ("loop", why)
 
     def node_by_name(self, sni: str, facts: Facts) -> int | None:
         advertise = self.server.advertise(self, facts, None)

@@ -12,6 +12,7 @@ from .attempt import attempt
 from .dial import Race
 from .driven import HostPort, Origin
 from .login import Login
+from .transparent import Route
 from .upstream import Upstream
 
 AGAIN = 1.0
@@ -70,6 +71,7 @@ class Probe:
     # ---- calls of the dialler
 
     origin: Origin | None = None
+    route: Route | None = None
 
     def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
         self.sock = sock

@@ -15,6 +15,9 @@ from .driven import HostPort
 FRESH = 30.0
 """Seconds that an answer is used without asking again; as long as Java keeps one (networkaddress.cache.ttl)."""
 
+MOST = 10_000
+"""Addresses remembered; then all are forgotten. Clusters have hundreds, but diverted clients may go anywhere."""
+
 Endpoint = tuple[int, Any]
 """(address family, address for `socket.connect`)."""
 
@@ -56,6 +59,8 @@ class Resolver:
             return endpoints if monotonic() - when < FRESH else None
         endpoints = numeric(server)
         if endpoints is not None:
+            if len(self.numbers) >= MOST:
+                self.numbers.clear()
             self.numbers[server] = endpoints
         return endpoints
 

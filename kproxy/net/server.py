@@ -71,9 +71,11 @@ class Server:
         self.finished = trio.Event()
         self.woken: list[Waiting] | None = None
         self.upstreams = {
-            name: Upstream(name, cluster, reactor, counts, self.limits.connect_timeout, self.limits.handshake_timeout)
+            name: Upstream(name, cluster, reactor, counts, self.limits.connect_timeout, self.limits.handshake_timeout,
+                           config.mark(name))
             for name, cluster in config.clusters.items()
-        }
+        }  # fmt: skip
+        self.admin_port = None if config.admin is None else config.admin.bind.port
         self.listeners = [Listener(self, each, self.upstreams[each.cluster]) for each in config.listeners]
         self.entrance = entrance or self.own_entrance(config, rules)
         timeouts = (self.limits.header_timeout, self.limits.idle_timeout or SWEEP * 4, self.limits.write_stall)
@@ -83,6 +85,11 @@ class Server:
         arrived = {listener.name: listener.arrived for listener in self.listeners}
         topologies = {name: upstream.topology for name, upstream in self.upstreams.items()}
         return Entrance(config, self.reactor, arrived, topologies, self.counts, self.log, rules)
+
+    def own_ports(self) -> set[int]:
+        """Of listeners and the admin address."""
+        ports = {listener.port for listener in self.listeners}
+        return ports if self.admin_port is None else ports | {self.admin_port}
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Needs the reactor to run. Raises WeDidWrong or DocumentError when it cannot start; returns after a drain."""

@@ -21,6 +21,7 @@ from .attempt import attempt
 from .dial import Race
 from .driven import HostPort, Origin
 from .login import Login
+from .transparent import Route
 from .upstream import Upstream
 
 PATIENCE = 30.0
@@ -79,6 +80,7 @@ class Survey:
     # ---- calls of the dialler
 
     origin: Origin | None = None
+    route: Route | None = None
 
     def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
         self.sock = sock

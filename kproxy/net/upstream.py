@@ -12,7 +12,7 @@ from kproxy.config import ClusterConfig
 from kproxy.core.login import LoggedIn
 
 from .counts import Counts
-from .dial import Greet, Race, connect
+from .dial import Race, Way, connect
 from .driven import HostPort, Origin, show
 from .login import Login, OwnCredentials
 from .proxy_headers import greeting
@@ -23,6 +23,7 @@ from .throttle import Throttle
 from .tls import BrokerTls
 from .tls_side import TlsSide
 from .topology import Topology
+from .transparent import Route, check_mark
 
 AVOIDED = 30.0
 """Seconds that a bootstrap server which was not reachable is tried after the others."""
@@ -33,6 +34,8 @@ class Caller(Protocol):
 
     node: int | None
     race: Race | Login | None
+    route: Route | None
+    """Where it has to go, if that is settled."""
 
     @property
     def origin(self) -> Origin | None:
@@ -50,8 +53,11 @@ class Upstream:
 
     def __init__(
         self, name: str, config: ClusterConfig, reactor: Reactor, counts: Counts,
-        connect_timeout: float, handshake_timeout: float,
+        connect_timeout: float, handshake_timeout: float, mark: int = 0,
     ) -> None:  # fmt: skip
+        self.mark = mark
+        if mark:
+            check_mark(name, mark)
         self.name, self.config, self.reactor, self.counts = name, config, reactor, counts
         self.connect_timeout, self.handshake_timeout = connect_timeout, handshake_timeout
         self.log = Throttle(reactor.log.bind(cluster=name))
@@ -96,23 +102,24 @@ class Upstream:
 
     def dial(self, caller: Caller) -> None:
         """Calls `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""
-        servers = self.servers(caller.node)
-        version = self.config.proxy_protocol
-        greet = None if version is None else greeting(version, caller.origin)
-        plain = not self.prepares and greet is None and not self.failed
-        begun, through = self.begin(servers[0]) if plain else (None, False)
+        route, version = caller.route, self.config.proxy_protocol
+        if route is None:
+            servers, source = self.servers(caller.node), None
+        else:
+            servers, source = [self.overrides.get(route.destination, route.destination)], route.source
+        way = Way(None if version is None else greeting(version, caller.origin), self.mark, source)
+        plain = not self.prepares and way.greet is None and not self.failed
+        begun, through = self.begin(servers[0], way) if plain else (None, False)
         if begun is not None and through:
             caller.connected(begun, servers[0])
         else:
-            self.race(caller, servers, begun, greet)
+            self.race(caller, servers, begun, way)
 
-    def race(
-        self, caller: Caller, servers: list[HostPort], begun: socket.SocketType | None, greet: Greet | None
-    ) -> None:
+    def race(self, caller: Caller, servers: list[HostPort], begun: socket.SocketType | None, way: Way) -> None:
         """Try them all; `begun` is on its way to the first."""
 
         def won(sock: socket.SocketType, server: HostPort) -> None:
-            if race.tried or self.failed:
+            if (race.tried or self.failed) and caller.route is None:
                 self.note(race, server)
             if self.credentials is None:
                 caller.connected(sock, server)
@@ -121,22 +128,23 @@ class Upstream:
             self.reactor.spawn(login.run, self.credentials)
 
         def lost(tried: dict[str, str]) -> None:
-            self.note(race, None)
+            if caller.route is None:
+                self.note(race, None)
             self.counts.unreachable[self.name] += 1
             self.log.warning("no broker could be reached", key=caller.node, node=caller.node, tried=tried)
             caller.unreachable("; ".join(f"{server}: {reason}" for server, reason in tried.items()))
 
-        race = Race(self.reactor, self.resolver, self.tls, self.connect_timeout, servers, won, lost, greet)
+        race = Race(self.reactor, self.resolver, self.tls, self.connect_timeout, servers, won, lost, way)
         caller.race = race
         race.start(begun)
 
-    def begin(self, server: HostPort) -> tuple[socket.SocketType | None, bool]:
+    def begin(self, server: HostPort, way: Way) -> tuple[socket.SocketType | None, bool]:
         """A short cut past the race: a socket, and whether it is connected already, as it mostly is on one host."""
         endpoints = self.resolver.known(server)
         if not endpoints:
             return None, False
         try:
-            sock, code = connect(endpoints[0])
+            sock, code = connect(endpoints[0], way)
         except OSError:  # the race will say why
             return None, False
         if code not in (0, EINPROGRESS):

@@ -25,6 +25,7 @@ def check_rules(written: Sequence[Written], listeners: Mapping[str, Place] | Non
                 _check_selectors(one, one.rule, listeners)
         for one, rule in advertise:
             _check_tls(one, rule, listeners)
+            _check_transparent(one, rule, listeners)
 
 
 def check_names(written: Sequence[Written]) -> None:
@@ -62,6 +63,12 @@ def _check_tls(one: Written, rule: AdvertiseRule, listeners: Mapping[str, Place]
     if plain:
         field = "sni" if rule.sni is not None else "nodes"
         one.note((field,), f"{why_tls(rule)}, and listener {', '.join(plain)} has none")
+
+
+def _check_transparent(one: Written, rule: AdvertiseRule, listeners: Mapping[str, Place]) -> None:
+    there = [name for name, place in listeners.items() if place.transparent and rule.may_hold(name, place.cluster)]
+    if there:
+        one.note((), f"brokers keep their own addresses on listener {', '.join(there)}, which is transparent")
 
 
 def why_tls(advertise: Advertise) -> str:

@@ -11,10 +11,12 @@ from kproxy.rules.source import Source, Where
 
 
 class Place(NamedTuple):
-    """What rules must know of a listener: its cluster, and whether it speaks TLS."""
+    """What rules must know of a listener: its cluster, whether it speaks TLS, and whether brokers keep their own
+    addresses there."""
 
     cluster: str
     tls: bool
+    transparent: bool = False
 
 
 @dataclass(frozen=True)

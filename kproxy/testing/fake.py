@@ -28,7 +28,8 @@ class FakeBroker:
     """Listens on `host:port` (0: any free one) until closed; a context manager.
 
     `nodes` are what it lists in Metadata, itself as node 0 if not given. `answers` are functions by API key.
-    `requests` are all that it has received. With `tls` it shakes hands first.
+    `requests` are all that it has received, `peers` the addresses that have connected. With `tls` it shakes hands
+    first.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class FakeBroker:
         self.nodes = dict(nodes) if nodes is not None else {0: (host, self.port)}
         self.answers: dict[int, Answer] = {API_VERSIONS: answer_versions, METADATA: answer_metadata, **(answers or {})}
         self.requests: list[Message] = []
+        self.peers: set[str] = set()
         self.connections: set[socket.socket] = set()
         self._closed = threading.Event()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -77,9 +79,10 @@ class FakeBroker:
     def _accept(self) -> None:
         while not self._closed.is_set():
             try:
-                stream, _ = self._listening.accept()
+                stream, peer = self._listening.accept()
             except OSError:
                 return
+            self.peers.add(peer[0])
             self.connections.add(stream)
             threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
 

@@ -90,3 +90,16 @@ def test_nodes_that_share_a_port_need_tls() -> None:
     assert mistakes(f"{{name: a, kind: advertise, {nodes}}}") == [
         "2:37: nodes that share port 9093 need TLS towards clients to be told apart, and listener inside has none"
     ]
+
+
+def test_an_advertise_rule_cannot_hold_where_brokers_keep_their_addresses() -> None:
+    """On a transparent listener; one that selects others may."""
+    listeners = {**LISTENERS, "diverted": Place("main", tls=False, transparent=True)}
+    text = "rules:\n- {name: a, kind: advertise, host: h, match: {listener: %s}}\n"
+
+    assert len(parse_rules(text % "inside", "f", listeners)) == 1
+    with pytest.raises(DocumentError) as caught:
+        parse_rules(text % '"*"', "f", listeners)
+    assert caught.value.mistakes == [
+        "f:2:3: brokers keep their own addresses on listener diverted, which is transparent"
+    ]
