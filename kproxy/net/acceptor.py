@@ -14,8 +14,9 @@ from .resolve import Endpoint
 from .throttle import Throttle
 from .transparent import pretend
 
-BACKLOG = 1024
-"""Connections that the kernel completes while we are busy; the kernel's own limit (somaxconn) is 4096."""
+BACKLOG = 4096
+"""Connections that the kernel completes while we are busy: its own limit (somaxconn). Beyond them a client takes itself
+to be connected, and its kernel repeats its first bytes at longer and longer intervals, half a minute in the end."""
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 PAUSE = 0.1
 """Seconds without accepting when descriptors or memory are used up; connections wait in the backlog meanwhile."""

@@ -151,7 +151,7 @@ static int mock(int port, const char *file) {
     int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     struct sockaddr_in address = local(port);
-    if (bind(listener, (void *)&address, sizeof address) || listen(listener, 1024)) { perror("mock"); return 1; }
+    if (bind(listener, (void *)&address, sizeof address) || listen(listener, 4096)) { perror("mock"); return 1; }
     pthread_attr_t detached;
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
@@ -303,46 +303,66 @@ static int idle(int port, const char *file, int count) {
     return 0;
 }
 
+// Why a connection of the storm has failed.
+static void failed(int number, const char *what, int error) {
+    fprintf(stderr, "connection %d: %s: %s\n", number, what, error ? strerror(error) : "the stream has ended");
+}
+
+static int error_of(int fd) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    return error;
+}
+
 static int storm(int port, const char *file, int count) {
     size_t length;
     char *frame = read_file(file, &length);
-    Reader *r = calloc(1, sizeof *r);
+    char *data = malloc(BUFFER);
     float *us = calloc(count, sizeof *us);
     double start = now();
     int *fds = calloc(count, sizeof *fds), epoll = epoll_create1(0), good = 0, bad = 0;
+    size_t *have = calloc(count, sizeof *have), *wanted = calloc(count, sizeof *wanted);
+    uint32_t *sizes = calloc(count, sizeof *sizes);
     struct sockaddr_in address = local(port);
     for (int i = 0; i < count; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-        struct epoll_event event = {.events = EPOLLOUT, .data.fd = fds[i]};
-        if (connect(fds[i], (void *)&address, sizeof address) && errno != EINPROGRESS) { bad++; continue; }
+        struct epoll_event event = {.events = EPOLLOUT, .data.u32 = i};
+        if (fds[i] < 0 || (connect(fds[i], (void *)&address, sizeof address) && errno != EINPROGRESS)) {
+            failed(i, "connect", errno), bad++;
+            continue;
+        }
         epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event);
     }
     while (good + bad < count) {
         struct epoll_event events[256];
         int n = epoll_wait(epoll, events, 256, 30000);
-        if (n <= 0) { bad = count - good; break; }
-        for (int i = 0; i < n; i++) {
-            int fd = events[i].data.fd;
-            if (events[i].events & EPOLLOUT) {
-                struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-                if (send(fd, frame, length, MSG_NOSIGNAL) == (ssize_t)length) {
+        if (n <= 0) { failed(-1, "30 s without a word", errno), bad = count - good; break; }
+        for (int e = 0; e < n; e++) {
+            int i = events[e].data.u32, fd = fds[i];
+            ssize_t got = -1;
+            if (!wanted[i]) {  // not connected until now
+                struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
+                errno = error_of(fd);
+                if (!errno && send(fd, frame, length, MSG_NOSIGNAL) == (ssize_t)length) {
+                    wanted[i] = 4;  // bytes of the answer's size, then all of it
                     epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event);
                     continue;
                 }
+                failed(i, "connecting", errno);
             } else {
-                // the rest of the answer may be on its way: wait for it here, it is small
-                struct pollfd rest = {fd, POLLIN, 0};
-                char head[4];
-                size_t wanted = 4;
-                ssize_t got = recv(fd, head, 4, MSG_PEEK);
-                if (got == 4) wanted += get32(head);
-                size_t have = 0;
-                while (got > 0 && have < wanted && poll(&rest, 1, 5000) > 0 && (got = recv(fd, r->data, BUFFER, 0)) > 0) have += got;
-                if (have == wanted) us[good++] = (now() - start) * 1e6; else bad++;
-                epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL);
-                continue;
+                if (have[i] < 4) got = recv(fd, data, 4 - have[i], 0);
+                else got = recv(fd, data + 4, wanted[i] - have[i] < BUFFER - 4 ? wanted[i] - have[i] : BUFFER - 4, 0);
+                if (got > 0 && have[i] < 4) {
+                    for (ssize_t k = 0; k < got; k++) sizes[i] = sizes[i] << 8 | (uint8_t)data[k];
+                }
+                if (got > 0) have[i] += got;
+                if (got > 0 && have[i] == 4) wanted[i] = 4 + sizes[i];
+                if (got > 0 && have[i] < wanted[i]) continue;
+                if (got > 0) us[good++] = (now() - start) * 1e6;
+                else failed(i, have[i] ? "in the middle of the answer" : "waiting for the answer", got ? errno : 0);
             }
-            bad++;
+            bad += got <= 0;
             epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL);
         }
     }

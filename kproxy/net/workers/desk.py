@@ -26,7 +26,7 @@ from .hand_over import Visitor
 from .member import Member
 
 MOST_WAITING = 1024
-"""Clients that wait for a worker: as many as wait in the kernel for us to accept them."""
+"""Clients that wait for a worker. Each holds a descriptor; more are refused at once."""
 
 
 class Desk:
