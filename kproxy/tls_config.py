@@ -6,13 +6,15 @@ File names in a config document are relative to the folder that the document is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ssl
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
 from kproxy.rules.explain import Model, Wrong
+from kproxy.rules.principal_rules import PrincipalRules
 
 MAX_SECRET = 64 * 1024
 """Bytes in a secret's file; anything larger is another file by mistake."""
@@ -83,6 +85,23 @@ TlsVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(str)]
 """`1.2` without quotes is a number in YAML, and is clear all the same."""
 
 
+def _ciphers(text: str) -> str:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).set_ciphers(text)
+    except ssl.SSLError:
+        raise ValueError(f'OpenSSL knows no cipher of "{text}"') from None
+    return text
+
+
+def _principal_rules(texts: Sequence[str]) -> Sequence[str]:
+    PrincipalRules(texts)
+    return texts
+
+
+Ciphers = Annotated[str, AfterValidator(_ciphers)]
+"""A cipher list as OpenSSL has it; at least one of it is known."""
+
+
 def _key_without_cert(raw: dict[Any, Any]) -> Iterable[Wrong]:
     for name in ("key", "key_password"):
         if raw.get(name) is not None and raw.get("cert") is None:
@@ -104,7 +123,15 @@ class ListenerTls(Model):
         default=None,
         description="whether clients show a certificate; by default required if client_ca is given, else none",
     )
+    principals: Annotated[list[str], AfterValidator(_principal_rules)] = Field(
+        default_factory=list,
+        description="what a client with a certificate is called, as in ssl.principal.mapping.rules; else its subject",
+    )
     min_version: TlsVersion = Field(default="1.2", description="lowest TLS version; Kafka has had 1.2 since 0.9")
+    ciphers: Ciphers | None = Field(
+        default=None,
+        description="OpenSSL's cipher list for TLS 1.2, such as ECDHE+AESGCM; those of 1.3 are all good, and stay",
+    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -112,6 +139,8 @@ class ListenerTls(Model):
         auth = raw.get("client_auth")
         if auth in ("optional", "required") and raw.get("client_ca") is None:
             yield ("client_auth",), f'client_auth {auth} needs "client_ca" to check certificates with'
+        if raw.get("principals") and raw.get("client_ca") is None:
+            yield ("principals",), 'principals need "client_ca": without it no client shows a certificate'
         if auth == "none" and raw.get("client_ca") is not None:
             yield ("client_ca",), '"client_ca" is never used with client_auth none'
 
@@ -139,6 +168,10 @@ class UpstreamTls(Model):
     )
     verify: bool = Field(default=True, description="false: believe any certificate; for tests only")
     min_version: TlsVersion = Field(default="1.2", description="lowest TLS version")
+    ciphers: Ciphers | None = Field(
+        default=None,
+        description="OpenSSL's cipher list for TLS 1.2, such as ECDHE+AESGCM; those of 1.3 are all good, and stay",
+    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

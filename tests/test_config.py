@@ -206,6 +206,15 @@ def test_tls_files_must_be_there(tmp_path: Path) -> None:
         ("{key: c.pem}", '"cert" is missing'),
         ("{cert: c.pem, client_auth: required}", 'client_auth required needs "client_ca" to check certificates with'),
         ("{cert: c.pem, client_ca: c.pem, client_auth: none}", '"client_ca" is never used with client_auth none'),
+        (
+            "{cert: c.pem, principals: [DEFAULT]}",
+            'principals need "client_ca": without it no client shows a certificate',
+        ),
+        (
+            "{cert: c.pem, client_ca: c.pem, principals: ['CN=(.*)']}",
+            '"CN=(.*)" is no rule: RULE:pattern/replacement/, with L or U behind it, or DEFAULT',
+        ),
+        ("{cert: c.pem, ciphers: ROT13}", 'OpenSSL knows no cipher of "ROT13"'),
         ("{cert: c.pem, min_version: 1.1}", 'one of 1.2, 1.3 is wanted, found text "1.1", did you mean "1.3"?'),
     ],
 )

@@ -19,6 +19,7 @@ from kproxy.sasl.client import Tokens
 from kproxy.wire import Message, decode_response, encode, schema
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+ILLEGAL_SASL_STATE: Final = 34
 CORRELATION: Final = -0x6B71
 HANDSHAKE: Final = 1
 """Version of SaslHandshake; with 0 bare tokens would follow. Kafka has had it since 1.0."""
@@ -57,6 +58,8 @@ def log_in(credentials: Credentials, version: int | None = None) -> Steps:
     if said["error_code"]:
         offered = ", ".join(one for one in said["mechanisms"] or () if one)
         why = f"error {said['error_code']} to SaslHandshake for {credentials.mechanism}"
+        if said["error_code"] == ILLEGAL_SASL_STATE:
+            why += ": this listener of the broker has no SASL"
         raise LoginRefused(credentials.clean(f"{why}; the broker offers {offered}" if offered else why)[:LONGEST_TEXT])
     while True:
         said = read((yield ask(SASL_AUTHENTICATE, version, {"auth_bytes": token})), SASL_AUTHENTICATE, version)

@@ -35,6 +35,9 @@ LONGEST_HEAD = 65536
 """No tags make a header longer than this."""
 NO_ERROR = b"\x00\x00"
 STOPPED: Final[Pieces] = []
+TLS_WORDS = (b"\x15\x03", b"\x16\x03")
+"""How what a TLS server says begins: an alert, or a handshake (RFC 8446 section 5.1)."""
+NOT_PLAIN = "broker speaks TLS, and its cluster has no tls in the config"
 
 
 class ResponseLane(Lane):
@@ -211,9 +214,17 @@ class ResponseLane(Lane):
 
     # ---- responses that nobody waits for
 
+    @property
+    def speaks_tls(self) -> bool:
+        """What lies here is no frame, but an alert of TLS, which is shorter than a frame's header."""
+        return self.kept is not None and bytes(self.kept[:2]) in TLS_WORDS and not self.blocked
+
     def unexpected(self, buf: Buffer, pos: int, n: int, size: int, correlation: int) -> int:
         """A size out of range, or a correlation id that is not the oldest one waiting (promise 2)."""
         session = self.session
+        if bytes(buf[pos : pos + 2]) in TLS_WORDS and not session.inflight.expects_no_answer(correlation):
+            session.close("not_kafka", NOT_PLAIN, "broker")
+            return pos
         if size < SMALLEST:
             text = f"response frame of {size} bytes, expected at least {SMALLEST}"
             session.close("frame_size", text, "broker")

@@ -35,7 +35,7 @@ from .observer import Observer
 from .plan import Plan
 from .renewal import Renewal
 from .requests import RequestLane
-from .responses import ResponseLane
+from .responses import NOT_PLAIN, ResponseLane
 from .rewrite import GONE, Context
 from .sasl import RawTokens
 from .sasl_end import SASL_AUTHENTICATION_FAILED, SaslEnd, answer_to
@@ -271,7 +271,9 @@ class Session:
             self.ended |= {side}  # judged when what came before has gone on
         elif side == BROKER:
             awaited = len(self.inflight.fifo)
-            if not self.responses.at_boundary:
+            if self.responses.speaks_tls:
+                self.close("not_kafka", NOT_PLAIN, "broker")
+            elif not self.responses.at_boundary:
                 self.close("broker_cut", "broker closed in the middle of a frame", "broker")
             elif awaited:
                 self.close("broker_closed", f"broker closed with {awaited} requests unanswered", "broker")

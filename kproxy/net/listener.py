@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kproxy.config import ListenerConfig
-from kproxy.rules.facts import Facts, subject_name
+from kproxy.rules.facts import Facts
 
 from .connection import Connection
 from .doors import Places
@@ -18,7 +18,7 @@ from .driven import HostPort, host_port, show
 from .entrance import Asked
 from .side import Side
 from .throttle import Throttle
-from .tls import ClientSocket, ClientTls, SentHeader, reason
+from .tls import ClientSocket, ClientTls, NoName, SentHeader, reason
 from .tls_side import TlsSide
 from .transparent import Route, destination, why_not
 from .upstream import Upstream
@@ -83,19 +83,26 @@ class Listener:
         refusal = self.server.refusal(client)
         if refusal is not None:
             self.refuse(secured, client, *refusal)
-        else:
-            self.begin(secured, client, node)
+            return
+        try:
+            certificate = tls.name(secured)
+        except NoName as error:
+            self.refuse(secured, client, "tls", str(error))
+            return
+        self.begin(secured, client, node, certificate)
 
     def refuse(self, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:
         self.server.counts.refused[cause] += 1
         self.log.warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
         sock.close()
 
-    def begin(self, sock: socket.SocketType, client: HostPort, node: int | None) -> None:
-        """Give the connection its session."""
+    def begin(
+        self, sock: socket.SocketType, client: HostPort, node: int | None, certificate: str | None = None
+    ) -> None:
+        """Give the connection its session. `certificate` is what the client's certificate calls it."""
         server = self.server
         if isinstance(sock, ClientSocket):
-            sni, certificate = sock.sni, subject_name(sock.getpeercert())
+            sni = sock.sni
             facts = Facts(self.name, self.upstream.name, client[0], sni, certificate, node)
             if sni is not None and node is None:
                 node = self.node_by_name(sni, facts)

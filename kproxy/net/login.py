@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LONGEST = 1 << 20
 """Bytes of an answer; that to ApiVersions has less than a kB, and tokens are at most 512 KiB."""
+TLS_WORDS = (0x1503, 0x1603)
+"""How an alert or a handshake of TLS begins."""
 LONGEST_TOKEN = 65536
 """Bytes of a token file; anything larger is another file by mistake."""
 NONCE = 24
@@ -124,6 +126,8 @@ async def talk(sock: socket.SocketType, steps: Steps) -> LoggedIn:
         while True:
             await send(sock, request)
             size = int.from_bytes(await exactly(sock, 4), "big", signed=True)
+            if size >> 16 in TLS_WORDS:
+                raise LoginFailed("the broker speaks TLS, and its cluster has no tls in the config")
             if not 4 <= size <= LONGEST:
                 raise LoginFailed(f"an answer of {size} bytes, expected 4 to {LONGEST}")
             request = steps.send(await exactly(sock, size))

@@ -15,12 +15,18 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import WeDidWrong
+from kproxy.rules.facts import subject_name
+from kproxy.rules.principal_rules import PrincipalRules
 from kproxy.tls_config import ListenerTls, UpstreamTls
 
 HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
 VERIFY = {"optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN")
 PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
+
+
+class NoName(OSError):
+    """A client's certificate is good, and tells nobody's name."""
 
 
 class NotTls(OSError):
@@ -70,6 +76,7 @@ class ClientTls:
 
     def __init__(self, config: ListenerTls, timeout: float, log: FilteringBoundLogger) -> None:
         self.config, self.timeout = config, timeout
+        self.principals = PrincipalRules(config.principals) if config.principals else None
         self.files = Reloading((config.cert, config.key, config.client_ca), self.make, log)
 
     def make(self) -> ssl.SSLContext:
@@ -81,6 +88,16 @@ class ClientTls:
             context.load_verify_locations(self.config.client_ca)
             context.verify_mode = VERIFY[self.config.verify_clients]
         return context
+
+    def name(self, sock: ClientSocket) -> str | None:
+        """What the client's certificate calls it; None: it has shown none. Raises NoName where no rule fits it."""
+        subject = subject_name(sock.getpeercert())
+        if subject is None or self.principals is None:
+            return subject
+        name = self.principals.name(subject)
+        if name is None:
+            raise NoName(f"none of the rules of principals matches {subject}")
+        return name
 
     async def handshake(self, sock: socket.SocketType) -> ClientSocket:
         """Raises OSError (`NotTls` for clients that speak something else); `sock` is closed then."""
@@ -130,6 +147,8 @@ def prepare(context: ssl.SSLContext, config: ListenerTls | UpstreamTls) -> None:
     """What both ends have in common. Without renegotiation a write never has to wait for a read."""
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if config.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
+    if config.ciphers is not None:
+        context.set_ciphers(config.ciphers)
     if config.cert is not None:
         password = config.key_password
         context.load_cert_chain(config.cert, config.key, None if password is None else password.get_secret_value)

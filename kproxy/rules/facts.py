@@ -11,8 +11,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Facts:
     """`client_address` is an IP without port, `sni` the name that a TLS client asked for, `certificate` the subject
-    of its certificate (`subject_name`), `node` the broker that it connects to (a bootstrap connection: none); None
-    where there is none."""
+    of its certificate (`subject_name`) or what the listener's rules of principals make of it, `node` the broker that
+    it connects to (a bootstrap connection: none); None where there is none."""
 
     listener: str
     cluster: str

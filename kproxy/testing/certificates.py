@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 
 class Authority:
@@ -18,14 +23,42 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self._ca.cert_pem.write_to_path(str(self.file))
 
-    def issue(self, *names: str, common_name: str | None = None, file: str = "") -> Path:
-        """A key and its certificate chain for these host names and IPs, in one file that is replaced if it is there."""
-        leaf = self._ca.issue_cert(*names, common_name=common_name)
+    def issue(self, *names: str, common_name: str | None = None, file: str = "", expired: bool = False) -> Path:
+        """A key and its certificate chain for these host names and IPs, in one file that is replaced if it is there.
+        `expired`: it was good for a day, a year ago."""
+        end = datetime(2025, 1, 2, tzinfo=UTC) if expired else None
+        begin = end - timedelta(days=1) if end is not None else None
+        leaf = self._ca.issue_cert(*names, common_name=common_name, not_before=begin, not_after=end)
         chain = b"".join(pem.bytes() for pem in leaf.cert_chain_pems)
         path = self.folder / (file or f"{self.name}-{names[0].replace('*', 'any')}.pem")
         new = path.with_suffix(".new")
         new.write_bytes(pkcs8(leaf.private_key_pem.bytes()) + chain)
         return new.replace(path)
+
+
+def self_signed(folder: Path, name: str) -> Path:
+    """A key and a certificate for this host name or IP that no authority has signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    try:
+        alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        alternative = x509.DNSName(name)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2100, 1, 1, tzinfo=UTC))
+        .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / f"self-signed-{name}.pem"
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()) + made.public_bytes(pem))
+    return path
 
 
 def pkcs8(key: bytes) -> bytes:

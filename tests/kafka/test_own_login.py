@@ -200,15 +200,25 @@ def test_sessions_are_renewed_under_load(proxy: Proxy) -> None:
     assert proxy.metric("kproxy_connections_closed_total", cause="broker_closed") == 0
 
 
-def test_credentials_that_the_broker_refuses(
+def test_what_the_broker_does_not_take(
     sasl_ssl: Kafka, authority: Authority, kproxy_process: Proxies, tmp_path: Path
 ) -> None:
     """Not ready; a client that asks for versions is told SASL_AUTHENTICATION_FAILED, which librdkafka logs; one line
-    says which broker and what it said; counted. The other cluster's clients go on."""
+    says which broker and what it said; counted. So for clusters whose TLS or SASL is not what their brokers have. The
+    clients of the one that is right go on."""
     good = clusters(sasl_ssl, authority, tmp_path)["scram-sha-256"]
     bad = {**good, "sasl": {**good["sasl"], "password": WRONG}}
-    listeners = [{"name": name, "bind": f"127.0.0.1:{free_port()}", "cluster": name} for name in ("bad", "good")]
-    config = {"clusters": {"bad": bad, "good": good}, "listeners": listeners}
+    direct = [sasl_ssl.bootstrap()]
+    wrong = {
+        "no-tls": {**good, "tls": None},
+        "neither": {**good, "tls": None, "sasl": None},
+        "no-sasl-there": {**good, "bootstrap": direct, "tls": None},
+        "no-tls-there": {**good, "bootstrap": direct},
+        "foreign": {**good, "tls": {}},
+    }
+    there = {"bad": bad, "good": good, **wrong}
+    listeners = [{"name": name, "bind": f"127.0.0.1:{free_port()}", "cluster": name} for name in there]
+    config = {"clusters": there, "listeners": listeners}
     proxy = kproxy_process(config=config, brokers_answer=False)
     with RawClient(proxy.bootstrap) as client:
         assert client.call(18, 3, {"client_software_name": "t", "client_software_version": "1"})["error_code"] == 58
@@ -223,13 +233,30 @@ def test_credentials_that_the_broker_refuses(
     with RawClient(listeners[1]["bind"]) as client:
         assert len(client.brokers()) == 1
 
-    (line,) = proxy.said("broker refuses kproxy's login")
+    for one in listeners[2:]:
+        with RawClient(one["bind"]) as client:
+            client.send(client.request(18, 0, {}))
+            client.rest()
+    lines_of = ("no broker could be reached", "kproxy's login at a broker failed", "broker refuses kproxy's login")
+    reasons = {
+        line["cluster"]: str(line.get("reason") or line["tried"]) for one in lines_of for line in proxy.said(one)
+    }
+    reasons |= {line["listener"]: line["reason"] for line in proxy.said("connection closed", cause="not_kafka")}
+    expected = {
+        "no-tls": "the broker speaks TLS, and its cluster has no tls in the config",
+        "neither": "broker speaks TLS, and its cluster has no tls in the config",
+        "no-sasl-there": "error 34 to SaslHandshake for SCRAM-SHA-256: this listener of the broker has no SASL",
+        "no-tls-there": "TLS handshake failed: ",
+        "foreign": "certificate verify failed: unable to get local issuer certificate",
+    }
+    assert {name: words for name, words in expected.items() if words not in reasons.get(name, "")} == {}
+    (line,) = proxy.said("broker refuses kproxy's login", cluster="bad")
     assert (line["cluster"], line["mechanism"]) == ("bad", "SCRAM-SHA-256")
     assert "Authentication failed" in line["reason"]
     assert proxy.metric("kproxy_broker_logins_failed_total", cluster="bad") >= 2
     assert proxy.metric("kproxy_connections_closed_total", cause="broker_login") >= 1
     assert proxy.get("/readyz")[0] == 503
-    (line,) = until(lambda: proxy.said("connection closed", cause="broker_login"))
+    (line,) = proxy.said("connection closed", cause="broker_login", listener="bad")
     assert line["blame"] == "broker"
     assert WRONG not in proxy.logs(10_000)
 
