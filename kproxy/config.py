@@ -24,7 +24,7 @@ from kproxy.audit_config import AuditConfig
 from kproxy.limits import Limits
 from kproxy.network_config import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, ProxyVersion
 from kproxy.port_checks import overlaps
-from kproxy.rules.address import Address, Target
+from kproxy.rules.address import UNIX, Address, Server, Target
 from kproxy.rules.explain import Model, Wrong, unknown
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_checks import why_tls
@@ -66,14 +66,17 @@ Name = Annotated[str, AfterValidator(_name)]
 class ClusterConfig(Model):
     """A Kafka cluster behind kproxy."""
 
-    bootstrap: list[Target] = Field(min_length=1, description="brokers to begin with, host:port; tried in parallel")
+    bootstrap: list[Server] = Field(
+        min_length=1,
+        description="brokers to begin with, host:port, or unix:/path for a socket of this machine; tried in parallel",
+    )
     tls: UpstreamTls | None = Field(
         default=None, description="TLS towards the brokers; {} for the defaults, left out for none"
     )
     sasl: UpstreamSasl | None = Field(
         default=None, description="kproxy logs in to the brokers itself; left out: clients do, and kproxy lets it pass"
     )
-    dial: dict[Target, Target] = Field(
+    dial: dict[Target, Server] = Field(
         default_factory=dict, description="where to go instead of an address that the brokers advertise, old: new"
     )
     mark: Mark | None = Field(
@@ -84,6 +87,15 @@ class ClusterConfig(Model):
     proxy_protocol: ProxyVersion | None = Field(
         default=None, description="version of the PROXY header that tells these brokers whose connection it is"
     )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """A certificate is for a host, which a Unix socket has not."""
+        servers, dial, tls = raw.get("bootstrap"), raw.get("dial"), raw.get("tls")
+        reached = [*(servers if isinstance(servers, list) else ()), *(dial.values() if isinstance(dial, dict) else ())]
+        local = [one for one in reached if isinstance(one, str) and one.startswith(UNIX)]
+        if local and isinstance(tls, dict) and tls.get("server_name") is None:
+            yield ("tls",), f"{local[0]} has no host name to check a certificate against, server_name is needed"
 
 
 def _advertise_tag(value: Any) -> str:

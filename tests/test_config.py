@@ -377,3 +377,20 @@ def test_a_transparent_listener_leaves_addresses_alone() -> None:
         "2:84: advertise has no meaning where connections go to where their clients want",
         "2:111: proxy_protocol has no meaning where connections go to where their clients want",
     ]
+
+
+def test_brokers_behind_unix_sockets(tmp_path: Path) -> None:
+    """An absolute path; a certificate needs a name to be checked against; clients are never sent to one."""
+    text = "clusters: {main: {bootstrap: ['%s']%s}}\nlisteners: [{name: main, bind: 'h:1', cluster: main}]\n"
+    server = read(text % ("unix:/run/kafka.sock", ", dial: {'b:1': 'unix:/x'}")).clusters["main"]
+
+    assert [str(one) for one in (*server.bootstrap, *server.dial.values())] == ["unix:/run/kafka.sock", "unix:/x"]
+    assert read(text % ("unix:/k", ", tls: {server_name: b1}")).clusters["main"].tls is not None
+    assert mistakes(text % ("unix:kafka.sock", "")) == [
+        '1:31: "unix:kafka.sock" is no absolute path, write unix:/run/kafka.sock'
+    ]
+    assert mistakes(text % (f"unix:/{'x' * 107}", ""))[0].endswith("has 108 bytes of path, expected at most 107")
+    assert mistakes(text % ("unix:/k", ", tls: {}")) == [
+        "1:48: unix:/k has no host name to check a certificate against, server_name is needed"
+    ]
+    assert len(mistakes(BASE.replace("h:1", "unix:/run/kproxy.sock"))) == 1

@@ -52,9 +52,9 @@ class Pseudonyms:
         return self._numbered("host", text)
 
     def place(self, text: str) -> str:
-        """`host:port`."""
+        """`host:port`; what has no port, such as a Unix socket, is a host as a whole."""
         host, colon, port = text.rpartition(":")
-        return f"{self.host(host.strip('[]'))}{colon}{port}" if colon else self.host(text)
+        return f"{self.host(host.strip('[]'))}{colon}{port}" if port.isdecimal() else self.host(text)
 
     def address(self, text: str) -> str:
         """An IP address; what is none is taken for a host's name."""

@@ -160,7 +160,7 @@ def serve(options: Options, files: list[str], wanted: Filter) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with trio.open_nursery() as nursery:
                 port = await nursery.start(server.run)
-                click.echo(f"serving {len(recording.exchanges)} exchanges on {address.host}:{port}", err=True)
+                click.echo(f"serving {len(recording.exchanges)} exchanges on {address._replace(port=port)}", err=True)
                 await anext(signals)
                 nursery.cancel_scope.cancel()
 

@@ -55,11 +55,11 @@ def command(
 
 def _from_flags(upstream: str | None, listen: str | None, rules: tuple[str, ...], admin: str | None) -> Config:
     from kproxy.config_file import DEFAULT_LISTEN, admin_from, config_from_flags
-    from kproxy.rules.address import Address, parse_target
+    from kproxy.rules.address import Address, parse_server
 
     if not upstream:
         raise click.UsageError("either --upstream HOST:PORT or --config FILE is needed")
-    brokers = [_flag("--upstream", parse_target, one.strip()) for one in upstream.split(",")]
+    brokers = [_flag("--upstream", parse_server, one.strip()) for one in upstream.split(",")]
     bind = DEFAULT_LISTEN if listen is None else _flag("--listen", Address.parse, listen)
     return config_from_flags(brokers, bind, rules, None if admin is None else _flag("--admin", admin_from, admin))
 

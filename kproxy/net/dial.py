@@ -24,6 +24,7 @@ from .tls import BrokerTls, reason
 from .transparent import come_from
 
 STREAM = int(socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+UNIX = int(socket.AF_UNIX)
 STAGGER = 0.25
 """RFC 8305 §8: the recommended time between two attempts."""
 
@@ -51,7 +52,8 @@ def connect(endpoint: Endpoint, way: Way = PLAIN) -> tuple[socket.SocketType, in
     """
     family, sockaddr = endpoint
     sock = socket.SocketType(family, STREAM)  # the class below socket.socket: a third of the time to make and to close
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if family != UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if way.mark or way.source is not None:
         disguise(sock, family, way)
     code = sock.connect_ex(sockaddr)
@@ -67,7 +69,7 @@ def disguise(sock: socket.SocketType, family: int, way: Way) -> None:
     try:
         if way.mark:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, way.mark)
-        if way.source is not None:
+        if way.source is not None and family != UNIX:
             come_from(sock, family, way.source)
     except BaseException:
         sock.close()

@@ -103,6 +103,8 @@ def host_port(sockaddr: Any) -> HostPort:
 
 
 def show(address: HostPort) -> str:
-    """`host:port` for logs, with brackets around IPv6."""
+    """`host:port` for logs, with brackets around IPv6; Unix sockets as `unix:/path`."""
     host, port = address
+    if host.startswith("/"):
+        return f"unix:{host}"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

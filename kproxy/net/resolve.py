@@ -23,7 +23,9 @@ Endpoint = tuple[int, Any]
 
 
 def numeric(server: HostPort) -> list[Endpoint] | None:
-    """The endpoint of an IP address; None for a name."""
+    """The endpoint of an IP address, or of a Unix socket, whose "host" is its path; None for a name."""
+    if server[0].startswith("/"):
+        return [(int(socket.AF_UNIX), server[0])]
     try:
         found = socket.getaddrinfo(
             *server, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV

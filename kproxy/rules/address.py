@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, GetCoreSchemaHandler
+from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 LAST_PORT = 65535
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?")
+UNIX = "unix:"
+MAX_PATH = 107
+"""Bytes of a Unix socket's path (unix(7): sun_path has 108, and ends with a zero)."""
 MAX_HOST = 253
 """Characters in a DNS name (RFC 1035 §3.1, without length bytes)."""
 
 
 class Address(NamedTuple):
-    """Host (without brackets) and port; `str()` gives `host:port`, with brackets around IPv6."""
+    """Host (without brackets) and port; `str()` gives `host:port`, with brackets around IPv6. The "host" of a Unix
+    socket is its absolute path."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
+        if self.host.startswith("/"):
+            return f"{UNIX}{self.host}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
@@ -54,7 +61,7 @@ class Address(NamedTuple):
 
 
 def _reachable(address: Address) -> Address:
-    if address.port == 0:
+    if address.port == 0 and not address.host.startswith("/"):
         raise ValueError(f'"{address}" has port 0, a port from 1 to {LAST_PORT} is wanted')
     return address
 
@@ -64,8 +71,26 @@ def parse_target(text: str) -> Address:
     return _reachable(Address.parse(text))
 
 
+def parse_server(text: str) -> Address:
+    """A target, or a Unix socket of this machine, `unix:/path`. Raises ValueError with what is wrong."""
+    return _reachable(Address.parse(_unix(text)))
+
+
+def _unix(text: Any) -> Any:
+    if not isinstance(text, str) or not text.startswith(UNIX):
+        return text
+    path = text.removeprefix(UNIX)
+    if not path.startswith("/") or "\0" in path:
+        raise ValueError(f'"{text}" is no absolute path, write unix:/run/kafka.sock')
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise ValueError(f'"{text}" has {len(os.fsencode(path))} bytes of path, expected at most {MAX_PATH}')
+    return Address(path, 0)
+
+
 Target = Annotated[Address, AfterValidator(_reachable)]
 """An address that somebody connects to; a plain Address may have port 0, which the kernel chooses when it is bound."""
+Server = Annotated[Address, BeforeValidator(_unix, json_schema_input_type=str), AfterValidator(_reachable)]
+"""An address that kproxy connects to: a target, or a Unix socket."""
 
 
 class PortRange(NamedTuple):

@@ -25,7 +25,7 @@ Answer = Callable[["FakeBroker", socket.socket, Message], None]
 
 
 class FakeBroker:
-    """Listens on `host:port` (0: any free one) until closed; a context manager.
+    """Listens on `host:port` (0: any free one), or on the Unix socket `path`, until closed; a context manager.
 
     `nodes` are what it lists in Metadata, itself as node 0 if not given. `answers` are functions by API key.
     `requests` are all that it has received, `peers` the addresses that have connected. With `tls` it shakes hands
@@ -40,22 +40,33 @@ class FakeBroker:
         host: str = "127.0.0.1",
         port: int = 0,
         tls: ssl.SSLContext | None = None,
+        path: str = "",
     ) -> None:
-        self.host, self.port, self.tls = host, port or free_port(host), tls
+        self.host, self.port, self.tls, self.path = host, port or free_port(host), tls, path
         self.nodes = dict(nodes) if nodes is not None else {0: (host, self.port)}
         self.answers: dict[int, Answer] = {API_VERSIONS: answer_versions, METADATA: answer_metadata, **(answers or {})}
         self.requests: list[Message] = []
         self.peers: set[str] = set()
         self.connections: set[socket.socket] = set()
         self._closed = threading.Event()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listening = socket.create_server((host, self.port), family=family, backlog=1000)
+        self._listening = self._listen()
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
+    def _listen(self) -> socket.socket:
+        if self.path:
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(self.path)
+            listening.listen(1000)
+            return listening
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        return socket.create_server((self.host, self.port), family=family, backlog=1000)
+
     @property
     def address(self) -> str:
-        """`host:port`."""
+        """`host:port`, or `unix:/path`."""
+        if self.path:
+            return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def respond(self, stream: socket.socket, request: Message, body: dict[str, Any]) -> None:
@@ -82,7 +93,7 @@ class FakeBroker:
                 stream, peer = self._listening.accept()
             except OSError:
                 return
-            self.peers.add(peer[0])
+            self.peers.add(peer[0] if peer else "")
             self.connections.add(stream)
             threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
 

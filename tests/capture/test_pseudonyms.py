@@ -64,3 +64,8 @@ def test_no_field_with_such_a_name_is_forgotten() -> None:
     }
 
     assert {name for name, kind in found if kind not in NAMED} == set()
+
+
+def test_a_unix_socket_is_one_name() -> None:
+    """Nothing of its path is left."""
+    assert Pseudonyms().place("unix:/run/secret/b1.sock") == "host-1"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,3 +200,36 @@ def test_a_broker_moves_to_another_address(fake: Callable[..., Any], kproxy_proc
     with RawClient(places[1]) as client:
         assert client.brokers() == places
     assert len(second.requests) == 1
+
+
+def test_one_port_for_both_families(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
+    """A listener on [::] serves IPv4, too; each client is told addresses of its own family, and shown with its own."""
+    proxy = proxy_with(fake().address, listener={"bind": f"[::]:{free_port('::')}"})
+    for host in ("127.0.0.1", "::1"):
+        shown = f"[{host}]" if ":" in host else host
+        with RawClient(f"{shown}:{proxy.port}") as client:
+            assert client.brokers() == {0: f"{host}:{proxy.port + 1}"}
+            (listed,) = json.loads(proxy.get("/api/connections")[1])["connections"]
+            assert listed["client"] == f"{shown}:{client.socket.getsockname()[1]}"
+        until(lambda: not json.loads(proxy.get("/api/connections")[1])["connections"])
+    assert proxy.said("listening", address=f"[::]:{proxy.port}")
+
+
+def test_brokers_behind_unix_sockets(tmp_path: Path, fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
+    """As bootstrap server, and where `dial` leads to; a socket that is not there is told by its path."""
+    nodes = {1: ("b1.invalid", 9092), 2: ("b2.invalid", 9092)}
+    broker = fake(nodes=nodes, path=str(tmp_path / "kafka.sock"))
+    dial = {"b1.invalid:9092": broker.address, "b2.invalid:9092": f"unix:{tmp_path}/none.sock"}
+    proxy = proxy_with(broker.address, cluster={"dial": dial}, limits={"idle_timeout": "10s"})
+    with RawClient(proxy.bootstrap) as client:
+        places = client.brokers()
+    with RawClient(places[1]) as client:
+        client.call(3, 4, {"topics": [{"name": "x" * 30_000}] * 9, "allow_auto_topic_creation": False})
+        (listed,) = json.loads(proxy.get("/api/connections")[1])["connections"]
+        assert (listed["node"], listed["broker"]) == (1, broker.address)
+    with RawClient(places[2]) as client:
+        client.send(client.request(18, 0, {}))
+        assert client.rest() == b""
+    (line,) = until(lambda: proxy.said("no broker could be reached"))
+    assert line["tried"] == {f"unix:{tmp_path}/none.sock": "no such file or directory"}
+    assert proxy.metric("kproxy_connections_closed_total", cause="crashed") == 0
