@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself.
-.PHONY: demo test check test-all fuzz soak bench bench-check matrix java jars tools
+.PHONY: demo test check test-all docs fuzz soak bench bench-check matrix java jars tools
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -9,6 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready-for-work
 DEMO_READY := .venv/.ready-for-demo
 FUZZ_READY := .venv/.ready-for-fuzz
+DOCS_READY := .venv/.ready-for-docs
 
 demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
@@ -24,6 +25,10 @@ check: $(READY)  ## style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(DOCS_READY)  ## the site of docs/, built into site/; fails on a link that leads nowhere
+	$(BIN)/python docs/tables.py
+	$(BIN)/mkdocs build --strict
 
 bench: java $(READY)  ## direct, HAProxy and kproxy side by side; prints ratios (shorter: make bench BENCH=--quick)
 	$(BIN)/python tests/bench/run.py $(BENCH)
@@ -73,6 +78,10 @@ $(DEMO_READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
 $(READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,dev,demo,pipeline]'
 	@touch $@ $(DEMO_READY)
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
 
 $(FUZZ_READY): $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'

@@ -1,0 +1,56 @@
+"""What MkDocs has to know: pages that lie elsewhere in the repository, and links to what is no page.
+
+Strategy: the README is the first page, and three more files come along. Links are written as they are right in the
+repository; here they become those of the site. A link to a file that is no page is its text alone.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+ELSEWHERE = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "tests/bench/RESULTS.md": "benchmarks.md",
+}
+"""File of the repository: page of the site."""
+_LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Take the pages in that lie elsewhere."""
+    from mkdocs.structure.files import File
+
+    for source, page in ELSEWHERE.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Its links as they are on the site."""
+    return for_site(markdown, page.file.src_uri)
+
+
+def for_site(markdown: str, page: str) -> str:
+    """The text of a page with its links, but not those in code, turned from the repository's into the site's."""
+    source = next((path for path, name in ELSEWHERE.items() if name == page), f"docs/{page}")
+    parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
+    parts[::2] = [_LINK.sub(lambda found: _link(found, source), part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _link(found: re.Match[str], source: str) -> str:
+    text, target, anchor = found[1], found[2], found[3] or ""
+    if "://" in target or target.startswith("mailto:"):
+        return found[0]
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    if path in ELSEWHERE:
+        return f"[{text}]({ELSEWHERE[path]}{anchor})"
+    if path.startswith("docs/") and (ROOT / path).is_file():
+        return f"[{text}]({path.removeprefix('docs/')}{anchor})"
+    return text

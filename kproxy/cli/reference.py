@@ -1,0 +1,90 @@
+"""Tables for the reference pages, of what has no model to make them from: metrics, endpoints, commands.
+
+Strategy: collectors are asked for their metrics while there is nothing to count, so that what a page names is what a
+scrape would name. `python docs/tables.py` writes them into the pages; tests compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self, cast
+
+from prometheus_client.metrics_core import Metric
+
+
+class Nothing:
+    """Stands for whatever a collector looks at: it has every attribute, and all of them are empty, or 0."""
+
+    def __getattr__(self, name: str) -> Self:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *arguments: Any) -> Self:
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __getitem__(self, name: Any) -> Self:
+        return self
+
+    def __len__(self) -> int:
+        return 0
+
+    def __int__(self) -> int:
+        return 0
+
+    def __float__(self) -> float:
+        return 0.0
+
+    def __sub__(self, other: Any) -> int:
+        return 0
+
+    def bytes_read(self) -> tuple[int, int]:
+        """From clients and from brokers."""
+        return 0, 0
+
+
+def metrics() -> str:
+    """What `/metrics` has: name, type, labels, and the text that stands beside it there."""
+    rows = ["| metric | type | labels | what |", "|---|---|---|---|"]
+    for _, one in sorted({family.name: family for family in families()}.items()):
+        name = f"{one.name}_total" if one.type == "counter" else one.name
+        labels = ", ".join(f"`{label}`" for label in getattr(one, "_labelnames", ()))
+        rows.append(f"| `{name}` | {one.type} | {labels} | {one.documentation} |")
+    return "\n".join(rows) + "\n"
+
+
+def families() -> Iterator[Metric]:
+    """All of kproxy's own, without samples."""
+    from kproxy.core.counters import Counters
+    from kproxy.rules.store import RuleStore
+    from kproxy.sinks.audit_metrics import AuditCollector
+    from kproxy.sinks.crew_metrics import CrewCollector
+    from kproxy.sinks.metrics import TrafficCollector
+    from kproxy.sinks.rule_metrics import RuleCollector
+
+    nothing = cast("Any", Nothing())
+    yield from TrafficCollector(Counters(), nothing, tuple, nothing, nothing).collect()
+    yield from RuleCollector(RuleStore(), nothing, 0).collect()
+    yield from AuditCollector(nothing).collect()
+    yield from CrewCollector(nothing, nothing).collect()
+
+
+def endpoints() -> str:
+    """The operations of the admin API: method, path, what it does."""
+    from kproxy.admin.api import OPERATIONS
+
+    rows = ["| method | path | what |", "|---|---|---|"]
+    rows += [f"| {one.method} | `{one.path}` | {one.summary} |" for one in OPERATIONS]
+    return "\n".join(rows) + "\n"
+
+
+def commands() -> str:
+    """The commands: name, what each does in one line."""
+    from kproxy.cli import COMMANDS
+
+    rows = ["| command | what |", "|---|---|"]
+    rows += [f"| `kproxy {name}` | {text} |" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(rows) + "\n"

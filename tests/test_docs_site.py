@@ -1,0 +1,99 @@
+"""The pages as a site: each is in the navigation, and each link leads to a place that is there. Nothing is built here.
+
+With KPROXY_TEST_ALL=1 and MkDocs installed (`make docs`) it is built, too, with every warning an error.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+CODE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+
+
+def hooks() -> Any:
+    spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "site_hooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ELSEWHERE: dict[str, str] = hooks().ELSEWHERE
+PAGES = {page.name: page for page in DOCS.glob("*.md")} | {name: ROOT / path for path, name in ELSEWHERE.items()}
+
+
+def in_navigation(entry: Any) -> Iterator[str]:
+    """The pages that a part of the navigation names."""
+    if isinstance(entry, str):
+        yield entry
+    for one in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ():
+        yield from in_navigation(one)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    """And the navigation names none that is not there."""
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+
+    assert sorted(in_navigation(nav)) == sorted(PAGES)
+
+
+def anchors(text: str) -> set[str]:
+    """Those of its headings, as both MkDocs and code hosts make them."""
+    found = re.findall(r"^#+ (.+)$", CODE.sub("", text), re.MULTILINE)
+    plain = (re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", one) for one in found)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", one).strip().lower()) for one in plain}
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_links_lead_to_places_that_are_there(name: str) -> None:
+    """To files of the repository, and to headings of pages; on the site to pages only."""
+    page = PAGES[name]
+    text = CODE.sub("", page.read_text())
+    for target, anchor in re.findall(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)", text):
+        if "://" not in target:
+            other = page if not target else page.parent / target
+            assert other.exists(), f"{name} links to {target}"
+            if anchor and other.suffix == ".md":
+                assert anchor in anchors(other.read_text()), f"{name} links to {target}#{anchor}"
+    for target in re.findall(r"\]\(([^)\s#]+)", CODE.sub("", hooks().for_site(page.read_text(), name))):
+        assert "://" in target or target in PAGES or (DOCS / target).is_file(), f"{name} has {target} on the site"
+
+
+def test_log_lines_of_the_troubleshooting_page_are_kproxys() -> None:
+    """Each event that it shows, each cause, and each message that it names stands in the code, word for word."""
+    page = (DOCS / "troubleshooting.md").read_text()
+    code = "\n".join(file.read_text() for file in (ROOT / "kproxy").rglob("*.py"))
+    lines = [line for block in re.findall(r"^```log\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+             for line in block.splitlines()]  # fmt: skip
+
+    assert len(lines) > 20
+    for line in lines:
+        event, *fields = re.split(r" (?=\w+=)", line)
+        assert f'"{event}"' in code, event
+        for field in fields:
+            assert re.search(rf"""["']{field.partition("=")[2]}["']""", code), line
+    for words in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE):
+        assert words in code, words
+
+
+if "KPROXY_TEST_ALL" in os.environ and importlib.util.find_spec("mkdocs") is not None:
+
+    def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+        """As `make docs` does."""
+        command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", tmp_path]
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+
+        assert built.returncode == 0, built.stderr
+        assert (tmp_path / "reference.html").exists()

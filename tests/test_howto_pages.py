@@ -1,0 +1,31 @@
+"""The how-to pages: whoever does what they say sees what they show."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kproxy.testing.cluster import MockCluster
+
+from .howto import Reader
+
+PAGES = {
+    "howto-sidecar.md": ["orders"],
+    "howto-chaos.md": ["orders"],
+    "howto-audit.md": ["orders"],
+    "howto-migration.md": ["orders", "shop.orders.v2"],
+    "howto-old-kafka.md": ["orders"],
+}
+"""And the topics that are there on the brokers."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_works_as_it_stands(page: str, tmp_path: Path) -> None:
+    """Its files are right, and its commands print what stands below them."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(MockCluster(1))
+        for topic in PAGES[page]:
+            cluster.create_topic(topic, partitions=1)
+        assert Reader(tmp_path, cluster, stack).work_through(page) >= 5
