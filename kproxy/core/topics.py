@@ -24,6 +24,15 @@ TOPICS: Final = "topics"
 
 def all_topics_request() -> bytes:
     """The frame, with its size, of a request for all topics."""
+    return _request(None)
+
+
+def brokers_request() -> bytes:
+    """The same for the brokers only."""
+    return _request([])
+
+
+def _request(topics: list[str] | None) -> bytes:
     header = {
         "request_api_key": METADATA,
         "request_api_version": VERSION,
@@ -31,7 +40,7 @@ def all_topics_request() -> bytes:
         "client_id": "kproxy",
     }
     body = {
-        "topics": None,
+        "topics": topics,
         "allow_auto_topic_creation": False,
         "include_cluster_authorized_operations": False,
         "include_topic_authorized_operations": False,

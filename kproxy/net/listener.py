@@ -24,6 +24,8 @@ from .transparent import Route, destination, why_not
 from .upstream import Upstream
 
 if TYPE_CHECKING:
+    from kproxy.network_config import Transparent
+
     from .server import Server
 
 
@@ -101,6 +103,9 @@ class Listener:
     ) -> None:
         """Give the connection its session. `certificate` is what the client's certificate calls it."""
         server = self.server
+        route = None if self.transparent is None else self.route(self.transparent, sock, client)
+        if route is not None:
+            node = server.whereabouts[self.upstream.name].nodes.get(route.destination)
         if isinstance(sock, ClientSocket):
             sni = sock.sni
             facts = Facts(self.name, self.upstream.name, client[0], sni, certificate, node)
@@ -117,9 +122,8 @@ class Listener:
         connection = Connection(server, self, facts, session, client, node, monotonic())
         server.began(connection)
         try:
-            if self.transparent is not None:
-                source = client[0] if self.transparent.keep_source else None
-                connection.route = Route(destination(sock, self.transparent), source)
+            if route is not None:
+                connection.route = route
             connection.client.attach(sock)
             if server.taps.needed:
                 server.taps.opened(connection)
@@ -134,6 +138,14 @@ class Listener:
             return None
         why = why_not(sock, self.transparent, self.server.own_ports())
         return None if why is None else ("loop", why)
+
+    def route(self, transparent: Transparent, sock: socket.SocketType, client: HostPort) -> Route:
+        """Where it goes on to. Raises OSError; the socket is closed then."""
+        try:
+            return Route(destination(sock, transparent), client[0] if transparent.keep_source else None)
+        except BaseException:
+            sock.close()
+            raise
 
     def node_by_name(self, sni: str, facts: Facts) -> int | None:
         advertise = self.server.advertise(self, facts, None)

@@ -29,6 +29,7 @@ from .reactor import Reactor
 from .taps import Taps
 from .throttle import Throttle
 from .upstream import Upstream
+from .whereabouts import Whereabouts
 
 SWEEP = 1.0
 """Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""
@@ -75,6 +76,8 @@ class Server:
                            config.mark(name))
             for name, cluster in config.clusters.items()
         }  # fmt: skip
+        transparent = {each.cluster for each in config.listeners if each.transparent is not None}
+        self.whereabouts = {name: Whereabouts(self.upstreams[name], self.log) for name in transparent}
         self.admin_port = None if config.admin is None else config.admin.bind.port
         self.listeners = [Listener(self, each, self.upstreams[each.cluster]) for each in config.listeners]
         self.entrance = entrance or self.own_entrance(config, rules)
@@ -96,6 +99,8 @@ class Server:
         raise_descriptor_limit(self.limits.max_connections, self.log)
         try:
             await self.entrance.open()
+            for whereabouts in self.whereabouts.values():
+                self.reactor.spawn(whereabouts.run)
             task_status.started()
             await self.finished.wait()
         finally:

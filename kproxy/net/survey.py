@@ -7,6 +7,8 @@ shown has to do.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -14,7 +16,6 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.core.login import LoggedIn
 from kproxy.core.topics import METADATA, VERSION, all_topics_request
 from kproxy.errors import DecodeError
-from kproxy.sinks.pictures import Picture
 from kproxy.wire import decode_response
 
 from .attempt import attempt
@@ -32,11 +33,20 @@ AGAIN = 5.0
 """Seconds to the next question when the cluster could not be asked."""
 
 
-class Survey:
-    """Of one cluster; what it finds is in `picture`."""
+class Learner(Protocol):
+    """Who is told of answers to Metadata."""
 
-    def __init__(self, upstream: Upstream, picture: Picture, every: float, log: FilteringBoundLogger) -> None:
-        self.upstream, self.picture, self.every = upstream, picture, every
+    def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> object: ...
+
+
+class Survey:
+    """Of one cluster; `picture` learns what it finds. `request` makes its question, a Metadata request."""
+
+    def __init__(
+        self, upstream: Upstream, picture: Learner, every: float, log: FilteringBoundLogger,
+        request: Callable[[], bytes] = all_topics_request,
+    ) -> None:  # fmt: skip
+        self.upstream, self.picture, self.every, self.request = upstream, picture, every, request
         self.log = log.bind(cluster=upstream.name)
         self.node: int | None = None
         self.race: Race | Login | None = None
@@ -68,7 +78,7 @@ class Survey:
             await self.found.wait()
             if self.sock is None:
                 raise OSError(self.reason)
-            frame = await talk(self.sock)
+            frame = await talk(self.sock, self.request())
         finally:
             if self.race is not None:
                 self.race.cancel()
@@ -91,9 +101,8 @@ class Survey:
         self.upstream.reactor.notify(self.found)
 
 
-async def talk(sock: socket.SocketType) -> bytes:
+async def talk(sock: socket.SocketType, request: bytes) -> bytes:
     """Ask, and give the answer's frame without its size. Raises OSError."""
-    request = all_topics_request()
     await attempt(sock, lambda: sock.send(request))
     size = int.from_bytes(await exactly(sock, 4), "big")
     if size > LONGEST:

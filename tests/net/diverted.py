@@ -75,6 +75,7 @@ def redirect(workers: int, iptables: bool) -> dict[str, Any]:
         divert("redirect", [*ports, six.port], iptables)
         document = config(cluster.bootstrap.split(","), workers, f"[::]:{PORT}")
         proxy = stack.enter_context(Proxy(config=document))
+        until(lambda: len(proxy.said("nodes found", nodes=[1, 2])) == workers)
         settings = {"bootstrap.servers": cluster.bootstrap, "client.id": "shop"}
         producer = Producer(settings)
         for number in range(10):
@@ -96,6 +97,7 @@ def redirect(workers: int, iptables: bool) -> dict[str, Any]:
             "left": left, "got": len(got), "same": listed == set(cluster.bootstrap.split(",")), "by_six": by_six,
             "six": six.address, "opened": proxy.metric("kproxy_connections_opened_total"),
             "brokers": sorted({one["broker"] for one in via} - {None}), "ports": ports,
+            "nodes": {one["broker"]: one["node"] for one in via if one["broker"]},
             "unreachable": proxy.metric("kproxy_unreachable_total"), **strangers(proxy),
         }  # fmt: skip
 

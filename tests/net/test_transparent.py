@@ -48,6 +48,7 @@ def test_redirect(workers: int, tool: str) -> None:
         assert found["by_six"] == {"0": found["six"].replace("[", "").replace("]", "")}
         brokers |= {found["six"]}
     assert set(found["brokers"]) >= brokers
+    assert [found["nodes"][f"127.0.0.1:{port}"] for port in found["ports"]] == [1, 2]
     assert found["opened"] >= 3
     assert found["unreachable"] == 0
     assert (found["end"], found["lines"], found["loops"]) == ("", [ITSELF], 1)
