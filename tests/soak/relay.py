@@ -68,6 +68,10 @@ class Relay:
     async def refuse(self) -> None:
         """No more connections, as when nobody listens; those that are open stay."""
         if self.server is not None:
+            for sock in self.server.sockets:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+            for _ in range(2):  # who was accepted just now is let in: a server that is closed before forgets him, open
+                await asyncio.sleep(0)
             self.server.close()
             self.server = None
 
