@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from kproxy.testing.process import Child
 
 HOST = "127.0.0.1"
 ROOM = 16  # ports after the proxy's own that its nodes usually get
+WORKERS = "KPROXY_TEST_WORKERS"
+"""An environment variable: so many worker processes for each proxy that does not say itself how many it wants."""
 _START_TIMEOUT = 120.0  # seconds; half of one is usual, a machine with forty times the load it can take was seen
 
 
@@ -52,6 +55,8 @@ class Proxy:
             options = ["--upstream", upstream, "--listen", self.bootstrap, "--admin", self.admin]
         if rules:
             options += ["--rules", self._write("rules.yaml", {"rules": list(rules)})]
+        if (number := os.environ.get(WORKERS)) and "workers" not in (config or {}) and "--workers" not in arguments:
+            options += ["--workers", number]
         self._command = [sys.executable, "-m", "kproxy", "run", *options, *arguments]
         self.child: Child | None = None
         self._last_words = ""
