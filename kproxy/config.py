@@ -28,6 +28,7 @@ from kproxy.rules.address import UNIX, Address, Server, Target
 from kproxy.rules.explain import Model, Wrong, unknown
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_checks import why_tls
+from kproxy.rules.seed import Seed
 from kproxy.rules.written import Place
 from kproxy.sasl_config import ListenerSasl, UpstreamSasl
 from kproxy.tls_config import FileName, ListenerTls, Secret, UpstreamTls
@@ -199,7 +200,7 @@ class Config(Model):
     limits: Limits = Field(default_factory=Limits, description="what is taken at most")
     admin: AdminConfig | None = Field(default=None, description="metrics and health over HTTP; left out for none")
     rules: list[FileName] = Field(default_factory=list, description="rule files, and folders of them, in order")
-    seed: int | None = Field(
+    seed: Seed | None = Field(
         default=None, description="of the chances of rules that have none of their own; drawn and logged if left out"
     )
     audit: AuditConfig | None = Field(default=None, description="a record of what happens; left out for none")

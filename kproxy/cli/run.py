@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from kproxy.config import Config
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -43,7 +44,9 @@ def command(
     else:
         config = _from_file(config_file, rules, admin)
     if seed is not None:
-        config = config.model_copy(update={"seed": seed})
+        from kproxy.rules.seed import checked_seed
+
+        config = config.model_copy(update={"seed": _flag("--seed", checked_seed, seed)})
     if workers is not None:
         config = config.model_copy(update={"workers": _workers(workers)})
     if config.workers > 1:
@@ -83,8 +86,8 @@ def _workers(number: int) -> int:
     return number
 
 
-def _flag(name: str, parse: Callable[[str], T], text: str) -> T:
+def _flag(name: str, parse: Callable[[A], T], given: A) -> T:
     try:
-        return parse(text)
+        return parse(given)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=name) from None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from kproxy.rules.explain import Model, Wrong
+from kproxy.rules.seed import Seed
 from kproxy.rules.units import Seconds, parse_duration
 
 
@@ -44,7 +45,9 @@ class When(Model):
     times: Number | None = Field(default=None, description="acts so often at most")
     once: Literal[True] | None = Field(default=None, description="the same as `times: 1`")
     probability: float | None = Field(default=None, gt=0, le=1, description="acts with this chance")
-    seed: int | None = Field(default=None, description="of the chances; drawn and shown in the log when it is left out")
+    seed: Seed | None = Field(
+        default=None, description="of the chances; drawn and shown in the log when it is left out"
+    )
     after: After | None = Field(
         default=None, description="lets so many requests go first (a number), or all for so long (a duration)"
     )

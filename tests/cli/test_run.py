@@ -11,7 +11,9 @@ import kproxy.app
 import kproxy.supervisor
 from kproxy.cli import main
 from kproxy.config import Config
+from kproxy.errors import DocumentError
 from kproxy.rules.address import Address
+from kproxy.rules.document import load_rules
 
 DOCUMENT = """
 clusters: {c: {bootstrap: ["b1:9092"]}}
@@ -124,6 +126,24 @@ def test_numbers_of_workers_that_cannot_be(started: list[Config], number: str, m
 
     assert (code, started) == (2, [])
     assert f"Invalid value for {message}" in said
+
+
+def test_seeds_have_64_bits(started: list[Config], tmp_path: Path) -> None:
+    """By the flag, in the document and in a rule: worker processes cannot be told of more."""
+    rules, document, many = tmp_path / "r.yaml", tmp_path / "c.yaml", 2**63
+    code, said = call("--upstream", "b1:9092", "--seed", str(many))
+    assert code == 2
+    assert f"--seed: a number of at most 64 bits is wanted, {-many} to {many - 1}, found {many}" in said
+
+    document.write_text(DOCUMENT + f"seed: {-many - 1}\n")
+    code, said = call("--config", str(document))
+    assert (code, f"{document}:6:7: a number of at most 64 bits" in said) == (1, True), said
+
+    rules.write_text(f"rules: [{{name: a, kind: delay, delay: 1s, when: {{probability: 0.5, seed: {many}}}}}]\n")
+    with pytest.raises(DocumentError, match="a number of at most 64 bits"):
+        load_rules([rules])
+    assert call("--upstream", "b1:9092", "--seed", str(many - 1)) == (0, "")
+    assert [one.seed for one in started] == [many - 1]
 
 
 def test_workers_are_of_the_flag_or_the_document(

@@ -18,6 +18,7 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_fault import FrameFault
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.record_parts import carries_records, selected
+from kproxy.rules.seed import Seed
 from kproxy.rules.selected import keys_of
 from kproxy.wire.records import Batch, LegacyEntry, entries
 from kproxy.wire.records.entry import BATCH_CRC_FROM, LEGACY_CRC_FROM
@@ -53,7 +54,7 @@ class Corrupt(FrameFault):
         default=None,
         description="the response (default), or the request; records are in one of them only",
     )
-    seed: int | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
+    seed: Seed | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

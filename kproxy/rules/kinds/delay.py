@@ -16,6 +16,7 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_fault import FrameFault
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.latency import Latencies
+from kproxy.rules.seed import Seed
 
 
 class DelayRule(FrameFault):
@@ -40,7 +41,7 @@ class DelayRule(FrameFault):
         "{lognormal: [200ms, 0.4]} (median, sigma)"
     )
     at: Direction = Field(default="request", description="before the broker gets it, or on the way back")
-    seed: int | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
+    seed: Seed | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
 
     def side(self, key: int) -> Direction:
         """As it is written."""

@@ -19,6 +19,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 from kproxy.rules.ranges import Ranges
+from kproxy.rules.seed import Seed
 
 RECORDS = "records"
 WHOLE = 2**64
@@ -75,7 +76,7 @@ class SomeRecordsRule(RecordsRule):
         description="only records with these offsets; of records that are written: their place in the batch, from 0",
     )
     fraction: float = Field(default=1.0, gt=0, le=1, description="the share of records that it is done to")
-    seed: int = Field(default=0, description="decides which, and how; the same seed decides the same way every time")
+    seed: Seed = Field(default=0, description="decides which, and how; the same seed decides the same way every time")
 
     def chooses(self, place: Place, offset: int, content: bytes | None = b"") -> bool:
         """Whether the record with this offset and content is one of those."""

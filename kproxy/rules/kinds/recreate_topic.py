@@ -10,6 +10,7 @@ from pydantic import Field
 
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.metadata_rule import TopicRule
+from kproxy.rules.seed import Seed
 from kproxy.wire.layout import ZERO_UUID
 
 
@@ -29,7 +30,7 @@ class RecreateTopic(TopicRule):
 """
 
     kind: Literal["recreate_topic"] = Field(description="what the rule does")
-    seed: int = Field(default=0, description="another seed gives another id; the same one always the same")
+    seed: Seed = Field(default=0, description="another seed gives another id; the same one always the same")
 
     def change(self, topic: dict[str, Any], exchange: Exchange) -> bool:
         before = topic.get("topic_id", ZERO_UUID)
