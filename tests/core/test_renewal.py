@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kproxy.core.commands import BROKER
 from kproxy.core.login import CORRELATION, LoggedIn
 from kproxy.core.plan import Bound
 from kproxy.core.sasl_end import NO_SASL
 from kproxy.sasl.client import Tokens, plain
-from kproxy.testing.dialogue import Dialogue
+from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.testing.dialogue import frames as cut
 from kproxy.wire import decode_request
 
@@ -158,3 +161,77 @@ def test_a_clients_sasl_goes_nowhere(dialogue: Any, frames: Any) -> None:
     assert sent(talk) == [HEARTBEAT]
     talk.client(b"\0\0\0\x0e\0\x11\0\x09\0\0\0\x05\0\0wxyz")
     assert talk.closed is not None and talk.closed.cause == "stopped"
+
+
+# ---- whatever the order
+
+
+class Broker:
+    """Answers what it gets, one by one when told to; from SaslHandshake on it takes nothing but SaslAuthenticate."""
+
+    def __init__(self, talk: Dialogue) -> None:
+        self.talk, self.seen, self.waiting = talk, 0, deque[tuple[int, int, int]]()
+        self.shaken = False
+        self.logins = 0
+
+    def look(self) -> None:
+        """Read what has come whole."""
+        data = self.talk.to_broker
+        while len(data) - self.seen >= 4:
+            end = self.seen + 4 + int.from_bytes(data[self.seen : self.seen + 4], "big")
+            if end > len(data):
+                return
+            asked = decode_request(data[self.seen + 4 : end])
+            assert not self.shaken or asked.api.key == AUTHENTICATE, "a request in the middle of a login"
+            self.shaken = asked.api.key == HANDSHAKE
+            self.logins += asked.api.key == AUTHENTICATE
+            self.waiting.append((asked.api.key, asked.version, asked.header["correlation_id"]))
+            self.seen = end
+
+    def answer(self) -> None:
+        self.look()
+        if self.waiting:
+            key, version, correlation = self.waiting.popleft()
+            said = {HANDSHAKE: {"mechanisms": ["PLAIN"]}, AUTHENTICATE: {"session_lifetime_ms": 10_000}}
+            self.talk.broker(response(key, version, correlation, **said.get(key, {})), 5)
+            self.look()
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("client"), st.integers(1, 70)),  # bytes that it sends
+    st.tuples(st.just("broker"), st.integers(1, 3)),  # answers that it gives
+    st.tuples(st.just("later"), st.integers(1, 40)),  # tenths of seconds
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(STEPS, max_size=60))
+def test_any_order_of_requests_answers_and_renewals(steps: list[tuple[str, int]]) -> None:
+    """Wherever a client's bytes are cut and however late a broker answers: no request comes into the middle of a login,
+    and the client gets all its answers, in order, and nothing else."""
+    talk = Dialogue(bound=Bound(advertise=False, ends_sasl=True))
+    broker = Broker(talk)
+    talk.client(request(HEARTBEAT, 4, 0))
+    talk.session.logged_in(Plain(), LoggedIn(2, 10.0), talk.now)
+    talk.obey()
+    unsent, number = b"", 0
+    for what, amount in steps:
+        if what == "later":
+            if not talk.session.paused[0]:  # else thirty seconds may pass, which is another test's
+                talk.later(amount / 10)
+        elif what == "broker":
+            for _ in range(amount):
+                broker.answer()
+        else:
+            while len(unsent) < amount:
+                number += 1
+                unsent += request(HEARTBEAT, 4, number, member_id="m" * (number % 30))
+            talk.client(unsent[:amount])
+            unsent = unsent[amount:]
+        broker.look()
+    talk.client(unsent)
+    broker.look()
+    while broker.waiting:
+        broker.answer()
+    assert talk.closed is None and talk.session.idle
+    assert talk.to_client == b"".join(response(HEARTBEAT, 4, one) for one in range(number + 1))

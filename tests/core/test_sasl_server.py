@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.plan import Bound
@@ -12,7 +14,8 @@ from kproxy.core.sasl_server import SaslServer, Terms
 from kproxy.sasl.client import ScramClient
 from kproxy.sasl.server import BAD_PLAIN, Checker
 from kproxy.sasl.users import make_line, read_users
-from kproxy.testing.dialogue import Dialogue
+from kproxy.testing.dialogue import Dialogue, request
+from kproxy.testing.dialogue import frames as cut
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT, METADATA = 17, 18, 36, 12, 3
 SALT = b"0123456789abcdef"
@@ -276,3 +279,44 @@ def test_a_rule_that_delays_everything(frames: Any) -> None:
     assert [one.body["error_code"] for one in talk.responses((HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0]
     talk.client(frames.request(HEARTBEAT, 4, 3)).later(1.1)
     assert bytes(talk.out[BROKER]) == frames.request(HEARTBEAT, 4, 3)
+
+
+# ---- whatever comes
+
+PIECES = st.one_of(
+    st.sampled_from(
+        [
+            request(VERSIONS, 0, 1), request(VERSIONS, 3, 2), request(HANDSHAKE, 1, 3, mechanism="PLAIN"),
+            request(HANDSHAKE, 0, 4, mechanism="PLAIN"), request(HANDSHAKE, 1, 5, mechanism="SCRAM-SHA-256"),
+            request(AUTHENTICATE, 2, 6, auth_bytes=WRONG), request(AUTHENTICATE, 0, 7, auth_bytes=b"n,,n=alice,r=x"),
+            request(AUTHENTICATE, 2, 8, auth_bytes=b"c=biws,r=xserver,p=AAAA"), request(METADATA, 4, 9),
+            request(0, 9, 10), b"\0\0\0\0", b"\0\0\0\x02hi", b"\0\0\0\x01",
+        ]
+    ),
+    st.binary(max_size=40),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(PIECES, max_size=8), st.integers(0, 9))
+def test_nothing_but_versions_reaches_the_broker_without_the_password(pieces: list[bytes], chunk: int) -> None:
+    """Whatever a client without it sends, in pieces of any size: the broker gets ApiVersions only, nobody is taken for
+    somebody, and it comes to the same however it is cut."""
+    ends = []
+    for size in (0, chunk):
+        talk = Dialogue(bound=Bound(advertise=False, ends_sasl=True))
+        checker = Checker(lambda: USERS, b"key", lambda: "server")
+        talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN", "SCRAM-SHA-256"), checker)))
+        for piece in pieces:
+            if talk.closed is None:
+                talk.client(piece, size)
+        talk.later(1)
+        assert {key_of(frame) for frame in cut(talk.to_broker)} <= {VERSIONS}
+        assert talk.session.identity.principal is None
+        ends.append((talk.to_broker, talk.to_client, talk.closed and talk.closed.cause))
+    assert ends[0] == ends[1]
+
+
+def key_of(frame: bytes) -> int:
+    """The API key of a whole frame."""
+    return int.from_bytes(frame[:2], "big")

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from kproxy.sasl.users import make_line
 from kproxy.testing import ask
 from kproxy.testing.java import JavaError, JavaProgram
 from kproxy.testing.kafka import HOST, Kafka, Listener
@@ -25,6 +26,7 @@ from kproxy.testing.plugin import PROXIED, Proxies
 from kproxy.testing.ports import free_port
 
 USER, PASSWORD = "alice", "alice-secret"
+KPROXYS = "alices-at-kproxy"
 REAUTHENTICATE_MS = 1500  # a client must log in again that often (KIP-368)
 HIDDEN = "broker.kproxy.invalid"  # RFC 2606: this name never resolves
 RENAME = {"name": "r", "kind": "rename_topic", "topics": {"ren-*": "prod.ren-*"}}
@@ -168,6 +170,35 @@ def test_live_connections_log_in_again(secure_kafka: Kafka, kproxy_process: Prox
     assert proxy.metric("kproxy_requests_total", **logins) >= first + 8
     assert (report["errors"], report["missing"]) == ([], [])
     assert "prod.ren-again" in ask.topics(secure_kafka.bootstrap())
+
+
+def test_java_clients_log_in_to_kproxy_again_and_again(
+    secure_kafka: Kafka, kproxy_process: Proxies, java: JavaProgram, tmp_path: Path
+) -> None:
+    """The same where kproxy itself is who they log in to, and logs in to the broker: both sessions are renewed while
+    records flow, none is lost, and no connection is cut off. A wrong password is told as by a broker."""
+    (tmp_path / "users").write_text(make_line(USER, "SCRAM-SHA-512", KPROXYS, b"salt-of-alice", 4096))
+    sasl = {"mechanism": "SCRAM-SHA-256", "username": USER, "password": PASSWORD}
+    asks = {"users": str(tmp_path / "users"), "max_session": REAUTHENTICATE_MS / 1000}
+    listener = {"name": "main", "bind": f"{HOST}:{free_port()}", "cluster": "main", "sasl": asks}
+    main = {"bootstrap": [secure_kafka.bootstrap("SASL")], "sasl": sasl}
+    proxy = kproxy_process(config={"clusters": {"main": main}, "listeners": [listener]}, rules=[RENAME])
+    base = java_sasl(proxy.bootstrap, KPROXYS)
+    consumer = base | {"group.id": "g-ended", "auto.offset.reset": "earliest"}
+
+    java("traffic_start", name="ended", topic="ren-ended", producer=base | {"acks": "all"}, consumer=consumer)
+    for _ in range(200):
+        java("traffic_wait", name="ended")
+        if proxy.metric("kproxy_events_total", event="client_logins") >= 10:
+            break
+    report = java("traffic_stop", name="ended")
+
+    assert (report["errors"], report["missing"]) == ([], [])
+    assert proxy.metric("kproxy_events_total", event="client_logins") >= 10
+    assert proxy.metric("kproxy_events_total", event="broker_sessions_renewed") >= 2
+    assert proxy.metric("kproxy_connections_closed_total", cause="unauthenticated") == 0
+    with pytest.raises(JavaError, match="SaslAuthenticationException: Authentication failed"):
+        java("admin", config=java_sasl(proxy.bootstrap, "wrong"), steps=[["list"]])
 
 
 def test_a_wrong_password_is_the_brokers_answer(
