@@ -126,6 +126,12 @@ class Lake:
         there = [entry.name.removeprefix("batch=") for entry in entries if entry.name.startswith("batch=")]
         return [name for name in there if name not in unseen]
 
+    def all_batches(self, table: Table) -> set[str]:
+        """The batches that the table has a folder of, on whatever day."""
+        return {
+            entry.name.removeprefix("batch=") for entry in self.files.glob(f"{self.table_path(table)}/dt=*/batch=*")
+        }
+
     def drop_day(self, table: Table, day: date) -> None:
         """Take a day out of a table."""
         self.files.delete(f"{self.table_path(table)}/dt={day}")

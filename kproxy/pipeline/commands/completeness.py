@@ -14,16 +14,24 @@ if TYPE_CHECKING:
 
 
 @click.command("completeness")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per source and line.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+@click.option("--ranges", is_flag=True, help="Tell which ids are missing, a range a line, instead of how many.")
 @job
-def command(run: Run, as_json: bool) -> None:
+def command(run: Run, as_json: bool, ranges: bool) -> None:
     """Say which events are missing, or came twice, of each source.
 
     A source numbers its events without gaps; what is missing between the first and the last was lost, or has not been
     taken over yet. Also told: lines that were no events.
     """
-    from kproxy.pipeline.jobs.completeness import completeness_of, corrupt_of
+    from kproxy.pipeline.jobs.completeness import completeness_of, corrupt_of, missing_of
 
+    if ranges:
+        for source, (first, last) in missing_of(run):
+            found = {"source": source, "first": first, "last": last}
+            click.echo(
+                json.dumps(found) if as_json else f"{source}: {first:,} to {last:,}, {last - first + 1:,} missing"
+            )
+        return
     for row in completeness_of(run).toLocalIterator():
         found = row.asDict()
         if as_json:

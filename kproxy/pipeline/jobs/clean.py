@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import date
 
 from kproxy.pipeline.ledger import Ledger
-from kproxy.pipeline.raw_tables import RAW_TABLES
+from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, RAW_TABLES
 from kproxy.pipeline.run import Run
 from kproxy.pipeline.tables import TABLES
 
@@ -22,7 +22,24 @@ def drop_old(run: Run, before: date) -> int:
                 run.lake.drop_day(table, day)
                 run.tell(f"clean: {table.name} {day} deleted")
                 dropped += 1
+    forget(run)
     return dropped
+
+
+def forget(run: Run) -> int:
+    """Forget batches of which nothing is left: neither lines, nor event files to delete. How many.
+
+    The newest of each stream stays, which Spark may begin again.
+    """
+    bronze, silver = Ledger(run.lake, "bronze"), Ledger(run.lake, "silver")
+    newest = {batch.rpartition("-")[0]: batch for batch in bronze.batches()}
+    left = {batch for table in (BRONZE, BRONZE_CORRUPT) for batch in run.lake.all_batches(table)}
+    gone = [batch for batch in bronze.batches() if batch not in left and batch not in newest.values()]
+    gone = [batch for batch in gone if not any(map(run.lake.files.exists, bronze.entry(batch).get("files", [])))]
+    for batch in gone:
+        bronze.remove(batch)
+        silver.remove(batch)
+    return len(gone)
 
 
 def delete_consumed(run: Run) -> int:

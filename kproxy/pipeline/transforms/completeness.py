@@ -7,7 +7,7 @@ come was lost, is in a file that has not been taken over yet, or was deleted by 
 from __future__ import annotations
 
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from kproxy.events.column import Column
@@ -55,6 +55,18 @@ def completeness(ids: DataFrame) -> DataFrame:
         "first",
         "last",
     )
+
+
+def gaps(ids: DataFrame) -> DataFrame:
+    """`source`, `block`, `mask` and `before` of the blocks in or right before which ids are missing, in their order.
+
+    `before` is the last id of the source below the block, null of its first: what `missing.py` needs of a block.
+    """
+    by_source = Window.partitionBy("source").orderBy("block")
+    ranked = blocks(ids).select("source", "block", "mask", F.lag(_edge("max")).over(by_source).alias("before"))
+    follows = F.col("before") == F.shiftleft("block", BITS) - F.lit(1)
+    sound = (F.col("mask") == F.lit(-1)) & F.coalesce(follows, F.lit(True))
+    return ranked.where(~sound).orderBy("source", "block")
 
 
 def _edge(which: str) -> SparkColumn:

@@ -5,6 +5,7 @@ By default those of the first example; with KPROXY_TEST_ALL=1 all that need neit
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -44,3 +45,5 @@ def test_the_commands_of_the_page_run(
         ran[words[0]] = done.stdout
 
     assert "2 events, 1 missing" in ran["completeness"]
+    ranges = audit_command("completeness", "--ranges", "--json", "--lake", tmp_path / "lake")
+    assert json.loads(ranges.stdout) == {"source": "kp/boot/0", "first": 2, "last": 2}

@@ -26,6 +26,25 @@ def test_days_that_are_too_old_go(run: Run, audit: Any) -> None:
     assert run.lake.days(REQUESTS) == run.lake.days(BRONZE) == [date(2026, 8, 23), date(2026, 11, 21)]
 
 
+def test_batches_of_which_nothing_is_left_are_forgotten(run: Run, audit: Any) -> None:
+    """Not while their event files are there, nor the newest, which Spark may begin again; nothing is taken twice."""
+    times = ("2026-08-01T10:00:00Z", "2026-08-02T10:00:00Z", "2026-11-21T10:00:00Z", "2026-08-03T10:00:00Z")
+    files = []
+    for number, time in enumerate(times, 1):
+        files.append(audit.publish(audit.event(number, time=time)))
+        bronze(run, FileSource(str(audit.path)))
+    silver(run)
+    files[0].unlink()
+    drop_old(run, date(2026, 9, 1))
+
+    told = Ledger(run.lake, "bronze").batches()
+    assert [batch[-6:] for batch in told] == ["000001", "000002", "000003"]
+    assert Ledger(run.lake, "silver").batches() == told
+    bronze(run, FileSource(str(audit.path)))
+    assert silver(run) == 0
+    assert [row.event_id for row in run.lake.read(REQUESTS).collect()] == [3]
+
+
 def test_only_files_that_bronze_has_finished_are_deleted(run: Run, audit: Any) -> None:
     """A file that has come since stays; so does one of a batch that is not whole. Nothing is taken over again."""
     old = audit.publish(audit.event(1))

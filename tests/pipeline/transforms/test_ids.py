@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from kproxy.pipeline.columnar.task import LINES, giving_ids
 from kproxy.pipeline.raw_tables import IDS
 from kproxy.pipeline.schema import rows_of
-from kproxy.pipeline.transforms.completeness import completeness
+from kproxy.pipeline.transforms.completeness import completeness, gaps
 from kproxy.pipeline.transforms.ids import doubled, without_duplicates
 
 AT = datetime(2026, 11, 21, 10, 0)  # noqa: DTZ001  Spark gives times of its session's zone, UTC
@@ -43,5 +43,8 @@ def test_what_is_missing_is_counted(spark: SparkSession) -> None:
     given = ids(bronze(spark, 130, 200, 200)).unionByName(ids(bronze(spark, 63, 64, 65, 127, 130)))
     [row] = completeness(given).collect()
 
+    assert [tuple(row) for row in gaps(given).collect()] == [
+        ("s", 0, -(2**63), None), ("s", 1, 2**63 - 2**64 + 3, 63), ("s", 2, 4, 127), ("s", 3, 256, 130)
+    ]  # fmt: skip
     expected = ("s", 6, 2, 200 - 63 + 1 - 6, 63, 200, AT + timedelta(seconds=63), AT + timedelta(seconds=200))
     assert tuple(row) == expected
