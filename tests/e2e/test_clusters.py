@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.net.proxy_protocol import line
 from kproxy.testing.certificates import Authority, client_context
 from kproxy.testing.client import RawClient
 from kproxy.testing.fake import FakeBroker
@@ -20,6 +22,7 @@ from kproxy.testing.proxy import Proxy
 from kproxy.testing.wait import until
 
 NODES = (1, 2)
+BALANCER = "127.0.0.3"
 
 
 @dataclass
@@ -53,9 +56,10 @@ def ask_for(client: RawClient, topic: str) -> None:
     client.call(3, 4, {"topics": [{"name": topic}], "allow_auto_topic_creation": False})
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two workers"])
+@pytest.fixture(scope="module", params=[2, 1] if "KPROXY_TEST_ALL" in os.environ else [2])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """For all tests here. In b, whoever comes by TLS must show a certificate, and a topic has another name."""
+    """For all tests here: with two workers, and with KPROXY_TEST_ALL=1 as one process, too. In b, whoever comes by TLS
+    must show a certificate, and a topic has another name."""
     folder = tmp_path_factory.mktemp("clusters")
     authority = Authority(folder)
     plain = {name: free_port_with_room(8) for name in "ab"}
@@ -74,7 +78,8 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             certificate |= {"client_ca": str(authority.file)} if name == "b" else {}
             sni = {"sni": f"n{{node}}.{name}.test:{tls}"}
             listeners.append({"name": f"tls-{name}", "bind": f"127.0.0.1:{tls}", "cluster": name, "tls": certificate,
-                              "hosts": [f"kafka.{name}.test"], "advertise": sni})  # fmt: skip
+                              "hosts": [f"kafka.{name}.test"], "advertise": sni,
+                              "proxy_protocol": {"from": BALANCER}})  # fmt: skip
         config = {
             "clusters": {name: {"bootstrap": [brokers[name][1].address]} for name in "ab"},
             "listeners": listeners,
@@ -118,6 +123,17 @@ def test_names_lead_to_two_clusters_behind_one_port(place: Place) -> None:
             assert place.who_got(f"by-name-{name}{node}") == [(name, node)]
 
 
+def test_a_header_goes_before_the_name(place: Place) -> None:
+    """A balancer says whose connection it is, and the client behind it which cluster it wants."""
+    header = line(("203.0.113.9", 40000), ("203.0.113.1", 443))
+    address = f"127.0.0.1:{place.tls}"
+    with RawClient(address, source=BALANCER, first=header, tls=place.trusted, server_name="n2.a.test") as client:
+        ask_for(client, "behind")
+        shown = json.loads(place.proxy.get("/api/connections")[1])["connections"]
+        assert "203.0.113.9:40000" in [one["client"] for one in shown]
+    assert place.who_got("behind") == [("a", 2)]
+
+
 def test_who_may_come_in_is_told_by_the_listener(place: Place) -> None:
     """A certificate is asked for by the one that wants it only."""
     with place.named("kafka.a.test") as client:
@@ -145,8 +161,8 @@ def test_a_name_that_nobody_serves(place: Place, name: str | None, said: str) ->
         with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name"):
             context.wrap_socket(stranger.socket, server_hostname=name)
         assert other.brokers() == brokers
-    (line,) = until(lambda: place.proxy.said("connection refused", cause="sni", reason=said))
-    assert line["level"] == "warning"
+    (told,) = until(lambda: place.proxy.said("connection refused", cause="sni", reason=said))
+    assert told["level"] == "warning"
     assert place.proxy.metric("kproxy_connections_refused_total", cause="sni") == before + 1
 
 

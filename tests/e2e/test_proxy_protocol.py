@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -41,9 +42,9 @@ class Place:
         return self.proxy.metric("kproxy_connections_refused_total", cause="proxy_header")
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two workers"])
+@pytest.fixture(scope="module", params=[2, 1] if "KPROXY_TEST_ALL" in os.environ else [2])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """For all tests here."""
+    """For all tests here: with two workers, and with KPROXY_TEST_ALL=1 as one process, too."""
     authority = Authority(tmp_path_factory.mktemp("authority"))
     headers = {"proxy_protocol": {"from": "127.0.0.1"}, "cluster": "main"}
     plain, secure = (f"127.0.0.1:{free_port()}" for _ in range(2))
