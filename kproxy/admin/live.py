@@ -1,13 +1,72 @@
-"""Runs the admin application on Hypercorn's trio worker, beside the reactor, until it is cancelled."""
+"""Runs the admin application on Hypercorn's trio worker, beside the reactor, until it is cancelled.
+
+Strategy: the sockets are opened and accepted from here, and each connection is given to Hypercorn's own server, so that
+there can be a limit to them: what is opened at this address must not take the descriptors that clients need. Hypercorn
+has no such limit (its `serve` is these same lines without one).
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 import trio
 from hypercorn.config import Config
-from hypercorn.trio import serve
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import repr_socket_addr, wrap_app
 from starlette.applications import Starlette
+
+from .problem import Problem, answer
+
+MOST_CONNECTIONS = 256
+"""Open at once: scrapers, people, pages, and those who tail or wait, who keep theirs. Each is one descriptor."""
+MOST_REFUSED = 64
+"""Connections beyond these that are being told so at the same moment; the rest are closed without a word."""
+PATIENCE = 1.0
+"""Seconds for a request that is refused to come, so that its answer is not lost with it."""
+MOST_READ = 65536
+
+
+class Door:
+    """Lets connections in to the application, up to the limit."""
+
+    def __init__(self, app: Starlette, config: Config) -> None:
+        self.config, self.context = config, WorkerContext(None)
+        self.app = wrap_app(app, config.wsgi_max_body_size, None)
+        self.open = self.refused = 0
+
+    async def handle(self, stream: trio.SocketStream) -> None:
+        """One connection, from its beginning to its end."""
+        if self.open >= MOST_CONNECTIONS:
+            await self.refuse(stream)
+            return
+        self.open += 1
+        try:
+            await TCPServer(self.app, self.config, self.context, ConnectionState({}), stream)  # type: ignore[arg-type]
+        finally:
+            self.open -= 1
+
+    async def refuse(self, stream: trio.SocketStream) -> None:
+        """Answer whatever is asked with 503, as JSON like all other refusals."""
+        self.refused += 1
+        try:
+            if self.refused <= MOST_REFUSED:
+                with trio.move_on_after(PATIENCE):
+                    await stream.receive_some(MOST_READ)
+                    await stream.send_all(too_many())
+        except trio.BrokenResourceError:
+            pass  # it has not waited for that
+        finally:
+            self.refused -= 1
+            await trio.aclose_forcefully(stream)
+
+
+def too_many() -> bytes:
+    """The whole response."""
+    message = f"{MOST_CONNECTIONS} connections are open to the admin address, as many as may at a time"
+    said = answer(Problem(503, "too_many_connections", message))
+    head = [b"HTTP/1.1 503 Service Unavailable", b"connection: close", b"retry-after: 1"]
+    head += [name + b": " + value for name, value in said.raw_headers]
+    return b"\r\n".join([*head, b"", bytes(said.body)])
 
 
 async def serve_admin(
@@ -18,7 +77,11 @@ async def serve_admin(
     config.bind = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
     config.accesslog = config.errorlog = None
     config.include_server_header = False
-    config.graceful_timeout = 0.5
-    async with trio.open_nursery() as nursery:
-        urls: Any = await nursery.start(serve, app, config)
-        task_status.started(urls[0])
+    door = Door(app, config)
+    (sock,) = config.create_sockets().insecure_sockets
+    sock.listen(config.backlog)
+    listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+    url = f"http://{repr_socket_addr(sock.family, sock.getsockname())}"
+    async with listener, trio.open_nursery() as nursery:
+        await nursery.start(trio.serve_listeners, door.handle, [listener])
+        task_status.started(url)

@@ -50,7 +50,8 @@ CODES: Mapping[int, Mapping[str, str]] = {
     429: {"too_many_listeners": "as many listen to what passes as may at a time",
           "too_many_bodies": "as much is being read of bodies as may at a time"},
     500: {"internal": "a mistake of kproxy's own; its log says more"},
-    503: {"not_everywhere": "a worker process could not take it in, and nothing was changed"},
+    503: {"not_everywhere": "a worker process could not take it in, and nothing was changed",
+          "too_many_connections": "as many connections are open to this address as may at a time"},
 }  # fmt: skip
 """By status: every code there is, and what it means."""
 
