@@ -7,6 +7,8 @@ has no such limit (its `serve` is these same lines without one).
 
 from __future__ import annotations
 
+from typing import Any
+
 import trio
 from hypercorn.config import Config
 from hypercorn.trio.tcp_server import TCPServer
@@ -31,7 +33,8 @@ class Door:
 
     def __init__(self, app: Starlette, config: Config) -> None:
         self.config, self.context = config, WorkerContext(None)
-        self.app = wrap_app(app, config.wsgi_max_body_size, None)
+        framework: Any = app  # Hypercorn's types of ASGI are narrower than Starlette's
+        self.app = wrap_app(framework, config.wsgi_max_body_size, None)
         self.open = self.refused = 0
 
     async def handle(self, stream: trio.SocketStream) -> None:
