@@ -55,7 +55,8 @@ class Plan(dict[int, Step]):
         self.tallies = Tallies() if tallies is None else tallies
         self.connecting = [running for running in self.live if running.rule.connects]
         self.shaped = [running for running in self.live if type(running.effect).shape is not Effect.shape]
-        self.versions = VersionsAnswers(self.allowed)
+        own = {key: schema.load(key).versions.last for key in sorted(ANSWERED)} if bound.ends_sasl else {}
+        self.versions = VersionsAnswers(self.allowed, own)
 
     def __missing__(self, code: int) -> Step:
         key, version = code >> 16, code & 0xFFFF

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from .step import Step
 
 UNSUPPORTED_SASL_MECHANISM: Final = 33
-LONGEST: Final = 65536
-"""Bytes of a frame before authentication, when nobody is known who could be asked: brokers allow 512 KiB
-(sasl.server.max.receive.size), tokens of PLAIN and SCRAM have some hundred."""
+LONGEST: Final = 16384
+"""Bytes of a frame before authentication. Brokers allow 512 KiB (sasl.server.max.receive.size), for Kerberos; with
+PLAIN and SCRAM it is some hundred. So little is not taken from the memory for held frames: that is for who is known."""
 SMALLEST: Final = 10
 """Bytes of a request, as in requests.py."""
 TOO_SOON: Final = 1.0
@@ -95,7 +95,7 @@ class SaslServer:
                 return lane.bad_size(buf, pos, size)
             end = pos + 4 + size
             if end > n:
-                lane.halt = Keep(4 + size, hold=True)
+                lane.halt = Keep(4 + size)
                 return pos
             if self.bare:
                 self.bare_token(bytes(buf[pos + 4 : end]), now)

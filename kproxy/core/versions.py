@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kproxy.errors import DecodeError
@@ -17,6 +18,7 @@ HIDDEN = -1
 UNSUPPORTED_VERSION = 35
 
 CORRELATION = 4  # bytes of the response header, which is version 0 for every version of ApiVersions (KIP-511)
+NOTHING: Mapping[int, int] = MappingProxyType({})
 MOST_ANSWERS = 64
 """Different answers kept: brokers of a cluster in the middle of an upgrade give a few, a hostile one any number."""
 
@@ -24,15 +26,22 @@ Allowed = Callable[[int], tuple[int, int] | None]
 """API key → first and last version a client may use; None: whatever the broker has; first above last: none at all."""
 
 
-def cap(body: dict[str, Any], allowed: Allowed) -> bool:
+def cap(body: dict[str, Any], allowed: Allowed, own: Mapping[int, int] = NOTHING) -> bool:
     """Cut the answer down in place to what is allowed of what the broker has; returns whether anything changed.
+
+    `own` are APIs that kproxy answers itself, with their newest versions: they are listed whatever the broker has.
 
     Minimum versions stay as the broker gives them unless a rule asks for more: brokers from 4.0 on advertise Produce 0
     on purpose (KAFKA-18659). Features that need what was cut are taken back.
     """
     listed = body["api_keys"] or []  # no broker sends null, but its bytes would be good
     kept = []
+    told = own if own and not body["error_code"] else NOTHING
+    mine = {key: {"api_key": key, "min_version": 0, "max_version": newest} for key, newest in told.items()}
     for entry in listed:
+        if entry["api_key"] in told:
+            kept.append(entry | mine.pop(entry["api_key"], {}))
+            continue
         span = allowed(entry["api_key"])
         if span is None or (span[0] <= entry["min_version"] and entry["max_version"] <= span[1]):
             kept.append(entry)
@@ -40,6 +49,7 @@ def cap(body: dict[str, Any], allowed: Allowed) -> bool:
         low, high = max(entry["min_version"], span[0]), min(entry["max_version"], span[1])
         if low <= high:
             kept.append(entry | {"min_version": low, "max_version": high})
+    kept += mine.values()
     if kept == listed:
         return False
     body["api_keys"] = kept
@@ -67,8 +77,8 @@ def unsupported(correlation: int, newest: int | None = None) -> bytes:
 class VersionsAnswers:
     """Cuts ApiVersions answers down. A broker says the same to every connection, so what became of one is kept."""
 
-    def __init__(self, allowed: Allowed) -> None:
-        self.allowed = allowed
+    def __init__(self, allowed: Allowed, own: Mapping[int, int] = NOTHING) -> None:
+        self.allowed, self.own = allowed, own
         self.known: dict[tuple[int, bytes], bytes | None] = {}
 
     def cap(self, version: int, frame: bytes, counters: Counters) -> list[bytes] | None:
@@ -96,4 +106,4 @@ class VersionsAnswers:
             message = decode_response(frame, API_VERSIONS, version)
         except DecodeError:
             return b""
-        return encode(message)[CORRELATION:] if cap(message.body, self.allowed) else None
+        return encode(message)[CORRELATION:] if cap(message.body, self.allowed, self.own) else None

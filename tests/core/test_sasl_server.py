@@ -73,6 +73,23 @@ def test_plain(dialogue: Any, frames: Any, chunk: int) -> None:
     assert talk.shared.counters.events["client_logins"] == 1
 
 
+@pytest.mark.parametrize("version", [0, 3])
+def test_clients_are_told_that_there_is_sasl(dialogue: Any, frames: Any, version: int) -> None:
+    """Whatever the broker has of it: librdkafka does not begin otherwise, and it is kproxy that takes part."""
+    for listed, expected in (
+        ([(3, 0, 12)], [(3, 0, 12), (17, 0, 1), (36, 0, 2)]),
+        ([(3, 0, 12), (17, 0, 9), (18, 0, 4), (36, 1, 9)], [(3, 0, 12), (17, 0, 1), (18, 0, 4), (36, 0, 2)]),
+    ):
+        keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in listed]
+        talk = begin(dialogue).client(frames.request(VERSIONS, version, 1))
+        talk.broker(frames.response(VERSIONS, version, 1, api_keys=keys))
+        (said,) = answers(talk, (VERSIONS, version))
+        assert [(one["api_key"], one["min_version"], one["max_version"]) for one in said["api_keys"]] == expected
+    talk = begin(dialogue).client(frames.request(VERSIONS, version, 1))
+    talk.broker(refused := frames.response(VERSIONS, version, 1, error_code=35, api_keys=[]))
+    assert talk.to_client == refused
+
+
 def test_the_broker_hears_nothing_before(dialogue: Any, frames: Any) -> None:
     """It is not even connected to before there is something for it."""
     talk = begin(dialogue).client(shake(frames)).client(show(frames))
@@ -164,7 +181,7 @@ def test_a_mechanism_that_is_not_offered(dialogue: Any, frames: Any) -> None:
         ("twice", "unauthenticated", "SaslHandshake came before authentication, expected SaslAuthenticate"),
         ("versions", "unauthenticated", "ApiVersions came before authentication, expected SaslAuthenticate"),
         ("gssapi", "unauthenticated", "API key 24704 came before authentication"),
-        ("long", "frame_size", "request frame of 65537 bytes"),
+        ("long", "frame_size", "request frame of 16385 bytes"),
         ("negative", "frame_size", "request frame of -1 bytes"),
         ("tls", "not_kafka", "client speaks TLS"),
         ("cut", "decode", "SaslHandshake v1 "),
@@ -179,7 +196,7 @@ def test_what_may_not_come_before(dialogue: Any, frames: Any, sent: str, cause: 
         "twice": shake(frames) + shake(frames, 2),
         "versions": shake(frames) + frames.request(VERSIONS, 0, 2),
         "gssapi": b"\0\0\0\x0c\x60\x80" + b"\0" * 10,
-        "long": (65537).to_bytes(4, "big") + bytes(20),
+        "long": (16385).to_bytes(4, "big") + bytes(20),
         "negative": b"\xff" * 20,
         "tls": b"\x16\x03\x01\x02\x00" + bytes(20),
         "cut": b"\0\0\0\x0c" + shake(frames)[4:14] + b"\0\x07",
@@ -189,6 +206,16 @@ def test_what_may_not_come_before(dialogue: Any, frames: Any, sent: str, cause: 
     assert (talk.closed.cause, talk.closed.blame) == (cause, "client")
     assert talk.closed.message.startswith(reason)
     assert talk.to_broker == b""
+
+
+def test_who_is_not_known_takes_no_memory_of_others(dialogue: Any, frames: Any) -> None:
+    """A frame that is not whole takes none of the memory for held frames, and is waited for as long as for a header."""
+    talk = begin(dialogue).client((16000).to_bytes(4, "big") + frames.request(VERSIONS, 3, 1)[4:])
+    assert talk.shared.requests.used == 0
+    assert talk.session.waiting_since == talk.now
+    before = talk.now
+    talk.later(1).client(b"x" * 100)
+    assert talk.session.waiting_since == before
 
 
 def test_sasl_afterwards(dialogue: Any, frames: Any) -> None:
