@@ -147,7 +147,9 @@ class Supervisor:
         own = [CrewCollector(self.crew, self.counts), rules, PlatformCollector(registry=None),
                ProcessCollector(registry=None)]  # fmt: skip
         self.captures = CrewCaptures(self.config.captures, self.crew, self.table, WallClock, instance(self.config))
-        backend = CrewBackend(self.keeper, self.crew, self.waiting_for, own, self.captures, self.log)
+        backend = CrewBackend(
+            self.keeper, self.crew, self.waiting_for, own, self.captures, self.entrance.ports_of_nodes, self.log
+        )
         self.crew.on_member.append(backend.member_begins)
         await nursery.start(backend.follow)
         await nursery.start(self.captures.follow)

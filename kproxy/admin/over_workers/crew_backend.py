@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
@@ -34,13 +34,15 @@ A = TypeVar("A")
 
 @dataclass(eq=False)
 class CrewBackend:
-    """`own_reasons`: why the supervisor is not ready. `collectors`: of what it counts itself."""
+    """`own_reasons`: why the supervisor is not ready. `collectors`: of what it counts itself. `ports`: node → port that
+    is open for it, of a listener."""
 
     keeper: CrewKeeper
     crew: Crew
     own_reasons: Callable[[], list[str]]
     collectors: Sequence[Collector]
     captures: CrewCaptures
+    ports: Callable[[str], Mapping[int, int]]
     log: FilteringBoundLogger
     began: float = field(default_factory=monotonic)
     latest: dict[int, list[Family]] = field(default_factory=dict)  # by worker

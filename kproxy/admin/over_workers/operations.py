@@ -26,6 +26,7 @@ from kproxy.admin.shown import (
     TopologyShown,
 )
 from kproxy.admin.tail import room_for_another, wanted_by
+from kproxy.core.addresses import controller_id
 from kproxy.errors import FilterError
 from kproxy.sinks.captures import CaptureRefused, NoSuchCapture
 
@@ -64,16 +65,20 @@ async def recycle_connections(backend: CrewBackend, call: Call) -> CountShown:
 
 
 async def get_topology(backend: CrewBackend, call: Call) -> TopologyShown:
-    """What any of them knows."""
+    """What any of them knows; which port is whose the supervisor knows, who has them."""
     found = [TopologyShown(**one) for one in await backend.operate_all("get_topology", {})]
     if not found:
         raise Problem(500, "internal", "no worker is running")
+    ports: dict[str, dict[str, dict[Node, int]]] = {}  # by cluster, listener and node
+    for name, listener in found[0].listeners.items():
+        ports.setdefault(listener.cluster, {})[name] = by_role(backend.ports(name))
     clusters = {
         name: ClusterShown(
-            bootstrap=cluster.bootstrap, nodes=all_nodes([one.clusters[name].nodes for one in found])
+            bootstrap=cluster.bootstrap,
+            nodes=all_nodes([one.clusters[name].nodes for one in found], ports.get(name, {})),
         )
         for name, cluster in found[0].clusters.items()
-    }  # fmt: skip
+    }
     listeners = {
         name: ListenerShown(**{
             **dict(listener), "connections": sum(one.listeners[name].connections for one in found),
@@ -83,15 +88,25 @@ async def get_topology(backend: CrewBackend, call: Call) -> TopologyShown:
     return TopologyShown(clusters=clusters, listeners=listeners)
 
 
-def all_nodes(known: list[list[NodeShown]]) -> list[NodeShown]:
-    """By role and id; a node's addresses are those that some worker has given to a client."""
-    found: dict[tuple[str, int], NodeShown] = {}
-    for nodes in known:
-        for node in nodes:
-            before = found.get((node.role, node.id))
-            given: Mapping[str, int] = {} if before is None else before.addresses
-            found[node.role, node.id] = node.model_copy(update={"addresses": {**given, **node.addresses}})
-    return [found[key] for key in sorted(found, key=lambda key: (key[0] == "controller", key[1]))]
+Node = tuple[str, int]
+"""Role and id."""
+
+
+def by_role(ports: Mapping[int, int]) -> dict[Node, int]:
+    """Ports by what is shown of their nodes."""
+    brokers = {("broker", node): port for node, port in ports.items() if node >= 0}
+    return brokers | {("controller", controller_id(node)): port for node, port in ports.items() if node < 0}
+
+
+def all_nodes(known: list[list[NodeShown]], ports: Mapping[str, Mapping[Node, int]]) -> list[NodeShown]:
+    """By role and id, with the ports that listeners have for them."""
+    found = {(node.role, node.id): node for nodes in known for node in nodes}
+    return [
+        found[key].model_copy(
+            update={"addresses": {listener: given[key] for listener, given in ports.items() if key in given}}
+        )
+        for key in sorted(found, key=lambda key: (key[0] == "controller", key[1]))
+    ]
 
 
 async def tail(backend: CrewBackend, call: Call) -> Response:
