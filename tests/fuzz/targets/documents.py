@@ -15,14 +15,13 @@ import yaml
 
 from kproxy.config import Config
 from kproxy.config_file import config_from, is_config, rule_paths
-from kproxy.core.plan import Plan
+from kproxy.core.plan import Bound, Plan
 from kproxy.errors import DocumentError
 from kproxy.limits import Limits
 from kproxy.rules.document import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.json_tree import json_source
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.rule_set import Bound
 from kproxy.rules.source import Source
 
 FACTS = (Facts("main", "main", "10.1.2.3"), Facts("main", "main", "::1", "b1.example", "CN=alice", 3))
@@ -52,8 +51,8 @@ def rules(text: bytes) -> None:
         lines(error.mistakes)
         return
     for facts in FACTS:
-        bound: Bound = found.bind(facts)
-        Plan(bound, bound.live)
+        bound = found.bind(facts)
+        Plan(Bound(bound.names, bound.advertise is not None, True, bound.versions), bound.live)
     for rule in found.rules:
         assert rule.name
         assert rule.kind in KINDS
