@@ -40,9 +40,7 @@ def test_ready_means_that_a_broker_answers(fake: Callable[..., Any], proxy_with:
     said = json.loads(text)
     assert not said["ready"]
     # of each worker, where there are some
-    assert {re.sub(r"^worker \d: ", "", one) for one in said["waiting_for"]} == {
-        reason
-    }  # of each, where there are some
+    assert {re.sub(r"^worker \d: ", "", one) for one in said["waiting_for"]} == {reason}
 
     fake(port=port)
     until(lambda: get(proxy.admin, "/readyz") == (200, '{"ready":true,"waiting_for":[]}'))

@@ -157,9 +157,10 @@ class Soak:
         told.findings += verdict.members(log, members)
         counts = [line for name, lines in own.items() if name.startswith("transformer") for line in lines]
         done, aborted = (sum(line.get(key, 0) for line in counts) for key in ("transactions", "aborted"))
+        stuck = sum("stuck" in line for line in counts)
         begins = sum("begins" in line for lines in members.values() for line in lines)
         told.facts.append(f"{written * PARTITIONS} records written and acknowledged, {sum(map(len, changed.values()))} "
-                          f"changed in {done} transactions ({aborted} aborted), "
+                          f"changed in {done} transactions ({aborted} aborted, {stuck} calls stuck in librdkafka), "
                           f"{begins} assignments in the group of readers")  # fmt: skip
         if self.with_java:
             acked = java_acknowledged(scene.clients.folder / "java.out")

@@ -7,10 +7,12 @@ short by a kill says nothing.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,6 +23,9 @@ T = TypeVar("T")
 
 MARK = b"changed|"
 """What the transformer puts in front of a record."""
+
+STUCK = 35.0
+"""Seconds after which a call that was given 20 does not come back any more."""
 
 PATIENT = {
     "reconnect.backoff.ms": 50,
@@ -40,6 +45,7 @@ class Client:
         self.journal = os.open(self.arguments["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.ended = False
         signal.signal(signal.SIGTERM, self._end)
+        faulthandler.register(signal.SIGUSR1)  # its log then says where it stands
 
     def _end(self, *_: object) -> None:
         self.ended = True
@@ -57,6 +63,21 @@ class Client:
         print(error, file=sys.stderr, flush=True)
         if error.code() == KafkaError._FATAL:
             self.note(fatal=str(error))
+
+    def or_anew(self, what: str, call: Callable[[], T]) -> T:
+        """What the call gives. If it does not come back, the process begins anew, as one would that is restarted."""
+
+        def begin_anew() -> None:
+            faulthandler.dump_traceback(all_threads=True)
+            self.note(stuck=what)
+            os.execv(sys.executable, [sys.executable, *sys.argv])
+
+        alarm = threading.Timer(STUCK, begin_anew)
+        alarm.start()
+        try:
+            return call()
+        finally:
+            alarm.cancel()
 
     def insist(self, call: Callable[[], T]) -> T:
         """What the call gives; again as long as that can help. Raises KafkaException when it cannot."""

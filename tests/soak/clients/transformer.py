@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from common import MARK, Client
 from confluent_kafka import KafkaException, Message, Producer
 from group import GroupReader
@@ -37,7 +39,9 @@ class Transformer:
                 producer.produce(self.client.arguments["to"], MARK + message.value(), partition=message.partition())
                 producer.poll(0)
             places, group = self.reader.places(records), self.reader.consumer.consumer_group_metadata()
-            insist(lambda: producer.send_offsets_to_transaction(places, group, 20))
+            # librdkafka may forget its time-out and wait for ever: github.com/confluentinc/librdkafka/issues/5456
+            sent = partial(producer.send_offsets_to_transaction, places, group, 20)
+            insist(lambda: self.client.or_anew("send_offsets_to_transaction", sent))
             insist(lambda: producer.commit_transaction(20))
             self.counts["transactions"] += 1
         except KafkaException as refused:
