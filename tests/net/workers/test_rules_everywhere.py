@@ -373,7 +373,7 @@ async def test_what_cannot_be_told_changes_nothing(quiet_log: Any) -> None:
     """A number of more than 64 bits has no place in a message."""
     async with crew_of_two(quiet_log) as crew:
         before = crew.versions
-        when = f"{{probability: 0.5, seed: {1 << 70}}}"
+        when = f"{{nth: {1 << 70}}}"
         with pytest.raises(NotEverywhere, match="cannot be told to workers"):
             await crew.put(f"rules: [{{name: big, kind: delay, delay: 1ms, when: {when}}}]")
 
