@@ -24,7 +24,8 @@ def _part() -> tuple[int, int]:
 
 
 _START, _SIZE = _part()
-_BEGIN = random.randrange(0, _SIZE, _STEP)  # for processes that share their part without knowing of each other
+_BEGIN, _SHIFT = random.randrange(0, _SIZE, _STEP), random.randrange(_STEP)
+"""Left to chance, for processes that share a part without knowing of each other."""
 _numbers = itertools.count()
 
 
@@ -34,7 +35,7 @@ def _next_port() -> int:
     A port is free until it is bound, which whoever asked for it may do much later, and again after a restart.
     """
     rounds, place = divmod(next(_numbers) * _STEP, _SIZE)
-    return _START + (_BEGIN + place) % _SIZE + rounds % _STEP
+    return _START + (_BEGIN + place) % _SIZE + (_SHIFT + rounds) % _STEP
 
 
 def free_port(host: str = "127.0.0.1") -> int:
