@@ -21,7 +21,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import NotEverywhere
+from kproxy.errors import NotEverywhere, WeDidWrong
 from kproxy.rules.kept import Change, Kept, Origin
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
@@ -59,7 +59,7 @@ class CrewKeeper(RuleKeeper):
         self.hits = CrewHits(self)
         self.changing = trio.Lock()
         self.in_force = RulesState(0, store.seed, handed(store))
-        self.packed = msgspec.msgpack.encode(self.in_force)
+        self.packed = packed(self.in_force)
         self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
         self.lost: dict[int, RuleCount] = {}  # of workers that have ended, added up by rule
         self.numbers: dict[int, int] = {}  # by worker: the state that it has
@@ -168,15 +168,15 @@ class CrewKeeper(RuleKeeper):
         """What the store says now is in force in all processes, or the store is as it was. Raises NotEverywhere."""
         state = RulesState(self.in_force.number + 1, self.store.seed, handed(self.store))
         try:
-            packed = msgspec.msgpack.encode(state)
-            asked = await ask_all(self.crew, Prepare(packed), PATIENCE)
+            told = packed(state)
+            asked = await ask_all(self.crew, Prepare(told), PATIENCE)
             refused = [f"worker {member.index}: {said}" for member, said in asked if said is not None]
-        except (OverflowError, TypeError) as error:
-            refused = [f"they cannot be told to workers: {error}"]
+        except WeDidWrong as error:
+            refused = [str(error)]
         if refused:
             self.store.restore(saved, monotonic())
             raise NotEverywhere(f"nothing was changed: {'; '.join(refused)}")
-        self.in_force, self.packed = state, packed
+        self.in_force, self.packed = state, told
         done = await ask_all(self.crew, Commit(state.number), COMMIT_PATIENCE)
         prepared = {id(member.channel) for member, _ in asked}
         for member, said in done:
@@ -265,6 +265,14 @@ class ToldRules:
             if member.ready and member.channel is not None:
                 member.channel.tell(RuleNews(method, list(given)))
                 return
+
+
+def packed(state: RulesState) -> bytes:
+    """As workers are told of it. Raises WeDidWrong for what has no place in a message: numbers of more than 64 bits."""
+    try:
+        return msgspec.msgpack.encode(state)
+    except (OverflowError, TypeError) as error:
+        raise WeDidWrong(f"rules cannot be told to workers: {error}") from None
 
 
 def handed(store: RuleStore) -> list[HandedRule]:

@@ -14,8 +14,8 @@ import trio
 from kproxy.errors import NoSuchRule, NotEverywhere, WeDidWrong
 from kproxy.net.reactor import Reactor
 from kproxy.net.workers.channel import Channel
-from kproxy.net.workers.crew_keeper import CrewKeeper, ToldRules
-from kproxy.net.workers.rule_messages import Commit, Prepare, RuleNews
+from kproxy.net.workers.crew_keeper import CrewKeeper, ToldRules, packed
+from kproxy.net.workers.rule_messages import Commit, HandedRule, Prepare, RuleNews, RulesState
 from kproxy.net.workers.shared_table import SharedTable
 from kproxy.net.workers.worker_rules import WorkerRules
 from kproxy.rules.rule_set import RuleSet
@@ -378,6 +378,13 @@ async def test_what_cannot_be_told_changes_nothing(quiet_log: Any) -> None:
             await crew.put(f"rules: [{{name: big, kind: delay, delay: 1ms, when: {when}}}]")
 
         assert crew.versions == before
+
+
+async def test_nothing_begins_with_rules_that_cannot_be_told() -> None:
+    """The start ends with one line that says so."""
+    rule = HandedRule(b"", {"nth": 1 << 70}, "r.yaml:2:5", "file", True, 1, 0, 0, 0.0)
+    with pytest.raises(WeDidWrong, match="rules cannot be told to workers: can't serialize ints"):
+        packed(RulesState(0, 1, [rule]))
 
 
 async def test_who_asks_during_a_change_is_answered_after_it(quiet_log: Any) -> None:
