@@ -2,6 +2,7 @@
 
     pipeline.py [--lines N …] [--frames N] [--write]       by default 1,000,000 lines, and 200,000 exchanges
     pipeline.py --lines 1000000 10000000 --write           and whether cost grows with the lines
+    pipeline.py --folder F …                               silver and gold once more on what F has; bronze as noted
 
 Each job is a process of its own, as a user starts it. Time is told from its begin to its end, and from when Spark was
 there (its event log says when the executor was added) to its end; memory is the most that the process and its children
@@ -22,7 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -62,11 +63,6 @@ class Cost:
     tasks: float
     cpu: float
     memory: float
-
-    def __add__(self, other: Cost) -> Cost:
-        """One after the other."""
-        sums = (getattr(self, name) + getattr(other, name) for name in ("seconds", "after_start", "tasks", "cpu"))
-        return Cost(*sums, max(self.memory, other.memory))
 
 
 def run(*words: object) -> Cost:
@@ -121,12 +117,13 @@ def told_by(folder: Path) -> tuple[float, float]:
 def family(pid: int) -> Iterator[int]:
     """A process and all below it."""
     yield pid
-    try:
-        below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return
-    for child in below:
-        yield from family(int(child))
+    for thread in Path(f"/proc/{pid}/task").glob("*"):  # Java starts Python's workers from whichever thread
+        try:
+            below = (thread / "children").read_text().split()
+        except OSError:
+            continue
+        for child in below:
+            yield from family(int(child))
 
 
 def resident(pid: int) -> float:
@@ -145,17 +142,20 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def events(folder: Path, lines: int) -> dict[str, tuple[int, Cost]]:
-    """Of each job how many lines it had, and what it cost."""
-    audit, lake = folder / f"audit-{lines}", folder / f"lake-{lines}"
-    with ProcessPoolExecutor(SOURCES) as pool:
-        count = sum(pool.map(partial(write_source, audit, lines // SOURCES), range(SOURCES)))
-    costs = {}
-    for job, words in (("bronze", ("--from", audit)), ("silver", ()), ("gold", ())):
-        costs[job] = count, run("audit", job, *words, "--lake", lake)
+def events(folder: Path, lines: int, jobs: list[str]) -> dict[str, tuple[int, Cost]]:
+    """Of each job how many lines it had, and what it cost. What an earlier run has left in the folder is used again."""
+    audit, lake, noted = (folder / f"{what}-{lines}" for what in ("audit", "lake", "bronze"))
+    if not noted.exists():
+        with ProcessPoolExecutor(SOURCES) as pool:
+            count = sum(pool.map(partial(write_source, audit, lines // SOURCES), range(SOURCES)))
+        bronze = run("audit", "bronze", "--from", audit, "--lake", lake)
+        noted.write_text(json.dumps([count, asdict(bronze)]))
+    count, told = json.loads(noted.read_text())
+    costs = {"bronze": (count, Cost(**told))} if told else {}
+    for job in jobs:
+        costs[job] = count, run("audit", job, "--again", "--lake", lake)
         print(row(job, *costs[job]), file=sys.stderr, flush=True)
-    both = count, costs["bronze"][1] + costs["silver"][1]
-    return {"bronze": costs["bronze"], "silver": costs["silver"], "bronze and silver": both, "gold": costs["gold"]}
+    return costs
 
 
 def write_source(folder: Path, lines: int, source: int) -> int:
@@ -176,6 +176,8 @@ def growth(few: dict[str, tuple[int, Cost]], many: dict[str, tuple[int, Cost]]) 
     """For each job, what an event costs among many, in terms of what it costs among few. 1: it is linear."""
     lines = []
     for job, (count, cost) in few.items():
+        if job not in many:
+            continue
         times, costs = many[job][0] / count, many[job][1]
         ratios = (costs.after_start / cost.after_start / times, costs.tasks / cost.tasks / times)
         lines.append(f"- {job}: with {times:.1f} times as many events, an event takes {ratios[0]:.2f} times as long "
@@ -220,11 +222,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", type=int, nargs="*", default=[1_000_000])
     parser.add_argument("--frames", type=int, default=200_000, help="exchanges of what-if; 0: none")
+    parser.add_argument("--folder", type=Path, help="keep events and lakes here, and use those that are there")
+    parser.add_argument("--jobs", nargs="*", default=["silver", "gold"], help="what is measured after bronze")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     rows: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory(prefix="kproxy-pipeline-") as name:
-        costs = [events(Path(name), lines) for lines in options.lines]
+        costs = [events(options.folder or Path(name), lines, options.jobs) for lines in options.lines]
         for one in costs:
             rows += [row(job, *cost) for job, cost in one.items()]
         if options.frames:

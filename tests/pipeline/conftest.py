@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
@@ -19,6 +21,7 @@ from kproxy.pipeline.commands.jobs import group
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.run import Run
 from kproxy.pipeline.spark import session
+from kproxy.pipeline.table import Table
 
 HERE = "tests/pipeline/"
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
@@ -96,6 +99,18 @@ def audit_folder() -> Callable[[Path], AuditFolder]:
 def audit(audit_folder: Callable[[Path], AuditFolder], tmp_path: Path) -> AuditFolder:
     """An empty audit folder."""
     return audit_folder(tmp_path / "audit")
+
+
+@pytest.fixture(scope="session")
+def rows_in_files() -> Callable[[Lake, Table], list[str]]:
+    """The rows of a table with their days, as its files have them, sorted: without Spark, which plans each reading."""
+
+    def found(lake: Lake, table: Table) -> list[str]:
+        files = Path(lake.table_path(table).removeprefix("file:")).glob("dt=*/batch=*/**/*.parquet")
+        rows = ((file, row) for file in files for row in pq.read_table(file, partitioning=None).to_pylist())
+        return sorted(f"{re.findall('dt=[0-9-]+', str(file))} {row}" for file, row in rows)
+
+    return found
 
 
 @pytest.fixture

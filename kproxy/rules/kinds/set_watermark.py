@@ -60,6 +60,11 @@ class SetWatermark(SelectingRule):
         if not any(raw.get(name) not in (None, False) for name in WORDS):
             yield (), f"something to set is wanted: {', '.join(WORDS)}"
 
+    @property
+    def reads_topics(self) -> bool:
+        """To select them; and to know a partition again that ListOffsets names and Fetch gives by its topic's id."""
+        return self.stuck or self.selects_topics
+
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         return Depth.BODY if direction == "response" and key in (FETCH, LIST_OFFSETS) else Depth.NOTHING
 

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from kproxy.pipeline.jobs import silver as job
@@ -41,24 +40,12 @@ def lines(audit: Any) -> list[str]:
     ]
 
 
-def tables(lake: Lake) -> dict[str, list[str]]:
-    """The rows of all tables with their days, as they are in the files."""
-    return {
-        table.name: sorted(
-            f"{file.parent.parent.name} {row}"
-            for file in Path(lake.table_path(table).removeprefix("file:")).glob("dt=*/*/*.parquet")
-            for row in pq.read_table(file, partitioning=None).to_pylist()
-        )
-        for table in (*TABLES, IDS)
-    }
-
-
-def test_workers_and_spark_write_the_same(run: Run, audit: Any) -> None:
+def test_workers_and_spark_write_the_same(run: Run, audit: Any, rows_in_files: Any) -> None:
     """A lake that only Spark reaches is written by Spark: ids and a table; with KPROXY_TEST_ALL=1, all tables."""
     audit.publish(*lines(audit))
     bronze(run, FileSource(str(audit.path)))
     silver(run)
-    by_workers = tables(run.lake)
+    by_workers = {table.name: rows_in_files(run.lake, table) for table in (*TABLES, IDS)}
     [batch] = Ledger(run.lake, "silver").batches()
     some = [IDS, *TABLES] if os.environ.get("KPROXY_TEST_ALL") else [IDS, FETCH_PARTITIONS]
     rows = without_duplicates(run.lake.read_batch(BRONZE, batch), doubled(run.lake.read_batch(IDS, batch)))
@@ -66,7 +53,7 @@ def test_workers_and_spark_write_the_same(run: Run, audit: Any) -> None:
     job.by_spark(run, batch, kinds, rows, some[1:])
     job.by_spark(run, batch, kinds, run.lake.read_batch(BRONZE, batch), some[:1])
 
-    assert tables(run.lake) == by_workers
+    assert {table.name: rows_in_files(run.lake, table) for table in (*TABLES, IDS)} == by_workers
     assert all(by_workers.values())
 
 
