@@ -84,7 +84,7 @@ def watched(*words: object) -> tuple[float, float, float, float]:
         reader = threading.Thread(target=lambda: output.append(said.read()))
         reader.start()
         while process.poll() is None:
-            there = list(family(process.pid))
+            there = set(family(process.pid))
             worst = max(worst, sum(map(resident, there)))
             cpu |= {pid: used for pid in there if (used := cpu_of(pid))}
             time.sleep(0.1)
