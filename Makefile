@@ -63,8 +63,8 @@ java:
 	@command -v mvn >/dev/null || { echo "no mvn found, Maven is needed to fetch Kafka's jars (Debian: apt-get install maven)" >&2; exit 1; }
 
 tools:
-	@for tool in tshark jq promtool systemd-analyze; do command -v $$tool >/dev/null || \
-	  { echo "no $$tool found, tests of captures, pages and deploy/ need it (Debian: apt-get install tshark jq prometheus systemd)" >&2; exit 1; }; done
+	@for tool in tshark jq promtool systemd-analyze nft ip haproxy; do command -v $$tool >/dev/null || \
+	  { echo "no $$tool found, tests of captures, networks, pages and deploy/ need it (Debian: apt-get install tshark jq prometheus systemd nftables iproute2 haproxy)" >&2; exit 1; }; done
 
 .venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; say which to take: make PYTHON=python3.11 ..." >&2; exit 1; }

@@ -1,4 +1,4 @@
-"""One act on a non-blocking socket, by a trio task."""
+"""What a trio task does on a non-blocking socket: one act, all of some bytes out, so many bytes in."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
+
+MOST_AT_ONCE = 1 << 16
+"""Bytes of one read: Python makes room for all that is asked for."""
 
 
 async def attempt(sock: socket.SocketType, act: Callable[[], Any]) -> Any:
@@ -22,3 +25,22 @@ async def attempt(sock: socket.SocketType, act: Callable[[], Any]) -> Any:
             await trio.lowlevel.wait_readable(sock)
         except ssl.SSLWantWriteError:
             await trio.lowlevel.wait_writable(sock)
+
+
+async def send(sock: socket.SocketType, data: bytes) -> None:
+    """All of it. Raises OSError."""
+    while data:
+        done: int = await attempt(sock, lambda data=data: sock.send(data))  # type: ignore[misc]
+        data = data[done:]
+
+
+async def exactly(sock: socket.SocketType, size: int) -> bytes:
+    """So many bytes. Raises OSError, EOFError when the other end closes before that."""
+    parts = bytearray()
+    while len(parts) < size:
+        left = min(size - len(parts), MOST_AT_ONCE)
+        more: bytes = await attempt(sock, lambda left=left: sock.recv(left))  # type: ignore[misc]
+        if not more:
+            raise EOFError(f"closed after {len(parts)} of {size} bytes")
+        parts += more
+    return bytes(parts)

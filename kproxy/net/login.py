@@ -17,7 +17,7 @@ from kproxy.errors import LoginFailed, LoginRefused
 from kproxy.sasl.client import ScramClient, Tokens, oauthbearer, plain
 from kproxy.sasl_config import OAUTH, UpstreamSasl
 
-from .attempt import attempt
+from .attempt import exactly, send
 from .driven import HostPort, show
 
 if TYPE_CHECKING:
@@ -134,20 +134,5 @@ async def talk(sock: socket.SocketType, steps: Steps) -> LoggedIn:
     except StopIteration as end:
         found: LoggedIn = end.value
         return found
-
-
-async def send(sock: socket.SocketType, data: bytes) -> None:
-    while data:
-        done: int = await attempt(sock, lambda data=data: sock.send(data))  # type: ignore[misc]
-        data = data[done:]
-
-
-async def exactly(sock: socket.SocketType, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        left = size - len(parts)
-        more: bytes = await attempt(sock, lambda left=left: sock.recv(left))  # type: ignore[misc]
-        if not more:
-            raise LoginFailed("the broker closed the connection during the login")
-        parts += more
-    return bytes(parts)
+    except EOFError:
+        raise LoginFailed("the broker closed the connection during the login") from None

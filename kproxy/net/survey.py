@@ -18,7 +18,7 @@ from kproxy.core.topics import METADATA, VERSION, all_topics_request
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_response
 
-from .attempt import attempt
+from .attempt import exactly, send
 from .dial import Race
 from .driven import HostPort, Origin
 from .login import Login
@@ -103,19 +103,11 @@ class Survey:
 
 async def talk(sock: socket.SocketType, request: bytes) -> bytes:
     """Ask, and give the answer's frame without its size. Raises OSError."""
-    await attempt(sock, lambda: sock.send(request))
-    size = int.from_bytes(await exactly(sock, 4), "big")
-    if size > LONGEST:
-        raise OSError(f"an answer of {size} bytes, expected at most {LONGEST}")
-    return await exactly(sock, size)
-
-
-async def exactly(sock: socket.SocketType, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        left = size - len(parts)
-        more: bytes = await attempt(sock, lambda left=left: sock.recv(min(left, 1 << 16)))  # type: ignore[misc]
-        if not more:
-            raise ConnectionResetError("closed before it answered Metadata")
-        parts += more
-    return bytes(parts)
+    try:
+        await send(sock, request)
+        size = int.from_bytes(await exactly(sock, 4), "big")
+        if size > LONGEST:
+            raise OSError(f"an answer of {size} bytes, expected at most {LONGEST}")
+        return await exactly(sock, size)
+    except EOFError:
+        raise ConnectionResetError("closed before it answered Metadata") from None

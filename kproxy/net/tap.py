@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.core.commands import CLIENT
 from kproxy.core.inflight import ANSWERED, ASKED
+from kproxy.watch.exchanges import add_wait
 from kproxy.watch.seen import Seen
 from kproxy.watch.watcher import Watcher
 
@@ -117,14 +118,22 @@ class Tap:
     # ---- what the session tells
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
-        self.watcher.waited(correlation_id, seconds, response=response, by_rule=by_rule)
+        early = self.early(correlation_id)
+        if early is None:
+            self.watcher.waited(correlation_id, seconds, response=response, by_rule=by_rule)
+        else:
+            add_wait(early, seconds, response=response, by_rule=by_rule)
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
-        early = [seen for seen in self.over_early if seen.correlation_id == correlation_id]
-        if early:
-            early[-1].rules.extend(names)
-        else:
+        early = self.early(correlation_id)
+        if early is None:
             self.watcher.acted(correlation_id, names, answered=answered)
+        else:
+            early.rules.extend(names)
+
+    def early(self, correlation_id: int) -> Seen | None:
+        """The exchange of this id that was over before the session looked at it."""
+        return next((seen for seen in reversed(self.over_early) if seen.correlation_id == correlation_id), None)
 
     # ---- what comes of it
 

@@ -171,6 +171,7 @@ def test_rules_are_told_of_requests_that_are_due_no_answer(proxy_with: Callable[
         assert proxy.stop() == 0
 
     told = [one["data"] for one in events(folder, ".request.") if one["data"]["api"] == "Produce"]
+    assert told[1]["rule_ms"] >= 40
     assert [(one["outcome"], one.get("rules")) for one in told] == [
         ("no_answer_due", None), ("no_answer_due", ["late"]), ("no_answer_due", ["later"]), ("no_answer_due", None)
     ]  # fmt: skip

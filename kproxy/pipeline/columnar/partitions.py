@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kproxy.events.schema import PARTITION
 from kproxy.pipeline.columnar.lists import apart
-from kproxy.pipeline.columnar.rows import Columns, all_the_same, first_of, shaped
+from kproxy.pipeline.columnar.rows import Columns, all_the_same, shaped
 from kproxy.pipeline.table import Table
 
 ROWS_A_TOPIC = 100_000
@@ -46,7 +46,7 @@ def summed(columns: Columns, table: Table) -> Any:
     made = {
         "detail": all_the_same("summary", time),
         "row": all_the_same(0, time),
-        "time": first_of(columns["first"], time),
+        "time": pc.coalesce(columns["first"], time),
     }
     return shaped(columns | made, table)
 
@@ -63,7 +63,7 @@ def partitions_of(columns: Columns) -> Columns:
         **outer,
         **of_topic,
         **inner,
-        "error": first_of(inner["error"], of_topic["error"]),
+        "error": pc.coalesce(inner["error"], of_topic["error"]),
         "row": pc.add(pc.multiply(topics.places.take(parts.rows), ROWS_A_TOPIC), parts.places),
     }
 

@@ -19,7 +19,7 @@ from kproxy.events.schema import (
 from kproxy.pipeline import tables
 from kproxy.pipeline.columnar import partitions, requests
 from kproxy.pipeline.columnar.reading import read
-from kproxy.pipeline.columnar.rows import Columns, as_they_are
+from kproxy.pipeline.columnar.rows import Columns, shaped
 from kproxy.pipeline.table import Table
 from kproxy.pipeline.transforms import kinds
 
@@ -39,15 +39,15 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe(tables.CONNECTIONS, {kinds.CONNECTION: as_they_are}),
+    Recipe(tables.CONNECTIONS, {kinds.CONNECTION: shaped}),
     Recipe(tables.REQUESTS, {**dict.fromkeys(kinds.REQUESTS, requests.single), kinds.SUMMARY: requests.summed}),
     Recipe(tables.PRODUCE_PARTITIONS, {kinds.WRITE: partitions.written, kinds.SUMMARY_WRITE: partitions.summed}),
     Recipe(tables.FETCH_PARTITIONS, {kinds.READ: partitions.read, kinds.SUMMARY_READ: partitions.summed}),
     Recipe(tables.COMMITS, {kinds.COMMIT: partitions.each}),
-    Recipe(tables.GROUPS, {kinds.GROUP: as_they_are}),
-    Recipe(tables.RULES, {kinds.RULE: as_they_are}),
-    Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: as_they_are}),
-    Recipe(tables.RECOVERED, {kinds.RECOVERED: as_they_are}),
+    Recipe(tables.GROUPS, {kinds.GROUP: shaped}),
+    Recipe(tables.RULES, {kinds.RULE: shaped}),
+    Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),
+    Recipe(tables.RECOVERED, {kinds.RECOVERED: shaped}),
 )
 """One for every silver table. Types that none of them wants stay in bronze."""
 

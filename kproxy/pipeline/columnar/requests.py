@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from kproxy.events.schema import LATENCY_BOUNDS_MS
 from kproxy.pipeline.apis import READS
 from kproxy.pipeline.columnar.lists import of_each
-from kproxy.pipeline.columnar.rows import Columns, all_the_same, first_of, shaped
+from kproxy.pipeline.columnar.rows import Columns, all_the_same, shaped
 from kproxy.pipeline.table import Table
 
 
@@ -37,10 +37,10 @@ def summed(columns: Columns, table: Table) -> Any:
     latency, told = columns["latency_ms"], columns["latency_buckets"]
     made = {
         "detail": all_the_same("summary", columns["time"]),
-        "time": first_of(columns["first"], columns["time"]),
-        "last": first_of(columns["last"], columns["time"]),
-        "count": first_of(columns["count"], pa.scalar(1, pa.int64())),
-        "latency_max_ms": first_of(columns["latency_max_ms"], latency),
+        "time": pc.coalesce(columns["first"], columns["time"]),
+        "last": pc.coalesce(columns["last"], columns["time"]),
+        "count": pc.coalesce(columns["count"], pa.scalar(1, pa.int64())),
+        "latency_max_ms": pc.coalesce(columns["latency_max_ms"], latency),
         "latency_buckets": pc.if_else(pc.is_null(told), buckets(latency), told),
         "total_records": columns["records"],
         "total_bytes": columns["bytes"],

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kproxy.pipeline.columnar.types import arrow_schema
 from kproxy.pipeline.table import Table
@@ -31,13 +30,3 @@ def shaped(columns: Mapping[str, Any], table: Table) -> Any:
 def all_the_same(value: Any, like: Any) -> Any:
     """A column with one value in all rows, of as many as `like` has."""
     return pa.repeat(pa.scalar(value), len(like))
-
-
-def first_of(*columns: Any) -> Any:
-    """For each row the first that is not null, of columns of plain values."""
-    return pc.coalesce(*columns)
-
-
-def as_they_are(columns: Columns, table: Table) -> Any:
-    """Rows that are events, with the columns that the table has of them."""
-    return shaped(columns, table)
