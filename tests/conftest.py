@@ -5,21 +5,22 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from xdist.remote import Producer
 
 from kproxy.testing import ask
 from kproxy.testing.jars import kafka_libs
 from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
+from kproxy.testing.wait import until
 from kproxy.testing.watch import ConnectionWatch
 
 from .order import ByUnit, longest_first
@@ -87,20 +88,19 @@ class Route:
     def create(self, word: str, partitions: int = 3, replicas: int = 1) -> str:
         """Make a topic past the proxy, under the broker's name; the client's name for it."""
         topic = self.topic(word)
-        new = NewTopic(self.upstream_name(topic), num_partitions=partitions, replication_factor=replicas)
-        for done in self.direct.create_topics([new]).values():
-            done.result(30)
-        self.settled(topic, partitions)
+        create_topics(",".join(self.running()), self.upstream_name(topic), partitions=partitions, replicas=replicas)
         return topic
 
     def settled(self, topic: str, partitions: int) -> None:
         """Return once every broker knows so many partitions of the topic; 0: once none knows it."""
         name = self.upstream_name(topic)
-        running = [broker for broker in self.kafka.brokers.values() if broker.child is not None]
-        limit = time.monotonic() + 20
-        for broker in running:
-            while ask.topics(f"127.0.0.1:{broker.ports['DIRECT']}", [name]).get(name, 0) != partitions:
-                assert time.monotonic() < limit, f"broker {broker.node} does not know {partitions} partitions of {name}"
+        for address in self.running():
+            until(lambda address=address: ask.topics(address, [name]).get(name, 0) == partitions)
+
+    def running(self) -> list[str]:
+        """`host:port` of each broker that runs, past the proxy."""
+        brokers = self.kafka.brokers.values()
+        return [f"127.0.0.1:{broker.ports['DIRECT']}" for broker in brokers if broker.child is not None]
 
     def names_at_broker(self) -> set[str]:
         """The names that the brokers themselves list."""

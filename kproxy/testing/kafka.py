@@ -208,7 +208,7 @@ class Kafka:
             "listener.security.protocol.map": ",".join(
                 [f"{x.name}:{x.protocol}" for x in self.listeners] + ["CONTROLLER:PLAINTEXT"]
             ),
-            "log.dirs": str(broker.folder / "data"),
+            "log.dirs": str(self._data(broker)),
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": "1",
@@ -234,16 +234,20 @@ class Kafka:
             "controller.listener.names": "CONTROLLER",
         }
 
+    def _data(self, broker: Broker) -> Path:
+        """Its log directory."""
+        return Path(self._properties.get("log.dirs", broker.folder / "data"))
+
     def _format(self) -> None:
         """Give every broker a formatted log directory. But for ids, release and settings say what is in it."""
         kind = (self.libs, *sorted(self._properties.items()), *sorted(self._scram.items()))
         if kind not in _formatted:
             first = next(iter(self.brokers.values()))
             self._run_format(first)
-            _formatted[kind] = {file.name: file.read_bytes() for file in (first.folder / "data").iterdir()}
+            _formatted[kind] = {file.name: file.read_bytes() for file in self._data(first).iterdir()}
         for broker in self.brokers.values():
-            data = broker.folder / "data"
-            data.mkdir(exist_ok=True)
+            data = self._data(broker)
+            data.mkdir(parents=True, exist_ok=True)
             for name, content in _formatted[kind].items():
                 (data / name).write_bytes(content)
             (data / "meta.properties").write_text(

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from kproxy.testing.ask import topics
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
 
 PATIENCE = 30
 _numbers = itertools.count(1)
@@ -39,10 +38,7 @@ class Guarded:
     def create(self, *words: str, partitions: int = 1) -> list[str]:
         """Topics that begin with these words, made past the proxy."""
         names = [f"{word}-{next(_numbers)}" for word in words]
-        past = AdminClient({"bootstrap.servers": self.direct})
-        for made in past.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
-            made.result(PATIENCE)
-        until(lambda: len(topics(self.direct, names)) == len(names))
+        create_topics(self.direct, *names, partitions=partitions)
         return names
 
     def write(self, client: str, *where: str, bootstrap: str = "", **settings: Any) -> dict[str, str | None]:

@@ -16,15 +16,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.testing import ask
 from kproxy.testing.jars import KAFKA_VERSION
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.made import create_topics
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.proxy import ROOM, Proxy
-from kproxy.testing.wait import until
 from kproxy.testing.watch import ConnectionWatch
 
 from .matrix import BROKERS, CLIENTS
@@ -91,13 +90,8 @@ class Place:
 
     def create(self, names: list[Names]) -> None:
         """Make the topics that are there beforehand, past kproxy."""
-        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap("DIRECT")})
-        wanted = [NewTopic(one.upstream + one.topic, num_partitions=PARTITIONS, replication_factor=1) for one in names]
-        for done in admin.create_topics(wanted).values():
-            done.result(60)
-        for address in self.kafka.bootstrap("DIRECT").split(","):
-            every = [new.topic for new in wanted]
-            until(lambda: ask.topics(address, every) == dict.fromkeys(every, PARTITIONS))  # noqa: B023
+        wanted = [one.upstream + one.topic for one in names]
+        create_topics(self.kafka.bootstrap("DIRECT"), *wanted, partitions=PARTITIONS)
 
     def at_brokers(self) -> set[str]:
         """The names of all topics and groups, as the brokers have them."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from kproxy.testing.ask import ask, topics
+from kproxy.testing.ask import ask
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
 from kproxy.testing.wait import until
 
@@ -59,10 +59,7 @@ class Clients:
     def topics(self, count: int) -> list[str]:
         """New topics of one partition."""
         names = [f"fault-{next(_numbers)}" for _ in range(count)]
-        admin = AdminClient({"bootstrap.servers": self.direct})
-        for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-            made.result(PATIENCE)
-        until(lambda: len(topics(self.direct, names)) == count)
+        create_topics(self.direct, *names)
         for name in names:  # a leader that does not know yet that it is one answers with an error
             until(lambda name=name: self.leads(name))
         return names

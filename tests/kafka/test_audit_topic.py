@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.sinks.audit.kafka_outlet import KafkaOutlet, KafkaSettings
 from kproxy.sinks.audit.recorder import Recorder
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.made import create_topics
 from kproxy.testing.wait import until
 
 TOPIC, PARTITIONS, COUNT = "audit-of-kproxy", 3, 6000
@@ -29,11 +30,10 @@ def read(bootstrap: str, count: int) -> list[Any]:
     return found
 
 
-def test_a_broker_that_is_killed_loses_no_event() -> None:
+def test_a_broker_that_is_killed_loses_no_event(tmp_path: Path) -> None:
     """Each event is there once, those of one connection in order, with the key and headers that they should have."""
-    with Kafka(1) as kafka:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap()})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    with Kafka(1, properties={"log.dirs": str(tmp_path / "log")}) as kafka:
+        create_topics(kafka.bootstrap(), TOPIC, partitions=PARTITIONS)
         settings = KafkaSettings(kafka.bootstrap(), TOPIC, SOURCE, when_full="block", retry=0.2)
         outlet = KafkaOutlet(settings, structlog.get_logger())
         recorder = Recorder(SOURCE, [outlet])

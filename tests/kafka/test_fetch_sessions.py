@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.core.counters import Counters
 from kproxy.core.fetch_sessions import FetchSessions
 from kproxy.core.partition_session import Key
 from kproxy.testing.client import RawClient
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.made import create_topics
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.message import Message
 
@@ -74,10 +74,8 @@ def partitions(body: dict[str, Any]) -> list[tuple[Key, dict[str, Any]]]:
 def test_a_real_broker_is_told_what_it_missed(kafka: Kafka) -> None:
     """Epochs are in turn for it; what a rule took out is fetched again when none does, what was forgotten is not."""
     topic = "fetch-session"
-    config = {"bootstrap.servers": kafka.bootstrap("DIRECT")}
-    admin = AdminClient(config)
-    admin.create_topics([NewTopic(topic, 3)])[topic].result(30)
-    producer = Producer(config)
+    create_topics(kafka.bootstrap("DIRECT"), topic, partitions=3)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap("DIRECT")})
     producer.produce(topic, "v", partition=0)
     assert producer.flush(30) == 0
     a: Key = (topic, 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.made import create_topics
 from kproxy.testing.plugin import Proxies
 
 RULES: list[dict[str, Any]] = [
@@ -22,12 +22,6 @@ def direct(java: JavaProgram, kafka: Kafka, *steps: list[Any]) -> list[Any]:
     return list(java("admin", config={"bootstrap.servers": kafka.bootstrap("DIRECT")}, steps=list(steps)))
 
 
-def create(kafka: Kafka, *topics: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap("DIRECT")})
-    for done in admin.create_topics([NewTopic(topic, 1) for topic in topics]).values():
-        done.result(30)
-
-
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_is_another_one_upstream(
     kafka: Kafka, kproxy_process: Proxies, java: JavaProgram, protocol: str
@@ -36,7 +30,7 @@ def test_a_group_is_another_one_upstream(
     proxy = kproxy_process(kafka.bootstrap("PROXIED"), rules=RULES)
     config = {"bootstrap.servers": proxy.bootstrap}
     topic, group = f"gr-{protocol}", f"team-{protocol}"
-    create(kafka, f"prod.{topic}")
+    create_topics(kafka.bootstrap("DIRECT"), f"prod.{topic}")
     java("produce", config=config, topic=topic, tag="v", count=4)
     consumer = config | {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
     rows = java("consume", config=consumer, topics=[topic], count=4, seconds=30)
@@ -62,7 +56,7 @@ def test_a_pattern_works_in_a_renamed_group(kafka: Kafka, kproxy_process: Proxie
     """A KIP-848 member subscribes by a pattern over renamed topics."""
     proxy = kproxy_process(kafka.bootstrap("PROXIED"), rules=RULES)
     config = {"bootstrap.servers": proxy.bootstrap}
-    create(kafka, "prod.gr-pattern-1", "prod.gr-pattern-2")
+    create_topics(kafka.bootstrap("DIRECT"), "prod.gr-pattern-1", "prod.gr-pattern-2")
     for topic in ("gr-pattern-1", "gr-pattern-2"):
         java("produce", config=config, topic=topic, tag="v", count=2)
     consumer = config | {"group.id": "app", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
@@ -76,7 +70,7 @@ def test_a_transaction_has_another_id_upstream(kafka: Kafka, kproxy_process: Pro
     """Exactly-once copying with renamed topics, group and id; the lists show the client's spelling."""
     proxy = kproxy_process(kafka.bootstrap("PROXIED"), rules=RULES)
     config = {"bootstrap.servers": proxy.bootstrap}
-    create(kafka, "prod.gr-from", "prod.gr-to")
+    create_topics(kafka.bootstrap("DIRECT"), "prod.gr-from", "prod.gr-to")
     java("produce", config=config, topic="gr-from", tag="v", count=6)
     consumer = config | {
         "group.id": "team-copy", "auto.offset.reset": "earliest", "enable.auto.commit": "false"

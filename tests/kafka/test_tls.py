@@ -13,17 +13,15 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as Partition
 
-from kproxy.testing import ask
 from kproxy.testing.certificates import Authority, client_context
 from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.made import create_topics
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.ports import free_port, free_ports
 from kproxy.testing.proxy import Proxy
-from kproxy.testing.wait import until
 
 SIDES = ("plain", "tls", "mtls")
 SECONDS = 30
@@ -121,17 +119,9 @@ def test_tls_on_each_side(
     """Plain, TLS and TLS with certificates of both ends, in all pairs: what is produced is what is consumed."""
     context = None if near == "plain" else client_context(authority.file, own if near == "mtls" else None)
     topic = f"{client.__name__}-{near}-{far}"
-    created(tls_kafka, topic)
+    create_topics(tls_kafka.bootstrap(), topic, partitions=3)
 
     assert client(ways[near, far], context, topic) == [b"0", b"1", b"2"]
-
-
-def created(kafka: Kafka, topic: str) -> None:
-    """Make a topic of three partitions past the proxy, on as many brokers as there are."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap()})
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(SECONDS)
-    for address in kafka.bootstrap().split(","):
-        until(lambda address=address: ask.topics(address, [topic]) == {topic: 3})
 
 
 def test_brokers_are_told_apart_by_name(
@@ -166,7 +156,7 @@ def test_brokers_are_told_apart_by_name(
         return resolve(host, *others, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve_here)
-    created(kafka3, "by-name")
+    create_topics(kafka3.bootstrap(), "by-name", partitions=3)
 
     found = by_kafka_python(f"kafka.example.test:{port}", client_context(authority.file), "by-name")
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.testing.client import METADATA, RawClient
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
 
 SECONDS = 30 if os.environ.get("KPROXY_TEST_ALL") else 10
@@ -138,9 +138,7 @@ def topics(kafka: Kafka) -> list[str]:
     """One to write to, and one with some megabytes to read."""
     bootstrap = kafka.bootstrap("DIRECT")
     names = ["quota-write", "quota-read"]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        made.result(30)
+    create_topics(bootstrap, *names)
     producer = Producer({"bootstrap.servers": bootstrap, "batch.size": 16_000, "linger.ms": 20})
     for _ in range(5_000):
         producer.produce("quota-read", VALUE)

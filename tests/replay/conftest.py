@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import pytest
 import trio
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
@@ -196,12 +195,6 @@ class Tools:
                 writer.write(one, ("127.0.0.1", 9092))
             writer.finish(time.time(), "asked")
         return path
-
-    def create(self, bootstrap: str, topic: str, partitions: int = 1) -> None:
-        """Make a topic, and wait until it is there."""
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for done in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
-            done.result(30)
 
     def play(
         self, recording: Recording, bootstrap: str, pace: Pace | None = None, authenticate: Authenticate | None = None

@@ -18,6 +18,7 @@ from kproxy.capture.reader import read
 from kproxy.replay.server import Server
 from kproxy.replay.stage import Stage
 from kproxy.testing.java import JavaProgram
+from kproxy.testing.made import create_topics
 
 WAIT = 20.0
 
@@ -96,7 +97,7 @@ def recorded(tools: Any, recorder: Any, path: Path, *work: Any) -> Any:
 
 def test_a_producer_and_a_consumer(tools: Any, recorder: Any, tmp_path: Path) -> None:
     """They get the recorded offsets and the recorded records, and nothing that they ask is without an answer."""
-    tools.create(recorder.kafka.bootstrap(), "served", 3)
+    create_topics(recorder.kafka.bootstrap(), "served", partitions=3)
     settings = {"enable.idempotence": True}
     before, recording = recorded(
         tools, recorder, tmp_path,
@@ -112,7 +113,7 @@ def test_a_producer_and_a_consumer(tools: Any, recorder: Any, tmp_path: Path) ->
 
 def test_transactions(tools: Any, recorder: Any, tmp_path: Path) -> None:
     """A transactional producer goes through its life, and a reader gets what was committed."""
-    tools.create(recorder.kafka.bootstrap(), "served-tx")
+    create_topics(recorder.kafka.bootstrap(), "served-tx")
     (_, before), recording = recorded(
         tools, recorder, tmp_path,
         lambda: transactions(recorder.bootstrap, "served-tx"),
@@ -129,7 +130,7 @@ def test_transactions(tools: Any, recorder: Any, tmp_path: Path) -> None:
 
 def test_java_clients(tools: Any, recorder: Any, tmp_path: Path, java: JavaProgram) -> None:
     """With topics by id, a group of KIP-848, and as many brokers as they like at one address."""
-    tools.create(recorder.kafka.bootstrap(), "served-java", 2)
+    create_topics(recorder.kafka.bootstrap(), "served-java", partitions=2)
 
     def work(bootstrap: str) -> Any:
         config = {"bootstrap.servers": bootstrap}
@@ -147,7 +148,7 @@ def test_java_clients(tools: Any, recorder: Any, tmp_path: Path, java: JavaProgr
 
 def test_what_was_never_asked_gets_an_error_and_is_told(tools: Any, recorder: Any, tmp_path: Path) -> None:
     """A topic that the recording lacks does not exist, and an API that it lacks fails."""
-    tools.create(recorder.kafka.bootstrap(), "served-some")
+    create_topics(recorder.kafka.bootstrap(), "served-some")
     _, recording = recorded(tools, recorder, tmp_path, lambda: produce(recorder.bootstrap, "served-some", 3))
     with serving(recording) as (stage, bootstrap):
         admin = AdminClient({"bootstrap.servers": bootstrap})

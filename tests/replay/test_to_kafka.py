@@ -21,6 +21,7 @@ from kproxy.replay.player import Pace
 from kproxy.replay.sasl import plain
 from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka, Listener
+from kproxy.testing.made import create_topics
 
 WAIT = 30.0
 
@@ -65,7 +66,7 @@ def recorded(tools: Any, recorder: Any, path: Path, *work: Callable[[], Any]) ->
 def test_an_idempotent_producer(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """The same records stand at the same offsets, and nothing differs. Its batches are compressed."""
     for each in (recorder.kafka, fresh):
-        tools.create(each.bootstrap(), "idempotent", 3)
+        create_topics(each.bootstrap(), "idempotent", partitions=3)
     values = [f"v{number}" for number in range(200)]
     settings = {"enable.idempotence": True, "compression.type": "zstd", "linger.ms": 1, "batch.num.messages": 20}
     recording = recorded(
@@ -81,7 +82,7 @@ def test_an_idempotent_producer(tools: Any, recorder: Any, fresh: Kafka, tmp_pat
 def test_a_replay_may_be_repeated(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """The second one writes everything once more: the target takes it for another producer. Offsets then differ."""
     for each in (recorder.kafka, fresh):
-        tools.create(each.bootstrap(), "twice")
+        create_topics(each.bootstrap(), "twice")
     values = [f"v{number}" for number in range(20)]
     recording = recorded(
         tools, recorder, tmp_path,
@@ -99,7 +100,7 @@ def test_a_replay_may_be_repeated(tools: Any, recorder: Any, fresh: Kafka, tmp_p
 def test_a_transactional_producer(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """What it committed is there, what it aborted is not, and offsets that it sent are committed with it."""
     for each in (recorder.kafka, fresh):
-        tools.create(each.bootstrap(), "transactional", 2)
+        create_topics(each.bootstrap(), "transactional", partitions=2)
 
     def work() -> None:
         producer = Producer({"bootstrap.servers": recorder.bootstrap, "transactional.id": "tx-1"})
@@ -135,7 +136,7 @@ def committed(kafka: Kafka, group: str, topic: str, partitions: int) -> list[int
 def test_a_consumer_group(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """It joins, reads in a fetch session, and commits: the target's records are read, its group has the offsets."""
     for each in (recorder.kafka, fresh):
-        tools.create(each.bootstrap(), "grouped", 3)
+        create_topics(each.bootstrap(), "grouped", partitions=3)
     values = [f"v{number}" for number in range(100)]
     recording = recorded(
         tools, recorder, tmp_path,
@@ -156,7 +157,7 @@ def test_a_topic_that_is_missing_is_the_first_thing_in_the_report(
 
     Needs a broker of its own, which makes no topics; whether it does can only be found out by waiting.
     """
-    tools.create(recorder.kafka.bootstrap(), "missing")
+    create_topics(recorder.kafka.bootstrap(), "missing")
     recording = recorded(
         tools, recorder, tmp_path,
         lambda: produced(recorder.bootstrap, "missing", ["a", "b"], **{"enable.idempotence": True}),
@@ -184,7 +185,7 @@ def test_topics_that_the_recording_makes(tools: Any, recorder: Any, fresh: Kafka
     """Made again at the target, and waited for, at full speed too."""
 
     def work() -> None:
-        tools.create(recorder.bootstrap, "made", 2)
+        create_topics(recorder.bootstrap, "made", partitions=2)
         produced(recorder.bootstrap, "made", ["a", "b", "c"])
 
     played = tools.play(recorded(tools, recorder, tmp_path, work), fresh.bootstrap())
@@ -200,7 +201,7 @@ def test_java_clients(
     """They name topics by id, in Produce and in Fetch, which are other ones at the target; so do groups of KIP-848."""
     topic = f"java-{protocol}"
     for each in (recorder.kafka, fresh):
-        tools.create(each.bootstrap(), topic, 2)
+        create_topics(each.bootstrap(), topic, partitions=2)
     config = {"bootstrap.servers": recorder.bootstrap}
 
     def work() -> None:
@@ -218,7 +219,7 @@ def test_java_clients(
 def test_connections_apart_and_in_recorded_time(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """At ten times the speed it takes about a tenth of the time, and everything is there all the same."""
     for each in (recorder.kafka, fresh):
-        tools.create(each.bootstrap(), "timed")
+        create_topics(each.bootstrap(), "timed")
     recording = recorded(
         tools, recorder, tmp_path,
         lambda: produced(recorder.bootstrap, "timed", ["a", "b"]),
@@ -237,7 +238,7 @@ def test_a_cluster_of_three_with_authentication(tools: Any, recorder: Any, tmp_p
 
     Takes as long as three brokers need to start.
     """
-    tools.create(recorder.kafka.bootstrap(), "spread", 6)
+    create_topics(recorder.kafka.bootstrap(), "spread", partitions=6)
     values = [f"v{number}" for number in range(60)]
     recording = recorded(
         tools, recorder, tmp_path,
@@ -247,7 +248,7 @@ def test_a_cluster_of_three_with_authentication(tools: Any, recorder: Any, tmp_p
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     sasl = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": f'{module} required user_me="secret";'}
     with Kafka(3, listeners=[Listener("SASL", "SASL_PLAINTEXT", sasl)]) as target:
-        tools.create(target.bootstrap(), "spread", 6)
+        create_topics(target.bootstrap(), "spread", partitions=6)
         played = tools.play(recording, target.bootstrap("SASL"), authenticate=partial(plain, "me", "secret"))
         there = written(target.bootstrap(), "spread", 60)
 
@@ -265,7 +266,7 @@ def test_a_group_that_grows(tools: Any, recorder: Any, fresh: Kafka, tmp_path: P
     """
     topic = f"grows-{protocol}"
     for each in (recorder.kafka, fresh):
-        tools.create(each.bootstrap(), topic, 4)
+        create_topics(each.bootstrap(), topic, partitions=4)
 
     def work() -> None:
         produced(recorder.bootstrap, topic, [f"v{number}" for number in range(40)])

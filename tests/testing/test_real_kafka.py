@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.testing.inject import Kproxy
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.made import create_topics
 
 
 @pytest.fixture
@@ -20,9 +20,7 @@ def kproxy_upstream(kafka: Kafka) -> str:
 
 def test_topics_that_are_named_by_id(kproxy: Kproxy, kafka: Kafka, produce: Callable[..., None]) -> None:
     """Rules and `exchanges` select them by name, also in a Fetch that names nothing any more; all can be read."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap("DIRECT")})
-    for done in admin.create_topics([NewTopic("by-id", num_partitions=1, replication_factor=1)]).values():
-        done.result(30)
+    create_topics(kafka.bootstrap("DIRECT"), "by-id")
     slow = kproxy.inject("delay", match={"api": "Fetch", "topic": "by-id"}, delay="1ms")
     settings = {"group.id": "by-id", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50}
     consumer = Consumer({"bootstrap.servers": kproxy.bootstrap_servers, **settings})

@@ -153,7 +153,7 @@ def test_a_count_that_is_not_so(count: int) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
-    assert peak < 200_000
+    assert peak < 5_000_000  # other threads of the tests allocate, too; 2³¹−1 records would take gigabytes
 
 
 def test_a_bomb() -> None:

@@ -1,0 +1,42 @@
+"""Topics that are there when the function returns: made past a proxy, and known to every broker."""
+
+from __future__ import annotations
+
+from kproxy.errors import WeDidWrong
+
+from .ask import ask, topics
+from .wait import until
+
+CREATE_TOPICS, VERSION = 19, 2
+TIMED_OUT, EXISTS, NOT_CONTROLLER = 7, 36, 41
+AGAIN = (TIMED_OUT, NOT_CONTROLLER)
+
+
+def create_topics(bootstrap: str, *names: str, partitions: int = 1, replicas: int = 1, seconds: float = 60) -> None:
+    """Make these topics by asking the brokers at `host:port,…` themselves, and wait until each of them knows them.
+
+    A topic that is there already is fine if it has as many partitions: a busy controller may be asked twice by a broker
+    that was asked once. Raises WeDidWrong for what the cluster refuses, AssertionError after `seconds`.
+    """
+    wanted = dict.fromkeys(names, partitions)
+    addresses = bootstrap.split(",")
+    until(lambda: any(_asked(address, wanted, replicas) for address in addresses), seconds)
+    until(lambda: all(topics(address, list(wanted)) == wanted for address in addresses), seconds)
+
+
+def _asked(address: str, wanted: dict[str, int], replicas: int) -> bool:
+    """Whether that broker has made them all, or they were there."""
+    new = [
+        {"name": name, "num_partitions": count, "replication_factor": replicas, "assignments": [], "configs": []}
+        for name, count in wanted.items()
+    ]
+    body = {"topics": new, "timeout_ms": 30_000, "validate_only": False}
+    try:
+        answer = ask(address, CREATE_TOPICS, VERSION, body, timeout=35)
+    except OSError:
+        return False
+    refused = {one["name"]: one for one in answer["topics"] if one["error_code"] not in (0, EXISTS, *AGAIN)}
+    if refused:
+        told = (f"{name}: {one['error_code']} {one['error_message']}" for name, one in refused.items())
+        raise WeDidWrong("topics cannot be made: " + "; ".join(told))
+    return all(one["error_code"] in (0, EXISTS) for one in answer["topics"])
