@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from kproxy.rules.name_layer import Entry, Layer, Pattern
 
+NO_NAMES = (b".", b"..")
+"""What no topic is called, though its letters are legal: a rename leaves out what would come from it, or lead to it."""
+
 
 def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:
     """Client-side prefix → broker-side prefix; None when it straddles."""
@@ -24,7 +27,9 @@ def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:
         return None
     if any(_touches(entry.broker, moved) and not _agrees(cover, entry) for entry in layer.entries):
         return None
-    return None if _holds_internal(layer, prefix) or _holds_internal(layer, moved) else moved
+    if _holds_internal(layer, prefix) or _holds_internal(layer, moved):
+        return None
+    return None if _leaves_one_out(layer, prefix, moved) else moved
 
 
 def prefix_backward(layer: Layer, prefix: bytes) -> bytes | None:
@@ -66,3 +71,12 @@ def _agrees(cover: Entry, entry: Entry) -> bool:
 
 def _holds_internal(layer: Layer, prefix: bytes) -> bool:
     return any(name.startswith(prefix) for name in layer.space.internal)
+
+
+def _leaves_one_out(layer: Layer, prefix: bytes, moved: bytes) -> bool:
+    """Whether a name has one of the prefixes, and keeps its own name since its other spelling is none."""
+    back = (layer.backward(moved + one[len(prefix) :]) for one in NO_NAMES if one.startswith(prefix))
+    forth = (layer.forward(prefix + one[len(moved) :]) for one in NO_NAMES if one.startswith(moved))
+    return any(name is not None and not name.startswith(prefix) for name in back) or any(
+        name is not None and not name.startswith(moved) for name in forth
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kproxy.rules.name_checks import check_renames
@@ -86,6 +86,9 @@ BIGGER = sorted({prefix + middle + suffix for prefix in ENDS for middle in (b"",
 
 @settings(deadline=None)
 @given(good_maps, st.text(LETTERS, max_size=4).map(str.encode))
+@example({".*": "a*"}, b".")
+@example({"a*": ".*"}, b"a")
+@example({"*": "a.*"}, b"")
 def test_a_mapped_prefix_means_the_same_topics(topics: dict[str, str], prefix: bytes) -> None:
     """A prefix that can be mapped holds the same topics on both sides, and is mapped back to itself."""
     names = NameMap.of(topics)
