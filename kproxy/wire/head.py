@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from struct import Struct
+from typing import Any
 
-from . import layout
+from . import layout, schema
 from .layout import FIXED
 from .primitives import Buffer
 
@@ -154,3 +155,28 @@ def lone_topic(key: int, version: int, direction: str) -> Spans:
         return None if stop is None or stop > end else [*spans, (pos, stop)]
 
     return find
+
+
+class PlainHead:
+    """What stands from the client id, or the correlation id, to the only topic's name where nothing optional does: no
+    tags in the header, null for every string. `read` gives `expected` then, and the length of the name; `size` bytes
+    are needed for that. `width`: bytes of the name's length, `counts`: how much it is above the name's."""
+
+    __slots__ = ("counts", "expected", "read", "size", "width")
+
+    def __init__(self, key: int, version: int, direction: str) -> None:
+        struct = layout.body(key, version, direction)
+        at = next(index for index, slot in enumerate(struct.slots) if slot.array)
+        compact = struct.slots[at].compact
+        tagged = schema.load(key).header_version(direction, version) >= (2 if direction == "request" else 1)
+        form, expected = (">B", [0]) if tagged else (">", [])
+        for slot in struct.slots[:at]:
+            if slot.type in FIXED:
+                form += f"{FIXED[slot.type][1]}x"
+            else:
+                form += "B" if compact else "h"
+                expected.append(0 if compact else -1)
+        head = Struct(form + ("BB" if compact else "ih"))
+        self.read: Callable[[Buffer, int], tuple[Any, ...]] = head.unpack_from
+        self.size, self.expected = head.size, (*expected, 2 if compact else 1)
+        self.width, self.counts = (1, 1) if compact else (2, 0)

@@ -26,8 +26,8 @@ NONE = "no rule"
 MANY = (1, 10, 100, 1000)
 HERE = Facts("", "", "")
 TOPIC = [{"name": "orders", "partition_data": [{"index": 0, "records": b"r" * 200}]}]
-SAID = [{"name": "orders", "partition_responses": [{"index": 0, "base_offset": 7}]}]
-ASK, SAY = request(0, 9, 1, acks=1, topic_data=TOPIC), response(0, 9, 1, responses=SAID)
+RENAME = {"name": "names", "kind": "rename_topic", "topics": {"orders": "prod.orders"}}
+ASK = request(0, 9, 1, acks=1, topic_data=TOPIC)
 
 Rule = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ def rule_sets() -> dict[str, Sequence[Rule]]:
     for many in MANY[:3]:
         found[f"other glob × {many}"] = [error(number, api="Produce", topic=f"t{number}-*") for number in range(many)]
     mine = error(0, api="Produce", topic="orders")
-    found["rename, matching"] = [{"name": "names", "kind": "rename_topic", "topics": {"orders": "prod.orders"}}]
+    found["rename, matching"] = [RENAME]
     found["quota, not reached"] = [{"name": "q", "kind": "quota", "per": ["client_id"], "produce": "100GB/s"}]
     found["error in the broker's place"] = [mine]
     found["error after the work"] = [{**mine, "at": "response"}]
@@ -67,7 +67,9 @@ class Exchange:
         plan = Plan(Bound(bound.names, advertise=False), bound.live)
         self.session = Session(plan, Shared(), HERE, 1, bound)
         self.now = 0.0
-        self.ask, self.say = memoryview(bytearray(ASK)), memoryview(bytearray(SAY))
+        name = "prod.orders" if RENAME in rules else "orders"
+        say = response(0, 9, 1, responses=[{"name": name, "partition_responses": [{"index": 0, "base_offset": 7}]}])
+        self.ask, self.say = memoryview(bytearray(ASK)), memoryview(bytearray(say))
 
     def run(self, times: int) -> float:
         """CPU microseconds of one."""

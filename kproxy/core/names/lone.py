@@ -12,7 +12,7 @@ from kproxy.core.rewrite import Buffer, Context
 from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout, schema
-from kproxy.wire.head import body_start, lone_topic
+from kproxy.wire.head import PlainHead, body_start, lone_topic
 from kproxy.wire.walk import read_string, write_string
 
 from .ids import VisibleIds
@@ -21,6 +21,11 @@ from .spell import Spelling
 PRODUCE, FETCH = 0, 1
 BY_ID_FROM = 13  # Produce and Fetch name topics by id from this version on (KIP-516)
 
+MOST_KNOWN, LONGEST_KNOWN = 1000, 256
+"""Names whose other spelling is remembered, and bytes of one; topics have at most 249."""
+REQUEST_HEAD, RESPONSE_HEAD = 14, 8
+"""Bytes up to the client id, whose length ends there, and up to the end of a response's header, but for tags."""
+
 Splice = tuple[int, int, bytes]
 
 
@@ -28,10 +33,10 @@ class LoneName:
     """Finds and translates the names; `splice` gives where they stand and what is to stand there instead.
 
     `leading` spells the string in front, the transactional id of a Produce request; `topics` is None when topics have
-    the same names on both sides, or are told by ids that need no check.
+    the same names on both sides, or are told by ids that need no check. `known`: how topics that were met are written.
     """
 
-    __slots__ = ("compact", "direction", "find", "header_version", "leading", "topic", "visible")
+    __slots__ = ("compact", "direction", "find", "header_version", "known", "leading", "plain", "topic", "visible")
 
     def __init__(self, key: int, version: int, direction: str, topics: NameMap | None, leading: NameMap | None) -> None:
         self.direction = direction
@@ -42,12 +47,16 @@ class LoneName:
         self.leading = None if leading is None else Spelling(leading, direction)
         self.topic = None if topics is None or by_id else Spelling(topics, direction)
         self.visible = VisibleIds(frozenset(), topics) if topics is not None and by_id else None
+        self.plain = None if self.topic is None else PlainHead(key, version, direction)
+        self.known: dict[bytes, bytes] = {}
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
         """(start, stop, bytes) for the frame whose size is at `pos` and of which buf[pos:end] is here.
 
         None: the name is not all here, or there are more of them, or the topic is hidden.
         """
+        if self.plain is not None and (found := self.met_before(self.plain, buf, pos, end, context)) is not None:
+            return found
         body = body_start(buf, pos + 4, end, self.header_version, self.direction)
         spans = None if body is None else self.find(buf, body, end)
         if spans is None:
@@ -60,12 +69,45 @@ class LoneName:
             other = self.other(buf, start, stop, self.topic, context)
             if other is None:
                 return None
+            self.remember(name, other, self.topic)
             name = other
         if self.leading is None or not strings:
             return start, stop, name
         first, after = strings[0]
         leading = self.other(buf, first, after, self.leading, context)
         return None if leading is None else (first, stop, leading + bytes(buf[after:start]) + name)
+
+    def met_before(self, plain: PlainHead, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
+        """`splice` for a topic that was met before, in a frame with a plain head, as nearly all have."""
+        at = pos + RESPONSE_HEAD
+        if self.direction == "request":
+            at = pos + REQUEST_HEAD
+            length = buf[at - 2] << 8 | buf[at - 1]
+            at += length if length < 0x8000 else 0
+        after = at + plain.size
+        if after > end:
+            return None
+        *marks, size = plain.read(buf, at)
+        if (*marks,) != plain.expected:
+            return None
+        start, stop = after - plain.width, after + size - plain.counts
+        name = bytes(buf[start:stop])
+        other = self.known.get(name)
+        if other is None or stop > end:
+            return None
+        if other != name:
+            assert self.topic is not None
+            context.rewrote(self.topic.space.changed)
+        return start, stop, other
+
+    def remember(self, name: bytes, other: bytes, spelling: Spelling) -> None:
+        """How a topic is written on the other side. Not of what is counted each time, and not too much."""
+        old = read_string(name, 0, len(name), self.compact)
+        if old is None or len(name) > LONGEST_KNOWN or spelling.escapes(old):
+            return
+        if len(self.known) >= MOST_KNOWN:
+            self.known.clear()
+        self.known[name] = other
 
     def other(self, buf: Buffer, start: int, stop: int, spelling: Spelling, context: Context) -> bytes | None:
         """The encoded name of the other side. None: it is hidden."""

@@ -26,6 +26,10 @@ class Spelling:
     def space(self) -> Namespace:
         return self.names.space
 
+    def escapes(self, name: bytes) -> bool:
+        """Whether the broker gets a name that reaches nothing, because the client's would reach somebody else's."""
+        return self.direction == "request" and self.names.is_escaped(self.names.to_broker(name))
+
     def translate(self, name: bytes, context: Context) -> bytes | None:
         """The name on the other side. None: hidden from clients.
 

@@ -7,7 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.core.counters import Counters
+from kproxy.core.names.lone import MOST_KNOWN, LoneName, lone_name
 from kproxy.core.plan import Bound, Plan
+from kproxy.core.rewrite import Context
 from kproxy.rules.all_names import Names
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
@@ -15,7 +18,7 @@ from kproxy.rules.namespace import NAMESPACES, TRANSACTIONAL_ID
 
 TOPICS = NameMap.of({"orders": "prod.orders"})
 IDS = NameMap.of({"worker-*": "blue.worker-*"}, space=TRANSACTIONAL_ID)
-PRODUCE = 0
+PRODUCE, FETCH = 0, 1
 
 
 def produce(frames: Any, version: int, topic: str, transactional_id: str | None) -> bytes:
@@ -58,6 +61,78 @@ def test_a_long_request_streams(
         assert talk.shared.requests.used == 0
 
     assert talk.to_broker == expected
+
+
+SAME, ESCAPED = "bills", "prod.orders"
+"""A topic with the same name on both sides, and the client's name of one that it cannot reach."""
+BEGINNINGS: list[dict[str, Any]] = [
+    {"client_id": "c"},
+    {"client_id": None},
+    {"client_id": "longer"},
+    {"client_id": "c", "transactional_id": "worker-1"},
+]
+
+
+@pytest.mark.parametrize("version", range(13))
+@pytest.mark.parametrize("direction", ["request", "response"])
+@pytest.mark.parametrize("key", [PRODUCE, FETCH])
+def test_a_topic_that_was_met_before(frames: Any, key: int, version: int, direction: str) -> None:
+    """It is written as the first time, is counted as often, and as long as it is not all there, it is not guessed."""
+    lone = lone_name(key, version, direction, Names(topics=TOPICS, transactional_ids=IDS))
+    if lone is None:
+        assert (key, direction) == (FETCH, "request")
+        return
+    ours, theirs = ("orders", "prod.orders") if direction == "request" else ("prod.orders", "orders")
+    for beginning in BEGINNINGS:
+        for topic in (ours, SAME, "x" * 130, "é" * 63, theirs, ours, SAME):
+            frame = built(frames, key, version, direction, topic, beginning)
+            again = LoneName(key, version, direction, lone.topic and TOPICS, lone.leading and IDS)
+            counted, expected = Context(Counters(), {}), Context(Counters(), {})
+            assert spliced(lone, frame, len(frame), counted) == spliced(again, frame, len(frame), expected)
+            assert (counted.counters.rewritten, counted.counters.events) == (
+                expected.counters.rewritten, expected.counters.events
+            )  # fmt: skip
+            for end in range(14, min(len(frame), 60)):
+                assert spliced(lone, frame, end, counted) == spliced(again, frame, end, expected), end
+    assert len(lone.known) >= 2
+
+
+def test_no_more_topics_are_remembered_than_some(frames: Any) -> None:
+    """A client that writes to ever new ones fills no memory."""
+    lone = lone_name(PRODUCE, 9, "request", Names(topics=NameMap.of({"*": "prod.*"})))
+    assert lone is not None
+    context = Context(Counters(), {})
+    for number in range(3 * MOST_KNOWN):
+        frame = built(frames, PRODUCE, 9, "request", f"t-{number}", {})
+        found = lone.splice(frame, 0, len(frame), context)
+        assert found is not None and found[2].endswith(b"prod.t-%d" % number)
+
+    assert 0 < len(lone.known) <= MOST_KNOWN
+    long = built(frames, PRODUCE, 9, "request", "t" * 10_000, {})
+    lone.splice(long, 0, len(long), context)
+    assert max(map(len, lone.known)) < 20
+
+
+def spliced(lone: LoneName, frame: bytes, end: int, context: Context) -> bytes | None:
+    """What becomes of the frame when so much of it is there."""
+    found = lone.splice(frame[:end], 0, end, context)
+    return None if found is None else frame[: found[0]] + found[2] + frame[found[1] :]
+
+
+def built(frames: Any, key: int, version: int, direction: str, topic: str, beginning: dict[str, Any]) -> bytes:
+    """A frame of that kind about this topic."""
+    transactional = beginning.get("transactional_id") if version >= 3 else None
+    partitions = [{"index": 0}] if key == PRODUCE else [{"partition_index": 0}]
+    if direction == "response":
+        name = "name" if key == PRODUCE else "topic"
+        inside = "partition_responses" if key == PRODUCE else "partitions"
+        said: bytes = frames.response(key, version, 7, responses=[{name: topic, inside: partitions}])
+        return said
+    more = {"transactional_id": transactional} if transactional else {}
+    client_id = beginning.get("client_id", "c")
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": b"r" * 40}]}]
+    asked: bytes = frames.request(key, version, 7, acks=1, topic_data=data, client_id=client_id, **more)
+    return asked
 
 
 def test_nothing_passes_that_cannot_be_read_for_a_tenant(dialogue: Any, frames: Any) -> None:
