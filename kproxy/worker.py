@@ -8,6 +8,9 @@ when the channel ends, and when the supervisor dies, by whatever cause: the kern
 
 from __future__ import annotations
 
+import kproxy.plain_tracebacks  # noqa: F401 - before structlog is imported
+
+# isort: split
 import ctypes
 import os
 import signal
