@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pipeline import KPROXY, RULES, captured
+from pipeline import RULES, captured, run
 
 from kproxy.pipeline.whatif.capture_source import CaptureReader, File
 from kproxy.pipeline.whatif.recorded import Told, unpack_told
@@ -81,15 +79,14 @@ def job(folder: Path, exchanges: int) -> None:
         captures = [folder / f"job-{number}-{part}.pcapng" for part in range(2)]
         for one in captures:
             captured(one, number // 2)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        words = ["audit", "whatif", *captures, "--rules", rules, "--lake", folder / "lake"]
-        subprocess.run([str(KPROXY), *map(str, words)], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        costs.append(run("audit", "whatif", *captures, "--rules", rules, "--lake", folder / "lake"))
+    few, many = costs
     frames = FRAMES * (exchanges - exchanges // 10)
-    each = 1e6 * (costs[1] - costs[0]) / frames
+    each = 1e6 * (many.cpu - few.cpu) / frames
     print(
-        f"the job: {costs[0]:.1f} and {costs[1]:.1f} s of CPU, {each:.1f} µs a frame, {1e6 / each:,.0f} frames/s a core"
+        f"the job: {few.cpu:.1f} and {many.cpu:.1f} s of CPU, "
+        f"{each:.0f} µs a frame, {1e6 / each:,.0f} frames/s a core, "
+        f"{frames / (many.seconds - few.seconds):,.0f} on all"
     )
 
 
