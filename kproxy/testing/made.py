@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from kproxy.errors import WeDidWrong
 
 from .ask import ask, topics
@@ -12,24 +15,26 @@ TIMED_OUT, EXISTS, NOT_CONTROLLER = 7, 36, 41
 AGAIN = (TIMED_OUT, NOT_CONTROLLER)
 
 
-def create_topics(bootstrap: str, *names: str, partitions: int = 1, replicas: int = 1, seconds: float = 60) -> None:
+def create_topics(
+    bootstrap: str, *names: str, partitions: int = 1, replicas: int = 1, config: Mapping[str, str] | None = None,
+    seconds: float = 60,
+) -> None:  # fmt: skip
     """Make these topics by asking the brokers at `host:port,…` themselves, and wait until each of them knows them.
 
     A topic that is there already is fine if it has as many partitions: a busy controller may be asked twice by a broker
     that was asked once. Raises WeDidWrong for what the cluster refuses, AssertionError after `seconds`.
     """
-    wanted = dict.fromkeys(names, partitions)
     addresses = bootstrap.split(",")
-    until(lambda: any(_asked(address, wanted, replicas) for address in addresses), seconds)
+    configs = [{"name": name, "value": value} for name, value in (config or {}).items()]
+    each = {"num_partitions": partitions, "replication_factor": replicas, "assignments": [], "configs": configs}
+    new = [{"name": name, **each} for name in names]
+    until(lambda: any(_asked(address, new) for address in addresses), seconds)
+    wanted = dict.fromkeys(names, partitions)
     until(lambda: all(topics(address, list(wanted)) == wanted for address in addresses), seconds)
 
 
-def _asked(address: str, wanted: dict[str, int], replicas: int) -> bool:
+def _asked(address: str, new: list[dict[str, Any]]) -> bool:
     """Whether that broker has made them all, or they were there."""
-    new = [
-        {"name": name, "num_partitions": count, "replication_factor": replicas, "assignments": [], "configs": []}
-        for name, count in wanted.items()
-    ]
     body = {"topics": new, "timeout_ms": 30_000, "validate_only": False}
     try:
         answer = ask(address, CREATE_TOPICS, VERSION, body, timeout=35)

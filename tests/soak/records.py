@@ -5,27 +5,32 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-
+from kproxy.testing.ask import ask
 from kproxy.testing.audited import by_source, hidden, published, recovered
 
+FIND_COORDINATOR, OFFSET_FETCH = 10, 9
 EXPECTED_ERRORS = frozenset({"worker ended, another one is started"})
 """Events of the log at the level error that are right here; how often is counted elsewhere."""
 
 
 def committed(bootstrap: str, groups: Sequence[str], topic: str, partitions: int) -> list[int]:
     """Offsets of all these groups and partitions; -1 where nothing is committed or nobody knows just now."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    places = [TopicPartition(topic, partition) for partition in range(partitions)]
     found = []
     for group in groups:
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)], request_timeout=20)
-        try:
-            found += [place.offset for place in asked[group].result(30).topic_partitions]
-        except KafkaException:  # its coordinator moves
+        topics = [{"name": topic, "partition_indexes": list(range(partitions))}]
+        for address in bootstrap.split(","):
+            try:
+                place = ask(address, FIND_COORDINATOR, 1, {"key": group, "key_type": 0})
+                at = f"{place['host']}:{place['port']}"
+                (told,) = ask(at, OFFSET_FETCH, 5, {"group_id": group, "topics": topics})["topics"]
+            except (OSError, ValueError):  # it is down, or the coordinator moves
+                continue
+            found += [one["committed_offset"] for one in sorted(told["partitions"], key=itemgetter("partition_index"))]
+            break
+        else:
             return [-1]
     return found
 

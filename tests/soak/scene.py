@@ -20,11 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
 from kproxy.testing.ask import METADATA, ask
 from kproxy.testing.jars import java
 from kproxy.testing.kafka import JVM, Kafka
+from kproxy.testing.made import create_topics
 from kproxy.testing.ports import free_port_with_room
 from kproxy.testing.process import Child
 from kproxy.testing.proxy import ROOM, Proxy
@@ -112,7 +111,6 @@ class Scene:
         self.rules = self.folder / "rules.json"
         self.write_rules([])
         self.relays = Relays(sorted(kafka.ports("DIRECT")))
-        self.direct = AdminClient({"bootstrap.servers": kafka.bootstrap()})
 
     def _mount(self) -> bool:
         folder = self.folder / "disk"
@@ -177,10 +175,9 @@ class Scene:
 
     def create_topics(self, *words: str) -> None:
         """Past kproxy, with three replicas, two of which have to have a record that is acknowledged."""
-        new = [NewTopic(f"prod.{self.topic(word)}", num_partitions=PARTITIONS, replication_factor=3,
-                        config={"min.insync.replicas": "2"}) for word in words]  # fmt: skip
-        for done in self.direct.create_topics(new).values():
-            done.result(60)
+        names = [f"prod.{self.topic(word)}" for word in words]
+        in_sync = {"min.insync.replicas": "2"}
+        create_topics(self.kafka.bootstrap(), *names, partitions=PARTITIONS, replicas=3, config=in_sync)
 
     def whole(self) -> bool:
         """Whether every replica of every partition is in sync, and all brokers say so."""
