@@ -35,6 +35,9 @@ LOCAL = {
 }
 """What suits one machine; of no concern to clusters."""
 
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+"""Java without its second compiler, which takes longer than what Java does in a job whose work is Python's."""
+
 MEMORY = "2g"
 """Heap of a local session. The jobs stream; what takes memory are Parquet's row groups, open in each task."""
 
@@ -48,13 +51,15 @@ def session(
     *,
     memory: str | None = None,
     kafka: bool = False,
+    in_python: bool = False,
 ) -> SparkSession:
     """The session: the running one, that of spark-submit, or a new one on `master` (local[*]).
 
     `settings` are Spark's own and go over all others. `kafka`: with the Kafka connector, fetched if need be.
+    `in_python`: nearly all of the job's work is done by Python's workers.
     """
     builder = SparkSession.builder.appName("kproxy audit")
-    for name, value in {**RELIED_ON, **_of_local_master(master, memory, kafka), **(settings or {})}.items():
+    for name, value in {**RELIED_ON, **_of_local_master(master, memory, kafka, in_python), **(settings or {})}.items():
         builder = builder.config(name, value)
     started: SparkSession = builder.getOrCreate()
     return started
@@ -65,15 +70,16 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _of_local_master(master: str | None, memory: str | None, kafka: bool) -> dict[str, str]:
+def _of_local_master(master: str | None, memory: str | None, kafka: bool, in_python: bool) -> dict[str, str]:
     if submitted():
         return {}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers of another Python would not have kproxy
     chosen = {"spark.master": master or "local[*]"}
     if chosen["spark.master"].startswith("local"):
         chosen |= LOCAL
+        java = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([FIRST_COMPILER] if in_python else [])]
         chosen |= {
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+            "spark.driver.extraJavaOptions": " ".join(java),
             "spark.driver.memory": memory or MEMORY,
             "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         }

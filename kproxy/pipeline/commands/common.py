@@ -26,15 +26,18 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def job(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the shared options, and `function` a Run in their place as its first argument."""
+def job(function: Callable[..., None], *, in_python: bool = False) -> Callable[..., None]:
+    """Give a command the shared options, and `function` a Run in their place as its first argument.
+
+    `in_python`: nearly all of its work is done by Python's workers.
+    """
 
     @functools.wraps(function)
     def command(
         lake: str, master: str | None, memory: str | None, conf: tuple[str, ...], quiet: bool, **options: Any
     ) -> None:
         kafka = bool(options.get("kafka"))
-        with opened(lake, master, memory, settings(conf), quiet=quiet, kafka=kafka) as run:
+        with opened(lake, master, memory, settings(conf), quiet=quiet, kafka=kafka, in_python=in_python) as run:
             function(run, **options)
 
     for option in reversed(_OPTIONS):
@@ -51,6 +54,7 @@ def opened(
     *,
     quiet: bool = False,
     kafka: bool = False,
+    in_python: bool = False,
 ) -> Iterator[Run]:
     """A session, which ends with the block, and the lake."""
     try:
@@ -61,7 +65,7 @@ def opened(
         if error.name != "pyspark":
             raise
         raise WeDidWrong("pyspark is not installed; pip install 'kproxy[pipeline]' brings it") from error
-    spark = session(master, conf, memory=memory, kafka=kafka)
+    spark = session(master, conf, memory=memory, kafka=kafka, in_python=in_python)
     try:
         yield Run(spark, Lake(spark, lake), silent if quiet else to_stderr)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ SAMPLES = ("rule", "time", "client_id", "api", "version", "topics", "capture", "
 @click.option("--most", type=click.IntRange(1), default=20, show_default=True, help="Rows of `affected` to print.")
 @click.option("--save", metavar="NAME", help="Keep the answers, whole, in the lake under whatif/NAME.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print.")
-@job
+@partial(job, in_python=True)
 def command(
     run: Run, captures: tuple[str, ...], rule_paths: tuple[Path, ...], ports: str, tasks: int | None, most: int,
     save: str | None, output: str,
