@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .listener import Listener
     from .login import Login
     from .server import Server
+    from .tap import Tap
     from .transparent import Route
 
 
@@ -71,6 +72,7 @@ class Connection:
     race: Race | Login | None = None
     route: Route | None = None
     leaving: Close | None = None
+    tap: Tap | None = None  # shows what passes to those who watch
     obeying = looked_after = False
     flow: Flow | None = None
     parting: Side | None = None  # gets its FIN when what is queued for it has been written

@@ -83,16 +83,20 @@ def can_splice(side: Side) -> bool:
     peer, conn = side.peer, side.conn
     return (
         side.plain and peer.plain and peer.sock is not None and peer.shaper is None and not side.muted
-        and side.lane.kept is None and conn.session.observer is None and conn.phase is conn.phase.OPEN
+        and side.lane.kept is None and (conn.tap is None or conn.tap.unseen(side.which) >= LONG)
+        and conn.phase is conn.phase.OPEN
     )  # fmt: skip
 
 
 def pass_by(side: Side, now: float) -> None:
     """Have the kernel pass on the rest of the frame that is under way on this side, as far as it is here."""
-    lane, peer, left = side.lane, side.peer, TURN
+    lane, peer, tap, left = side.lane, side.peer, side.conn.tap, TURN
     while left > 0 and not side.muted:
+        unseen = lane.skip if tap is None else min(lane.skip, tap.unseen(side.which))
+        if unseen <= 0:
+            return
         try:
-            n = PASSAGE.fill(side.fd, lane.skip)
+            n = PASSAGE.fill(side.fd, unseen)
         except BlockingIOError:
             return
         except OSError as error:
@@ -110,7 +114,10 @@ def pass_by(side: Side, now: float) -> None:
             return
         if rest:
             peer.queue(rest)
-        side.feed(NOT_LOOKED_AT, n, now)
+        if tap is None:
+            side.feed(NOT_LOOKED_AT, n, now)
+        else:
+            tap.pass_over(side.which, n, now)
         if side.commands:
             side.conn.obey(now)
             return

@@ -18,6 +18,7 @@ from kproxy.watch.watcher import Watcher
 from .connection import Phase
 from .driven import Feed
 from .side import BUFFER
+from .splice import NOT_LOOKED_AT
 from .who import ConnectionWho
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Tap:
         self.over_early: list[Seen] = []
         self.from_client: Feed = connection.client.feed
         self.from_broker: Feed = connection.broker.feed
-        connection.session.observer = self
+        connection.session.observer = connection.tap = self
         self.refocus()
 
     # ---- what passes
@@ -114,6 +115,23 @@ class Tap:
             self.let_go()
         if self.behind_began and self.behind is not None:
             self.behind.from_client(data, len(data), now)
+
+    def unseen(self, side: int) -> int:
+        """How many bytes of what comes next from a side nobody has to see, if the session need not."""
+        if not self.settled or self.behind is not None or self.connection.leaving is not None:
+            return 0
+        return self.watcher.unseen(side != CLIENT)
+
+    def pass_over(self, side: int, n: int, now: float) -> None:
+        """So many of these go from socket to socket."""
+        if side == CLIENT:
+            self.watcher.pass_over(n, now, response=False)
+            self.from_client(NOT_LOOKED_AT, n, now)
+            if self.over_early:
+                self.let_go()
+        else:
+            self.from_broker(NOT_LOOKED_AT, n, now)
+            self.watcher.pass_over(n, now, response=True)
 
     # ---- what the session tells
 

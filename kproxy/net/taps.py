@@ -54,7 +54,7 @@ class Taps:
     def closed(self, connection: Connection, now: float) -> None:
         tap = self.by_connection.pop(connection, None)
         if tap is not None:
-            connection.session.observer = None
+            connection.session.observer = connection.tap = None
             tap.end(now)
             tap.who.end = ended(connection, tap, now)
             self.fanout.closed(tap.who, now)

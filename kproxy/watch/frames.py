@@ -59,6 +59,20 @@ class Arriving:
         self.got += stop - pos
         return stop
 
+    @property
+    def unseen(self) -> int:
+        """How many of the bytes that come next are of no concern to it, 0 or less if they are."""
+        if not self.settled or len(self.data) < self.keep:
+            return 0
+        left = self.total - self.got
+        return left if self.sketcher is None else min(left, self.sketcher.unseen)
+
+    def pass_over(self, size: int) -> None:
+        """So many of these have come."""
+        self.got += size
+        if self.sketcher is not None:
+            self.sketcher.pass_over(size)
+
     def settle(self, keep: int, sketcher: Sketcher | None = None) -> None:
         """Keep so many bytes of it, and its sketch."""
         self.keep, self.sketcher, self.settled = keep, sketcher, True
@@ -97,6 +111,20 @@ class Stream:
             self.frame = None
             self.over(frame, now)
         return pos
+
+    @property
+    def unseen(self) -> int:
+        """How many of the bytes that come next are of no concern."""
+        return 0 if self.frame is None else self.frame.unseen
+
+    def pass_over(self, size: int, now: float) -> None:
+        """So many of these have come."""
+        frame = self.frame
+        assert frame is not None, "some were of no concern"
+        frame.pass_over(size)
+        if frame.whole:
+            self.frame = None
+            self.over(frame, now)
 
     def look(self, frame: Arriving, now: float) -> None:
         """As many bytes as were needed are there: settle the frame, ask for more, or be lost."""

@@ -67,6 +67,22 @@ class Watcher(ShortWay):
         self.plain_in = ahead.frame is None and self.raw is None and not ahead.lost and not ahead.first
         self.plain_out = back.frame is None and self.raw is None and not back.lost
 
+    def unseen(self, response: bool) -> int:
+        """How many bytes of what comes next in that direction need not be shown, but for their number."""
+        return self.outgoing.unseen if response else self.incoming.unseen
+
+    def pass_over(self, n: int, now: float, response: bool) -> None:
+        """So many of these have passed; else as `from_client` and `to_client`."""
+        if response:
+            self.response_bytes += n
+            if self.summary is not None and now >= self.summary.until:
+                self.summary.roll(now)
+            self.outgoing.pass_over(n, now)
+        else:
+            self.request_bytes += n
+            self.incoming.pass_over(n, now)
+        self.look_ahead()
+
     def shed(self, now: float) -> None:
         """The oldest of too many open requests go out."""
         while len(self.open) > MOST_OPEN:

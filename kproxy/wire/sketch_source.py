@@ -4,8 +4,9 @@ Strategy: as in `tail.py`, a position that may lie beyond the bytes that have co
 that was not kept yet: bytes from `m` to the position are kept when a chunk ends, or when something is to be left out;
 leaving out is to move both. What crosses the border of two chunks is put together in `out`, the bytes kept so far.
 
-The generator is given a chunk as (buf, its start, its end) whenever it yields, and never ends by itself: what comes
-after the last field is kept.
+The generator is given a chunk as (buf, its start, its end) whenever it yields how many bytes it will pass over in what
+comes, 0 or less if it will look; they may be left out as the chunk (nothing, minus their number, 0). It never ends by
+itself: what comes after the last field is kept.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from .walk_source import CLASSIC, slot_width, width
 Chunk = tuple[Buffer, int, int]
 State = tuple[Buffer, int, int, int]
 """(buf, position, end, m)."""
-Steps = Generator[None, Chunk, None]
+Steps = Generator[int, Chunk, None]
 Sketch = Callable[[bytearray, Buffer, int, int], Steps]
 
 
-def more(out: bytearray, buf: Buffer, p: int, end: int, m: int) -> Generator[None, Chunk, State]:
+def more(out: bytearray, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
     """Keeps what is to be kept of this chunk, and goes on to the next."""
     if m < end:
         out += buf[m:end]
         m = end
     beyond, left_out = p - end, m - end
-    buf, p, end = yield
+    buf, p, end = yield left_out
     return buf, p + beyond, end, p + left_out
 
 
-def gather(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[None, Chunk, State]:
+def gather(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
     """Goes `size` bytes on; they stand at the end of `out` then, one after the other."""
     p += size
     while p > end:
@@ -51,7 +52,7 @@ def gather(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> 
 
 def far_varint(
     out: bytearray, first: int, buf: Buffer, p: int, end: int, m: int
-) -> Generator[None, Chunk, tuple[int, Buffer, int, int, int]]:
+) -> Generator[int, Chunk, tuple[int, Buffer, int, int, int]]:
     """The rest of a varint that goes on after the byte `first`."""
     value = first & 0x7F
     for shift in range(7, 35, 7):
@@ -71,14 +72,14 @@ def far_varint(
 
 def far_number(
     out: bytearray, number: Form, buf: Buffer, p: int, end: int, m: int
-) -> Generator[None, Chunk, tuple[int, Buffer, int, int, int]]:
+) -> Generator[int, Chunk, tuple[int, Buffer, int, int, int]]:
     """A number of fixed width that does not lie in this chunk as a whole."""
     buf, p, end, m = yield from gather(out, number.size, buf, p, end, m)
     (value,) = number.unpack_from(out, len(out) - number.size)
     return value, buf, p, end, m
 
 
-def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[None, Chunk, State]:
+def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
     """Goes over a `records` field of `size` bytes, and keeps of it what `records/digest.py` says."""
     while size > MAGIC_AT:
         if end - p >= BATCH.size:

@@ -15,6 +15,8 @@ from .decode_support import Misfit
 from .primitives import Buffer
 from .sketch_source import Sketch, Steps, make_sketch
 
+ANY = 1 << 31
+"""Bytes: more than a frame has."""
 MOST_SKETCH = 256 * 1024
 """Bytes of a sketch. They are decoded in one go at the end of the frame, at 20 to 50 MB/s; nobody else is served in the
 meantime. A Fetch response of 2,000 partitions fits."""
@@ -33,9 +35,12 @@ def sketch(key: int, version: int, direction: str) -> Sketch | None:
 
 
 class Sketcher:
-    """Of one frame. `failed`: why there is no sketch, empty as long as all is well; what comes then is passed over."""
+    """Of one frame. `failed`: why there is no sketch, empty as long as all is well; what comes then is passed over.
 
-    __slots__ = ("_kept", "_make", "_steps", "failed", "most")
+    `unseen`: how many of the bytes that come next are of no concern to it; `pass_over` takes them in place of `feed`.
+    """
+
+    __slots__ = ("_kept", "_make", "_steps", "failed", "most", "unseen")
 
     def __init__(self, key: int, version: int, direction: str, *, most: int = MOST_SKETCH) -> None:
         """`direction`: request or response. `most`: bytes that are kept."""
@@ -44,6 +49,7 @@ class Sketcher:
         self._kept = bytearray()
         self._make = sketch(key, version, direction)
         self._steps: Steps | None = None
+        self.unseen = 0
 
     def feed(self, buf: Buffer, start: int, end: int) -> None:
         """The frame goes on with buf[start:end]. Raises nothing."""
@@ -56,15 +62,21 @@ class Sketcher:
             try:
                 if self._steps is None:
                     self._steps = self._make(kept, buf, start, end)
-                    next(self._steps)
+                    self.unseen = next(self._steps)
                 else:
-                    self._steps.send((buf, start, end))
+                    self.unseen = self._steps.send((buf, start, end))
             except (Misfit, DecodeError) as mistake:
-                self.failed = f"its structure cannot be followed: {mistake}"
-                self._steps = None
+                self._fail(f"its structure cannot be followed: {mistake}")
         if len(kept) > self.most:
-            self.failed = f"more than {self.most} bytes would have to be kept"
-            self._steps = None
+            self._fail(f"more than {self.most} bytes would have to be kept")
+
+    def pass_over(self, size: int) -> None:
+        """The frame goes on with so many bytes, at most `unseen`."""
+        if self._steps is not None:
+            self.unseen = self._steps.send((b"", -size, 0))
+
+    def _fail(self, why: str) -> None:
+        self.failed, self._steps, self.unseen = why, None, ANY
 
     def data(self) -> bytes:
         """What was kept, at most `most` bytes."""

@@ -12,9 +12,15 @@ import pytest
 import trio
 import trio.lowlevel
 
+from kproxy.core.plan import Bound, Plan
+from kproxy.core.session import Session, Shared
 from kproxy.net import splice
 from kproxy.net.splice import LONG, MOST, PIPE, Pipe
-from kproxy.testing.passing import PassingSession
+from kproxy.rules.all_names import Names
+from kproxy.testing.dialogue import request, response
+from kproxy.testing.tapped import Hungry
+from kproxy.watch.seen import Depth
+from kproxy.wire.records import Record, encode_batch
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 MB = 1 << 20
@@ -185,28 +191,50 @@ async def test_what_a_dead_reader_leaves_in_the_pipe_goes_to_nobody_else(
                 assert await exactly(client, len(said)) == said
 
 
-async def test_who_is_watched_is_read(net: Any, driver: str, passage: list[int]) -> None:
-    """While somebody wants to see the bytes, they come to this process."""
+def watched() -> Session:
+    """A session that lets all of Kafka's frames pass."""
+    return Session(Plan(Bound(Names(), advertise=False)), Shared())
 
-    def session(*args: Any) -> PassingSession:
-        made = PassingSession()
-        made.observer = object()  # type: ignore[assignment]
-        return made
 
+@pytest.mark.parametrize("depth", list(Depth))
+async def test_who_watches_sees_what_is_wanted_and_no_more(
+    net: Any, driver: str, passage: list[int], depth: Depth
+) -> None:
+    """The inside of record batches goes through the pipe, also where their headers are read; what is kept does not."""
+    records = encode_batch([Record(0, 0, None, random.Random(1).randbytes(3 * MB))])
+    partition = {"index": 0, "records": records}
+    asked = request(0, 9, 1, acks=1, topic_data=[{"name": "a", "partition_data": [partition] * 2}])
+    told = {"partition_index": 0, "high_watermark": 6, "records": records}
+    said = response(1, 12, 2, responses=[{"topic": "a", "partitions": [told] * 2}])
+    fetch = request(1, 12, 2)
+    sink = Hungry(broker_side=False, most=depth)
     broker = await net.open_broker()
-    async with (
-        net.serving(net.config(broker.port), session, driver=driver) as running,
-        await running.client() as client,
-    ):
-        await client.send_all(net.request(1))
-        upstream = await broker.accept()
-        said = frame(4 * MB, 2)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(upstream.send_all, said)
-            assert await exactly(client, len(said)) == said
-        assert not passage
-        (connection,) = running.server.connections
-        connection.session.observer = None
+    async with net.serving(net.config(broker.port), lambda *_: watched(), driver=driver) as running:
+        running.server.taps.fanout.add(sink)
+        async with await running.client() as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_all, asked + fetch)
+            upstream = await broker.accept()
+            assert await exactly(upstream, len(asked + fetch)) == asked + fetch
+            answer = response(0, 9, 1)
+            nursery.start_soon(upstream.send_all, answer + said)
+            assert await exactly(client, len(answer + said)) == answer + said
+        await running.settled()
+
+    (end,) = (one.end for one in sink.over)  # type: ignore[attr-defined]  # live connections'
+    assert (end.request_bytes, end.response_bytes) == (len(asked + fetch), len(answer + said))
+    assert sum(passage) > 5 * MB
+    if depth < Depth.SKETCH:
+        assert not sink.seen
+        return
+    produce, fetched = sink.seen
+    assert produce.request is not None and fetched.response is not None
+    assert (produce.request.size, fetched.response.size) == (len(asked), len(said))
+    assert (produce.outcome, fetched.outcome) == ("answered", "answered")
+    digests = [one["records"] for one in produce.request_body["topic_data"][0]["partition_data"]]  # type: ignore[index]
+    digests += [one["records"] for one in fetched.response_body["responses"][0]["partitions"]]  # type: ignore[index]
+    assert [(one.records, one.size) for one in digests] == [(1, len(records))] * 4
+    if depth is Depth.FULL:  # the watcher keeps the first MB
+        assert len(produce.request.data) == len(fetched.response.data) == 1 << 20
 
 
 async def test_a_target_that_takes_a_part_only() -> None:

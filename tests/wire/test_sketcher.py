@@ -35,6 +35,31 @@ def test_memory_does_not_grow_with_records() -> None:
     assert digest.size > 10_000_000
 
 
+@pytest.mark.parametrize(("key", "version", "direction"), WITH_RECORDS)
+def test_what_is_passed_over_changes_nothing(key: int, version: int, direction: str) -> None:
+    """Whoever leaves out what the sketcher does not have to see, as a whole or in parts, gets the same sketch."""
+    passed = 0
+    for seed in range(8):
+        random = Random(seed)
+        frame = random_frame(key, version, direction, random)
+        sketcher, plain = (Sketcher(key, version, direction, most=1 << 30) for _ in range(2))
+        plain.feed(frame, 0, len(frame))
+        at = 0
+        while at < len(frame):
+            unseen = min(sketcher.unseen, len(frame) - at)
+            if unseen > 0 and random.random() < 0.8:
+                size = random.choice((unseen, random.randint(1, unseen)))
+                sketcher.pass_over(size)
+                passed += size
+            else:
+                size = random.randint(1, min(random.choice((3, 70, 1000)), len(frame) - at))
+                sketcher.feed(frame, at, at + size)
+            at += size
+        assert not sketcher.failed
+        assert sketcher.data() == plain.data()
+    assert passed
+
+
 @pytest.mark.parametrize(("key", "version"), [(3, 12), (0, 99), (999, 0)])
 def test_long_frame_without_records(key: int, version: int) -> None:
     """A frame without records, or of an unknown kind, is kept up to the bound; then the sketcher says so."""
@@ -55,6 +80,8 @@ def test_long_frame_with_records() -> None:
     sketcher = Sketcher(0, 12, "request", most=20)
     sketcher.feed(frame, 0, len(frame))
     assert "20 bytes" in sketcher.failed
+    assert sketcher.data() == frame[:20]
+    sketcher.pass_over(sketcher.unseen)
     assert sketcher.data() == frame[:20]
 
 
