@@ -9,10 +9,11 @@ from datetime import date
 import pytest
 
 from kproxy.pipeline.gold_lake import GoldLake
-from kproxy.pipeline.gold_tables import ANSWERS, answer_named
+from kproxy.pipeline.gold_tables import answer_named
 from kproxy.pipeline.jobs import gold as job
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.report import gather as gather_module
 from kproxy.pipeline.report.gather import Period, gather
 from kproxy.pipeline.report.page import page
 from kproxy.pipeline.run import Run
@@ -21,13 +22,16 @@ from kproxy.pipeline.tables import table_named
 pytestmark = pytest.mark.timeout(600)
 WRITE = {"api": "Produce", "topic": "orders", "partition": 0, "client_id": "shop", "records": 5, "bytes": 500}
 FEW = ("who_writes", "rules_effect")
+OF_THE_REPORT = ("traffic", "who_writes", "who_reads", "dormant_clients", "kafka4_readiness")
 
 
-@pytest.fixture
-def few(monkeypatch):
+@pytest.fixture(params=[FEW])
+def few(monkeypatch, request):
     """Most answers are left out, since Spark plans and writes each for each change."""
     if not os.environ.get("KPROXY_TEST_ALL"):
-        monkeypatch.setattr(job, "ANSWERS", tuple(answer_named(name) for name in FEW))
+        some = tuple(answer_named(name) for name in request.param)
+        for module in (job, gather_module):
+            monkeypatch.setattr(module, "ANSWERS", some)
 
 
 @pytest.fixture
@@ -97,16 +101,20 @@ def test_a_batch_that_silver_had_not_finished_is_looked_at_again(run, put, silve
     assert {"orders": 10} == written(GoldLake(run.lake))
 
 
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("few", [OF_THE_REPORT], indirect=True)
 def test_an_empty_lake_gives_empty_answers_and_a_report_that_says_so(run):
     """All tables are there, with their columns and no rows."""
     made, gold = job.gold(run), GoldLake(run.lake)
     report = gather(gold, Period())
 
     assert ([], True) == (made.days, made.combined)
-    assert all(gold.read(answer).schema.names == [column.name for column in answer.columns] for answer in ANSWERS)
+    assert all(gold.read(answer).schema.names == [column.name for column in answer.columns] for answer in job.ANSWERS)
     assert "There is nothing to report: gold has no day yet" in page(report, Period())
 
 
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("few", [OF_THE_REPORT], indirect=True)
 def test_a_report_of_a_period_is_of_its_days(run, put):
     """Combined from their partials; hostile names are text in it; days outside of it are not in it."""
     writes = [
