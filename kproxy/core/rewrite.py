@@ -103,7 +103,8 @@ class Rewriter:
     """All rewrites of one (api, version, direction), compiled when a frame of it first passes."""
 
     def __init__(self, key: int, version: int, direction: str, rewrites: Sequence[Rewrite]) -> None:
-        self.walk = walk(key, version, direction, frozenset[str]().union(*(each.wanted for each in rewrites)))
+        wanted = frozenset[str]().union(*(each.wanted for each in rewrites))
+        self.walk = walk(key, version, direction, wanted, short=direction == "response")
         self.applies = [each.bind(self.walk) for each in rewrites]
         api = schema.load(key)
         self.api, self.version, self.direction = api.name, version, direction
@@ -113,7 +114,8 @@ class Rewriter:
         """The frame at buf[start:end] (without its size) after all edits, or None when it stays as it is.
 
         Look at `context.incomplete` afterwards: if true, the result means nothing and the call is to be repeated.
-        Raises DecodeError for a frame that does not follow its grammar. Bytes after the last field are kept.
+        Raises DecodeError for a frame that does not follow its grammar. Bytes after the last field are kept; what long
+        arrays hold behind the last field that somebody wants to see is not looked at.
         """
         body = body_start(buf, start, end, self.header_version, self.direction)
         if body is None:
@@ -128,6 +130,6 @@ class Rewriter:
                 apply(buf, hits, edits, context)
                 if context.incomplete:  # the others would count what they do a second time
                     break
-        if after != end and not context.incomplete:
+        if after != end and self.walk.whole and not context.incomplete:
             context.count("trailing_bytes")
         return edits.pieces() if edits else None

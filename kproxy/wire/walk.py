@@ -14,6 +14,8 @@ Paths are those of `layout.Slot.path`. What a path gives, by `Mark.what`:
     size      its size follows, then the hits inside
 
 Unwanted tagged fields are skipped by their size and not looked into. Bytes after the last field are left to the caller.
+A short walk ends behind the last field of which something is wanted, if long arrays come behind that: a Metadata answer
+has its brokers in front of thousands of partitions.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from ..errors import DecodeError
 from . import layout, schema
 from .primitives import MAX_STRING, Buffer, read_uvarint, write_uvarint
 from .trace import diagnosis
-from .walk_source import Mark, make_walk
+from .walk_source import Mark, is_long, make_walk, needed
 from .walk_support import MOST_HITS, Bad, TooMany
 
 __all__ = ["Hit", "Hits", "Mark", "Walk", "compile_walk", "read_string", "walk", "write_string"]
@@ -37,13 +39,16 @@ Hits = list[Hit]
 
 
 class Walk:
-    """A compiled walk. `marks[hit[0]]` says what a hit is."""
+    """A compiled walk. `marks[hit[0]]` says what a hit is. `whole`: it goes to the end of the last field."""
 
-    __slots__ = ("_walk", "label", "marks", "struct", "version", "wanted")
+    __slots__ = ("_walk", "label", "marks", "struct", "version", "wanted", "whole")
 
-    def __init__(self, struct: layout.Struct, wanted: AbstractSet[str], label: str, version: int) -> None:
+    def __init__(
+        self, struct: layout.Struct, wanted: AbstractSet[str], label: str, version: int, *, short: bool = False
+    ) -> None:
         self.struct, self.wanted, self.label, self.version = struct, frozenset(wanted), label, version
-        self._walk, self.marks = make_walk(struct, wanted, f"{label} v{version}")
+        self.whole = not short or not any(map(is_long, struct.slots[needed(struct, wanted) :]))
+        self._walk, self.marks = make_walk(struct, wanted, f"{label} v{version}", short=not self.whole)
 
     def run(self, buf: Buffer, pos: int, end: int, hits: Hits) -> int:
         """Put the hits of the body at buf[pos:end] into `hits`; give the position after its last field.
@@ -76,9 +81,10 @@ def compile_walk(struct: layout.Struct, wanted: AbstractSet[str], label: str = "
 
 
 @cache
-def walk(key: int, version: int, direction: str, wanted: frozenset[str]) -> Walk:
+def walk(key: int, version: int, direction: str, wanted: frozenset[str], *, short: bool = False) -> Walk:
     """The walk of a body. Paths that this version does not have are ignored. Raises KeyError like `layout.body`."""
-    return Walk(layout.body(key, version, direction), wanted, f"{schema.load(key).name} {direction}", version)
+    label = f"{schema.load(key).name} {direction}"
+    return Walk(layout.body(key, version, direction), wanted, label, version, short=short)
 
 
 def read_string(buf: Buffer, start: int, end: int, compact: bool) -> bytes | None:

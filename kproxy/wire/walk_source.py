@@ -258,14 +258,33 @@ class Maker:
         put(f"p = {stop}")
 
 
-def make_walk(struct: Struct, wanted: AbstractSet[str], label: str) -> tuple[Any, tuple[Mark, ...]]:
+def make_walk(
+    struct: Struct, wanted: AbstractSet[str], label: str, *, short: bool = False
+) -> tuple[Any, tuple[Mark, ...]]:
     """The function `walk(buf, p, end, hits) → position`, and the marks its hits number.
 
     What it raises on bad bytes says nothing (Bad, DecodeError, IndexError, struct.error); a result above `end` means
-    bad bytes, too.
+    bad bytes, too. `short`: it stops behind the last field of which something is wanted.
     """
     maker = Maker(wanted)
     with maker.put.block("def walk(buf, p, end, hits):"):
-        maker.struct(struct, "")
+        if short:
+            for slot in struct.slots[: needed(struct, wanted)]:
+                maker.slot(slot)
+        else:
+            maker.struct(struct, "")
         maker.put(f"return {maker.at()}")
     return maker.put.build("walk", f"{label} walk"), tuple(maker.marks)
+
+
+def needed(struct: Struct, wanted: AbstractSet[str]) -> int:
+    """How many of its fields have to be gone through for what is wanted; its tag buffer counts as one."""
+    maker = Maker(wanted)
+    if struct.flexible and (tags_path("") in wanted or any(map(maker.touches, struct.tagged))):
+        return len(struct.slots) + 1
+    return max((number for number, slot in enumerate(struct.slots, 1) if maker.touches(slot)), default=0)
+
+
+def is_long(slot: Slot) -> bool:
+    """Whether going through it takes a loop."""
+    return slot.array and slot.struct is not None and width(slot.struct) is None

@@ -326,3 +326,15 @@ def test_memory_of_a_lost_connection_comes_back(dialogue: Any, frames: Any) -> N
     talk.session.end(0.0)
 
     assert shared.responses.used == 0
+
+
+def test_what_follows_the_brokers_of_a_metadata_answer_passes_unread(dialogue: Any, frames: Any) -> None:
+    """Nobody asked for it: it is the client's to judge."""
+    good = frames.response(METADATA, 12, 1, brokers=[{"node_id": 1, "host": "b", "port": 9092}],
+                           topics=[{"name": "orders"}])  # fmt: skip
+    bad = good[:-12] + b"\xff" * 12
+    talk = dialogue(ADVERTISE).client(frames.request(METADATA, 12, 1)).broker(bad)
+
+    assert b"\x06proxy" in talk.to_client
+    assert talk.to_client.endswith(b"\xff" * 12)
+    assert not talk.session.closing

@@ -247,3 +247,36 @@ def test_a_message_with_far_too_much_in_it_is_refused_soon() -> None:
         walk(3, 12, "request", frozenset(("topics[].name",))).run(body, 0, len(body), hits)
 
     assert len(hits) <= MOST_HITS + 1
+
+
+@pytest.mark.parametrize(("key", "version", "direction"), SAMPLE)
+def test_a_short_walk_hits_the_same(key: int, version: int, direction: str) -> None:
+    """Whatever is wanted, it gives the hits of the whole walk; what it does not need may be anything."""
+    struct = layout.body(key, version, direction)
+    for seed in range(4):
+        random = Random(seed)
+        paths = sorted(everything(struct))
+        wanted = frozenset(random.sample(paths, min(len(paths), random.choice((0, 1, 1, 2)))))
+        whole, short = (walk(key, version, direction, wanted, short=short) for short in (False, True))
+        data = encode(struct, random_struct(struct, random))
+        expected, hits = [], list[tuple[int, int, int]]()
+        end = whole.run(data, 0, len(data), expected)
+        after = short.run(data, 0, len(data), hits)
+        assert named(short, hits) == named(whole, expected)
+        assert after == end or (after < end and not short.whole)
+        if not short.whole:
+            noise: list[tuple[int, int, int]] = []
+            assert short.run(data[:after] + b"\xff" * 20, 0, after + 20, noise) == after
+            assert noise == hits
+
+
+def named(found: Walk, hits: list[tuple[int, int, int]]) -> list[Any]:
+    return [(found.marks[mark].what, found.marks[mark].path, start, end) for mark, start, end in hits]
+
+
+def test_the_brokers_of_a_metadata_answer_are_found_without_its_topics() -> None:
+    """In every version, since they stand in front."""
+    for version in schema.load(3).versions:
+        short = walk(3, version, "response", frozenset({"brokers[].host", "brokers[].port"}), short=True)
+        assert not short.whole, version
+    assert walk(3, 12, "response", frozenset({"topics[].name"}), short=True).whole
