@@ -102,8 +102,10 @@ class LoneName:
 
     def remember(self, name: bytes, other: bytes, spelling: Spelling) -> None:
         """How a topic is written on the other side. Not of what is counted each time, and not too much."""
+        if name in self.known or len(name) > LONGEST_KNOWN:
+            return
         old = read_string(name, 0, len(name), self.compact)
-        if old is None or len(name) > LONGEST_KNOWN or spelling.escapes(old):
+        if old is None or spelling.escapes(old):
             return
         if len(self.known) >= MOST_KNOWN:
             self.known.clear()
