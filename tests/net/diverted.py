@@ -182,6 +182,12 @@ def role(name: str) -> None:
         one.close()
 
 
+def unreachable(proxy: Proxy) -> list[str]:
+    """Why connections ended whose broker could not be reached, but for a first question of IPv6; see by_six."""
+    lines = proxy.said("connection closed", cause="unreachable")
+    return [line["reason"] for line in lines if FAR6 not in line["reason"]]
+
+
 def tproxy(workers: int, iptables: bool) -> dict[str, Any]:
     """kproxy as a router that nobody sees: brokers see the clients' addresses, clients see the brokers'."""
     for file in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
@@ -198,8 +204,7 @@ def tproxy(workers: int, iptables: bool) -> dict[str, Any]:
         (line,) = proxy.said("listening")
         found |= {"nobody": client.ask("nobody"), "address": line["address"]}
         found["peers"] = broker.ask("peers")
-        failed = until(lambda: proxy.said("connection closed", cause="unreachable"))
-        found["failed"] = [one["reason"] for one in failed if FAR6 not in one["reason"]]  # see by_six
+        found["failed"] = until(lambda: unreachable(proxy))
         found |= strangers(proxy)
     client.close()
     broker.close()
