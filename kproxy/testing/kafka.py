@@ -208,7 +208,6 @@ class Kafka:
             "listener.security.protocol.map": ",".join(
                 [f"{x.name}:{x.protocol}" for x in self.listeners] + ["CONTROLLER:PLAINTEXT"]
             ),
-            "log.dirs": str(self._data(broker)),
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": "1",
@@ -219,7 +218,7 @@ class Kafka:
         for listener in self.listeners:
             prefix = f"listener.name.{listener.name.lower()}."
             settings |= {prefix + key: value for key, value in listener.properties.items()}
-        settings |= self._properties
+        settings |= self._properties | {"log.dirs": str(self._data(broker))}
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
     def _who_it_is(self, broker: Broker) -> dict[str, str]:
@@ -235,8 +234,8 @@ class Kafka:
         }
 
     def _data(self, broker: Broker) -> Path:
-        """Its log directory."""
-        return Path(self._properties.get("log.dirs", broker.folder / "data"))
+        """Its log directory: no two brokers share one, wherever `log.dirs` puts them."""
+        return Path(self._properties.get("log.dirs", self._folder)) / f"broker-{broker.node}" / "data"
 
     def _format(self) -> None:
         """Give every broker a formatted log directory. But for ids, release and settings say what is in it."""

@@ -49,6 +49,7 @@ def test_a_broker_that_is_killed_loses_no_event(tmp_path: Path) -> None:
         until(lambda: not recorder.blocked and outlet.counters.queued == 0, 60)
         closed = recorder.close(30)
         messages = read(kafka.bootstrap(), COUNT)
+        assert (tmp_path / "log" / "broker-1" / "data" / f"{TOPIC}-0").is_dir()
 
     events = [msgspec.json.decode(message.value()) for message in messages]
     assert closed
