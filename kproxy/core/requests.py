@@ -44,7 +44,7 @@ class RequestLane(Lane):
 
     source, target = CLIENT, BROKER
     rules: RuledRequests | None = None  # made when live rules look at a frame
-    familiar: Familiar | None = None  # how the last request began that no rule was about
+    familiar: Familiar | None = None  # how the last request began that no rule was about, if it may pass
 
     def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
         super().__init__(session, memory)

@@ -9,7 +9,7 @@ from kproxy.errors import DecodeError
 from kproxy.rules.depth import Depth
 
 from .commands import BROKER
-from .familiar import familiar
+from .familiar import Familiar, Familiars
 from .halts import Blocked, Changed, Keep
 from .inflight import Entry
 from .rewrite import Buffer
@@ -37,10 +37,11 @@ class Noted(NamedTuple):
 class RuledRequests:
     """`ruling` is that of the frame at the lane's head, once it is made."""
 
-    __slots__ = ("lane", "ruling", "session")
+    __slots__ = ("familiars", "lane", "ruling", "session")
 
     def __init__(self, lane: RequestLane) -> None:
         self.lane, self.session = lane, lane.session
+        self.familiars = Familiars()
         self.ruling: Ruling | None = None
 
     def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
@@ -49,6 +50,10 @@ class RuledRequests:
         size = int.from_bytes(buf[pos : pos + 4], "big")
         end = pos + 4 + size
         if self.ruling is None:
+            known = self.familiars.recognise(step, buf, pos, n)
+            if known is not None:
+                self.expect(known)
+                return self.pass_on(step.plain, buf, pos, n, now)
             need = self.needed(step, buf, pos, size)
             if n - pos < need:
                 lane.halt = Keep(need, hold=need == size + 4)
@@ -59,7 +64,7 @@ class RuledRequests:
                 session.close("decode", str(error), "client")
                 return False
             if isinstance(ruling, Pass):
-                self.remember(step, buf, pos, n)
+                self.expect(self.familiars.remember(step, buf, pos, n))
                 return self.pass_on(step.plain, buf, pos, n, now)
             if ruling is None:
                 lane.halt = Blocked()
@@ -76,13 +81,15 @@ class RuledRequests:
             return self.obey(ruling, step, buf, pos, n, end, now)
         return False
 
-    def remember(self, step: Step, buf: Buffer, pos: int, n: int) -> None:
-        """No rule is about a request that begins like this one, as long as nothing more is known of the client."""
-        self.lane.familiar = familiar(step, buf, pos, n)
+    def expect(self, known: Familiar | None) -> None:
+        """The next request may begin like this one, which no rule was about."""
+        self.lane.familiar = known if known is not None and known.passes else None
         self.session.identity.on_news = self.forget
 
     def forget(self) -> None:
+        """More is known of the client."""
         self.lane.familiar = None
+        self.familiars.clear()
 
     def needed(self, step: Step, buf: Buffer, pos: int, size: int) -> int:
         """Bytes, size included, without which the rules cannot decide."""

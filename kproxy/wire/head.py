@@ -157,17 +157,23 @@ def lone_topic(key: int, version: int, direction: str) -> Spans:
     return find
 
 
-class PlainHead:
-    """What stands from the client id, or the correlation id, to the only topic's name where nothing optional does: no
-    tags in the header, null for every string. `read` gives `expected` then, and the length of the name; `size` bytes
-    are needed for that. `width`: bytes of the name's length, `counts`: how much it is above the name's."""
+NOT_SHORT = 0x80
+"""A compact string's length from here on has a second byte (KIP-482)."""
 
-    __slots__ = ("counts", "expected", "read", "size", "width")
+
+class PlainHead:
+    """What stands from the client id, or the correlation id, to the only topic where nothing optional does, as in nearly
+    all frames: no tags in the header, null for every string. `expected`: what `read` gives then, before the length of
+    the topic's name, if it has one."""
+
+    __slots__ = ("counts", "expected", "long", "read", "size", "width")
 
     def __init__(self, key: int, version: int, direction: str) -> None:
         struct = layout.body(key, version, direction)
         at = next(index for index, slot in enumerate(struct.slots) if slot.array)
-        compact = struct.slots[at].compact
+        topics = struct.slots[at]
+        assert topics.struct is not None
+        first, compact = topics.struct.slots[0], topics.compact
         tagged = schema.load(key).header_version(direction, version) >= (2 if direction == "request" else 1)
         form, expected = (">B", [0]) if tagged else (">", [])
         for slot in struct.slots[:at]:
@@ -176,7 +182,30 @@ class PlainHead:
             else:
                 form += "B" if compact else "h"
                 expected.append(0 if compact else -1)
-        head = Struct(form + ("BB" if compact else "ih"))
+        form += "B" if compact else "i"
+        self.expected = (*expected, 2 if compact else 1)
+        self.long = FIXED[first.type][1] if first.type in FIXED else 0  # bytes of a topic id
+        self.width, self.counts = (0, 0) if self.long else (1, 1) if compact else (2, 0)  # of the length of a name
+        head = Struct(form if self.long else form + ("B" if compact else "h"))
         self.read: Callable[[Buffer, int], tuple[Any, ...]] = head.unpack_from
-        self.size, self.expected = head.size, (*expected, 2 if compact else 1)
-        self.width, self.counts = (1, 1) if compact else (2, 0)
+        self.size = head.size
+
+    def topic(self, buf: Buffer, at: int, end: int) -> tuple[int, int] | None:
+        """The span of the topic's name, length included, or id, in a plain head at `at`. None: it is none, or it is not
+        all in front of `end`."""
+        after = at + self.size
+        if after > end:
+            return None
+        if self.long:
+            start, stop, marks = after, after + self.long, self.read(buf, at)
+        else:
+            *found, size = self.read(buf, at)
+            if not 0 < size < NOT_SHORT:
+                return None
+            start, stop, marks = after - self.width, after + size - self.counts, (*found,)
+        return (start, stop) if stop <= end and marks == self.expected else None
+
+
+@cache
+def plain_head(key: int, version: int, direction: str) -> PlainHead:
+    return PlainHead(key, version, direction)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.core import ruled_requests
+from kproxy.core import familiar as beginnings
 from kproxy.core.names.remembered import TOPIC_IDS, recall
 from kproxy.core.part_index import PartIndex
 from kproxy.core.ruled import Ruled
@@ -114,13 +114,15 @@ KINDS = st.one_of(
     st.fixed_dictionaries({"kind": st.sampled_from(("deny", "read_only", "no_leader"))}),
     st.fixed_dictionaries({"kind": st.just("rewind_offset"), "to": st.just(3)}),
 )
+RENAME = {"name": "names", "kind": "rename_topic", "topics": {"clicks": "prod.clicks"}}
+"""Of its own accord it has something to do with requests that no other rule is about."""
 SELECTS = {"no_leader": ("topic", "partition", "client_id", "principal", "client_software")}
 """Selectors that make sense for a kind; others are for all kinds."""
 
 
 @st.composite
 def rules(draw: st.DrawFn) -> str:
-    made = []
+    made = [RENAME] if draw(st.booleans()) else []
     for number in range(draw(st.integers(1, 7))):
         rule = draw(KINDS) | {"name": f"rule {number}", "mode": draw(st.sampled_from(("enforce", "observe")))}
         allowed = SELECTS.get(rule["kind"])
@@ -146,7 +148,7 @@ def as_if_there_were(*, screens: bool, index: bool, familiar: bool) -> Iterator[
         if not index:
             stack.enter_context(patch.object(PartIndex, "candidates", lambda self, exchange, found: self.parts))
         if not familiar:
-            stack.enter_context(patch.object(ruled_requests, "familiar", lambda *arguments: None))
+            stack.enter_context(patch.object(beginnings, "beginning", lambda *arguments: None))
         yield
 
 
@@ -222,13 +224,30 @@ def test_what_is_heard_of_the_client_is_not_overlooked() -> None:
     assert matched == [(1, 1, 1)]
 
 
-def test_a_familiar_request_need_not_be_whole() -> None:
-    """The head of the second one passes though its records have not come."""
-    talk = Dialogue(
-        json.dumps({"rules": [{"name": "rule", "kind": "error", "error": 29, "match": {"topic": "other"}}]})
-    )
-    long = {"name": "orders", "partition_data": [{"index": 0, "records": b"r" * 5000}]}
-    first, second = (request(PRODUCE, 9, number, acks=1, topic_data=[long]) for number in (1, 2))
-    talk.client(first)
-    talk.client(second[:100])
-    assert talk.to_broker == first + second[:100]
+def write(topic: str, number: int) -> bytes:
+    """A long request."""
+    data = {"name": topic, "partition_data": [{"index": 0, "records": b"r" * 5000}]}
+    return request(PRODUCE, 9, number, acks=1, topic_data=[data])
+
+
+@pytest.mark.parametrize("others", [[], [RENAME]])
+def test_a_familiar_request_need_not_be_whole(others: list[dict[str, Any]]) -> None:
+    """The head of one like another before it passes though its records have not come, under a new name or not."""
+    about_another = {"name": "rule", "kind": "error", "error": 29, "match": {"topic": "other"}}
+    talk = Dialogue(json.dumps({"rules": [about_another, *others]}))
+    name = "prod.clicks" if others else "clicks"
+    for topic in ("clicks", "orders", "clicks"):
+        talk.client(write(topic, 1))
+    before = len(talk.to_broker)
+    talk.client(write("clicks", 2)[:100])
+    new = write(name, 2)
+    assert talk.to_broker[before:] == new[: 100 + len(name) - len("clicks")]
+
+
+def test_no_more_beginnings_are_remembered_than_has_a_limit() -> None:
+    """A connection that writes to topic after topic."""
+    talk = Dialogue(json.dumps({"rules": [{"name": "rule", "kind": "delay", "delay": 1, "match": {"topic": "other"}}]}))
+    for number in range(3 * beginnings.MOST):
+        talk.client(write(f"topic-{number}", number))
+    assert talk.session.requests.rules is not None
+    assert 0 < len(talk.session.requests.rules.familiars) <= beginnings.MOST

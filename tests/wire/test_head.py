@@ -10,7 +10,7 @@ import pytest
 from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema
 from kproxy.wire.codec import encode
-from kproxy.wire.head import body_start, lone_topic, produce_acks
+from kproxy.wire.head import body_start, lone_topic, plain_head, produce_acks
 from kproxy.wire.walk import read_string
 
 HEADERS = [("request", version) for version in (0, 1, 2)] + [("response", version) for version in (0, 1)]
@@ -87,3 +87,34 @@ def test_the_lone_topic_of_a_message(key: int, direction: str, version: int) -> 
             ]
             assert all(find(data, 6, end) is None for end in range(6, span[1]))
             assert find(data, 6, span[1]) == spans
+
+
+@pytest.mark.parametrize("direction", ["request", "response"])
+@pytest.mark.parametrize(("key", "version"), [(key, version) for key in (0, 1) for version in schema.load(key).versions])
+def test_a_plain_head_tells_no_more_than_is_true(key: int, version: int, direction: str) -> None:
+    """It finds the topic where `lone_topic` does, in heads with nothing optional, and None in all others, and in what is
+    cut; of long names it may say nothing."""
+    struct = layout.body(key, version, direction)
+    array = next(slot for slot in struct.slots if slot.array)
+    assert array.struct is not None
+    named, by_id = array.struct.slots[0].name, array.struct.slots[0].kind == "topic_id"
+    header_version = schema.load(key).header_version(direction, version)
+    tagged = header_version >= (2 if direction == "request" else 1)
+    plain, find = plain_head(key, version, direction), lone_topic(key, version, direction)
+    random = Random(f"{key} {version}")
+    found = 0
+    for size in (1, 6, 126, 127, 128, 249):
+        for tags, optional, count in ((b"\0", None, 1), (b"\0", "text", 1), (b"\1\5\1x", None, 1), (b"\0", None, 2)):
+            body = random_struct(struct, random)
+            body |= {slot.name: optional for slot in struct.slots if slot.type == "string" and not slot.array}
+            value = TOPIC_ID if by_id else "n" * size
+            body[array.name] = [random_struct(array.struct, random) | {named: value} for _ in range(count)]
+            head = tags if tagged else b""
+            data = b"before" + head + encode(struct, body) + b"after"
+            spans, topic = find(data, 6 + len(head), len(data) - 5), plain.topic(data, 6, len(data) - 5)
+            assert topic is None or (spans is not None and topic == spans[-1])
+            if topic is not None:
+                found += 1
+                assert plain.topic(data, 6, topic[1]) == topic
+                assert all(plain.topic(data, 6, end) is None for end in range(6, topic[1]))
+    assert found >= 2

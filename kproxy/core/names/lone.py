@@ -12,7 +12,7 @@ from kproxy.core.rewrite import Buffer, Context
 from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout, schema
-from kproxy.wire.head import PlainHead, body_start, lone_topic
+from kproxy.wire.head import PlainHead, body_start, lone_topic, plain_head
 from kproxy.wire.walk import read_string, write_string
 
 from .ids import VisibleIds
@@ -47,7 +47,7 @@ class LoneName:
         self.leading = None if leading is None else Spelling(leading, direction)
         self.topic = None if topics is None or by_id else Spelling(topics, direction)
         self.visible = VisibleIds(frozenset(), topics) if topics is not None and by_id else None
-        self.plain = None if self.topic is None else PlainHead(key, version, direction)
+        self.plain = None if self.topic is None else plain_head(key, version, direction)
         self.known: dict[bytes, bytes] = {}
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
@@ -84,16 +84,13 @@ class LoneName:
             at = pos + REQUEST_HEAD
             length = buf[at - 2] << 8 | buf[at - 1]
             at += length if length < 0x8000 else 0
-        after = at + plain.size
-        if after > end:
+        span = plain.topic(buf, at, end)
+        if span is None:
             return None
-        *marks, size = plain.read(buf, at)
-        if (*marks,) != plain.expected:
-            return None
-        start, stop = after - plain.width, after + size - plain.counts
+        start, stop = span
         name = bytes(buf[start:stop])
         other = self.known.get(name)
-        if other is None or stop > end:
+        if other is None:
             return None
         if other != name:
             assert self.topic is not None
