@@ -88,7 +88,7 @@ def beginning(step: Step, buf: Buffer, pos: int, n: int) -> bytes | None:
 
 
 def lone_topic_end(step: Step, header: int, buf: Buffer, pos: int, end: int) -> int:
-    """Where the only topic's name or id ends in a request with anything in its head. 0: there is not one, or not all."""
+    """Where the only topic's name or id ends in a request with anything in its head. 0: there is none, or not all."""
     body = body_start(buf, pos + 4, end, header, "request")
     spans = None if body is None else lone_topic(step.key, step.version, "request")(buf, body, end)
     return 0 if spans is None else spans[-1][1]

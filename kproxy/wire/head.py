@@ -162,9 +162,9 @@ NOT_SHORT = 0x80
 
 
 class PlainHead:
-    """What stands from the client id, or the correlation id, to the only topic where nothing optional does, as in nearly
-    all frames: no tags in the header, null for every string. `expected`: what `read` gives then, before the length of
-    the topic's name, if it has one."""
+    """What stands from the client id, or the correlation id, to the only topic where nothing optional does, as in most
+    frames: no tags in the header, null for every string. `expected`: what `read` gives then, before the length of the
+    topic's name, if it has one."""
 
     __slots__ = ("counts", "expected", "long", "read", "size", "width")
 

@@ -90,10 +90,12 @@ def test_the_lone_topic_of_a_message(key: int, direction: str, version: int) -> 
 
 
 @pytest.mark.parametrize("direction", ["request", "response"])
-@pytest.mark.parametrize(("key", "version"), [(key, version) for key in (0, 1) for version in schema.load(key).versions])
+@pytest.mark.parametrize(
+    ("key", "version"), [(key, version) for key in (0, 1) for version in schema.load(key).versions]
+)
 def test_a_plain_head_tells_no_more_than_is_true(key: int, version: int, direction: str) -> None:
-    """It finds the topic where `lone_topic` does, in heads with nothing optional, and None in all others, and in what is
-    cut; of long names it may say nothing."""
+    """It finds the topic where `lone_topic` does, in heads with nothing optional; it finds none in all others, and in
+    what is cut. Of long names it may say nothing."""
     struct = layout.body(key, version, direction)
     array = next(slot for slot in struct.slots if slot.array)
     assert array.struct is not None
