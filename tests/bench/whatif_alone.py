@@ -3,8 +3,9 @@
     whatif_alone.py [--exchanges N] [--runs N] [--job]
 
 Reading is from the file to packed chunks, rehearsing from there to findings; each is the least of some runs. --job adds
-what a frame costs in the whole job, all its processes together: the CPU of a run less that of a run with a tenth of the
-exchanges, so that Spark's start and Java's compiler, which both have, are not in it.
+what a frame costs in the whole job, on one core and on all: a run less a run with a tenth of the exchanges, so that
+Spark's start and Java's compiler, which both have, are not in it. CPU is that of all processes of the job. (Where cores
+are threads of one, each is slower while the other works.)
 """
 
 from __future__ import annotations
@@ -74,20 +75,22 @@ def alone(capture: Path, exchanges: int, runs: int) -> None:
 def job(folder: Path, exchanges: int) -> None:
     rules = folder / "rules.yaml"
     rules.write_text(RULES)
-    costs = []
-    for number in (exchanges // 10, exchanges):
-        captures = [folder / f"job-{number}-{part}.pcapng" for part in range(2)]
-        for one in captures:
+    sizes = exchanges // 10, exchanges
+    captures = {number: [folder / f"job-{number}-{part}.pcapng" for part in range(2)] for number in sizes}
+    for number, parts in captures.items():
+        for one in parts:
             captured(one, number // 2)
-        costs.append(run("audit", "whatif", *captures, "--rules", rules, "--lake", folder / "lake"))
-    few, many = costs
-    frames = FRAMES * (exchanges - exchanges // 10)
-    each = 1e6 * (many.cpu - few.cpu) / frames
-    print(
-        f"the job: {few.cpu:.1f} and {many.cpu:.1f} s of CPU, "
-        f"{each:.0f} µs a frame, {1e6 / each:,.0f} frames/s a core, "
-        f"{frames / (many.seconds - few.seconds):,.0f} on all"
-    )
+    frames = FRAMES * (sizes[1] - sizes[0])
+    for master in ("local[1]", "local[*]"):
+        few, many = (
+            run("audit", "whatif", *captures[number], "--rules", rules, "--lake", folder / "lake", "--master", master)
+            for number in sizes
+        )
+        each = 1e6 * (many.cpu - few.cpu) / frames
+        rate = frames / (many.seconds - few.seconds)
+        print(
+            f"the job on {master}: {few.cpu:.1f} and {many.cpu:.1f} s of CPU, {each:.0f} µs a frame; {rate:,.0f} frames/s"
+        )
 
 
 def main() -> None:
@@ -101,7 +104,7 @@ def main() -> None:
         captured(capture, options.exchanges)
         alone(capture, options.exchanges, options.runs)
         if options.job:
-            job(Path(name), options.exchanges * 10)
+            job(Path(name), options.exchanges * 20)
 
 
 if __name__ == "__main__":
