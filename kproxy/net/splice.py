@@ -93,7 +93,8 @@ def pass_by(side: Side, now: float) -> None:
     lane, peer, tap, left = side.lane, side.peer, side.conn.tap, TURN
     while left > 0 and not side.muted:
         unseen = lane.skip if tap is None else min(lane.skip, tap.unseen(side.which))
-        if unseen <= 0:
+        if unseen <= 0:  # the frame's last bytes are of concern to somebody, few as they are
+            side.expect_long()
             return
         try:
             n = PASSAGE.fill(side.fd, unseen)

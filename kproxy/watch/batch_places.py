@@ -5,24 +5,29 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from kproxy.wire import layout
-from kproxy.wire.head import body_start
+from kproxy.wire import layout, schema
+from kproxy.wire.head import body_start, short_uvarint
 from kproxy.wire.headers import header_version
-from kproxy.wire.primitives import read_uvarint
+from kproxy.wire.primitives import Buffer, read_uvarint
+from kproxy.wire.records.entry import BATCH, MAGIC_AT, OVERHEAD
 from kproxy.wire.sketch import RecordsDigest
 from kproxy.wire.walk import walk
 
 from .credentials import REQUEST, RESPONSE
 from .hot import Place
-from .wanted import FETCH, PRODUCE
+from .wanted import FETCH, PRODUCE, signed
 
 MOST_LEARNT = 200
 """Asks of one API, and Answers of one Ask. A producer of more partitions on one connection is rare."""
+LONGEST_HEAD = 1024
+"""Bytes of a frame in which its first batch is looked for. Names and ids are far shorter."""
+SMALLEST_HEAD, WIDEST = 8, 5
+"""Bytes in front of the records at least, and of their length at most."""
 PATIENCE = 16
 """Failures after which learning is tried once in so many frames only."""
 RECORDS_ASKED = frozenset(("topic_data[].partition_data[].records",))
 RECORDS_READ = frozenset(("responses[].partitions[].high_watermark", "responses[].partitions[].records"))
-MAGIC_AT, ATTRIBUTES_AT, PRODUCER_AT = 16, 21, 43
+LENGTH_AT, ATTRIBUTES_AT, PRODUCER_AT = 8, 21, 43
 ATTRIBUTES, PRODUCER = Struct(">h"), Struct(">q")
 
 
@@ -39,6 +44,32 @@ def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset
     start = body_start(frame, 0, len(frame), header_version(key, version, direction), direction) or 0
     found.run(frame, start, len(frame), hits)
     return [hit for hit in hits if found.marks[hit[0]].what == "value"]
+
+
+def shortened(buf: Buffer, pos: int, n: int, size: int, code: int, direction: str) -> bytes | None:
+    """The frame at `pos` with nothing but a header in its only batch, if as much of it is before `n`. None: that cannot
+    be told. What is made has to be read as any frame: bytes may look like a batch and be none."""
+    key, version = signed(code >> 16), signed(code & 0xFFFF)
+    if version not in schema.load(key).versions:
+        return None
+    head = bytes(buf[pos + 4 : min(n, pos + 4 + LONGEST_HEAD)])
+    flexible = layout.body(key, version, direction).flexible
+    behind = 3 if flexible else 0
+    for before in range(SMALLEST_HEAD, len(head) - BATCH.size - WIDEST):
+        if flexible:
+            read = short_uvarint(head, before, before + WIDEST)
+            length, start = (read[0] - 1, read[1]) if read is not None else (-1, before)
+        else:
+            length, start = int.from_bytes(head[before : before + 4], "big", signed=True), before + 4
+        if start + length + behind != size or head[start + MAGIC_AT] != 2:
+            continue
+        if int.from_bytes(head[start + LENGTH_AT : start + LENGTH_AT + 4], "big") + OVERHEAD != length:
+            continue
+        batch = bytearray(head[start : start + BATCH.size])
+        batch[LENGTH_AT : LENGTH_AT + 4] = (BATCH.size - OVERHEAD).to_bytes(4, "big")
+        width = bytes([BATCH.size + 1]) if flexible else BATCH.size.to_bytes(4, "big")
+        return head[:before] + width + batch + bytes(behind)
+    return None
 
 
 def batch_place(frame: bytes, version: int, direction: str, records: RecordsDigest | None) -> Place | None:

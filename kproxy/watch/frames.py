@@ -13,6 +13,8 @@ from kproxy.wire.primitives import Buffer
 from kproxy.wire.sketch import Sketcher
 
 SIZE_BYTES = 4
+HEAD = 256
+"""Bytes that are taken at once of a frame that begins, if they are there: nearly all headers are shorter."""
 
 
 class Arriving:
@@ -46,7 +48,8 @@ class Arriving:
         """Take what is there, up to what is needed or the end of the frame; the position behind it."""
         data = self.data
         if not self.settled:
-            stop = min(n, pos + self.need - len(data))
+            most = max(self.need, min(HEAD, self.total))
+            stop = min(n, pos + most - len(data))
             data += memoryview(buf)[pos:stop]
             self.got = len(data)
             return stop

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
 
@@ -57,6 +57,13 @@ class Place:
     compact: bool
     prefix: int = 0
     middle: int = 0
+
+    def of_size(self, size: int) -> Place:
+        """Where they stand in a frame of that size which begins in the same way."""
+        width = self.width
+        if self.compact:
+            width = next(width for width in range(1, 6) if size <= replace(self, width=width).sizes[1])
+        return replace(self, width=width)
 
     @property
     def overhead(self) -> int:

@@ -1,4 +1,4 @@
-"""Makes Asks (see `hot.py`) of whole requests, and finds the one that a request is like.
+"""Makes Asks (see `hot.py`) of requests, and finds the one that a request is like.
 
 Strategy. What is learnt is found again by the bytes that stay, in one dict for each place where record batches stood.
 Learning reads a frame in full; where it fails it is tried ever more seldom, so that frames of several partitions do not
@@ -21,6 +21,7 @@ from .batch_places import (
     PRODUCER,
     PRODUCER_AT,
     batch_place,
+    shortened,
     spans,
     worth_trying,
 )
@@ -50,30 +51,32 @@ class Asks:
         self.places: dict[Place, Struct] = {}
         self.misses = 0
 
-    def find(self, buf: Buffer, pos: int, size: int) -> Ask | None:
-        """The Ask of the whole frame at `pos`, known or learnt. None: it has to be read."""
+    def find(self, buf: Buffer, pos: int, size: int, n: int) -> Ask | None:
+        """The Ask of the frame at `pos`, as far as it is before `n`, known or learnt. None: it has to be read."""
         if not self.usable:
             return None
         found: Ask | None
         if self.rows:
-            found = self.known_batch(buf, pos, size)
+            found = self.known_batch(buf, pos, size, n)
         elif self.wanted.key == PRODUCE:
             keys = (bytes(buf[pos + 12 : pos + 12 + length]) for length in self.lengths)
             found = next((self.known[key] for key in keys if key in self.known), None)
         else:
-            return self.plain(buf, pos, size)
+            return self.plain(buf, pos, size, n)
         if found is None and worth_trying(self):
-            found = self.learn(bytes(buf[pos + 4 : pos + 4 + size]))
+            end = pos + 4 + size
+            frame = bytes(buf[pos + 4 : end]) if end <= n else shortened(buf, pos, n, size, self.code, REQUEST)
+            found = None if frame is None else self.learn(frame, size)
         if found is not None:
             self.misses = 0
         return found
 
-    def plain(self, buf: Buffer, pos: int, size: int) -> Ask | None:
+    def plain(self, buf: Buffer, pos: int, size: int, n: int) -> Ask | None:
         """Nothing but the client id counts."""
         key = b""
         if self.wanted.counted:
             length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
-            if length > size - 10:
+            if length > size - 10 or pos + 14 + length > n:
                 return None
             key = bytes(buf[pos + 12 : pos + 14 + max(length, 0)])
         found = self.known.get(key)
@@ -82,9 +85,9 @@ class Asks:
             found = self.known[key] = Ask(self.wanted, self.code, key, client_of(key))
         return found
 
-    def known_batch(self, buf: Buffer, pos: int, size: int) -> Ask | None:
+    def known_batch(self, buf: Buffer, pos: int, size: int, n: int) -> Ask | None:
         for where, form in self.places.items():
-            if size + 4 < form.size:
+            if size + 4 < form.size or pos + form.size > n:
                 continue
             _, _, _, same, length, magic, attributes, producer, _ = form.unpack_from(buf, pos)
             if size == length + where.overhead and magic == 2:
@@ -108,8 +111,8 @@ class Asks:
             self.lengths.clear()
             self.places.clear()
 
-    def learn(self, frame: bytes) -> Ask | None:
-        """Of a Produce request."""
+    def learn(self, frame: bytes, size: int) -> Ask | None:
+        """Of a Produce request of that size; `frame` may lack its records."""
         version = self.wanted.version
         try:
             body = decode_sketch(frame, PRODUCE, version, REQUEST)
@@ -127,7 +130,7 @@ class Asks:
             topics = list(body["topic_data"] or ())
             if len(topics) != 1 or len(topics[0]["partition_data"] or ()) != 1:
                 return None
-            made = self.of_batch(frame, topics[0], body["acks"], client)
+            made = self.of_batch(frame, size, topics[0], body["acks"], client)
             if made is None:
                 return None
             ask = made
@@ -136,7 +139,7 @@ class Asks:
             ask.silent = Answer(ask, PRODUCED, b"", key, part_key(ask) if self.rows else None)
         return ask
 
-    def of_batch(self, frame: bytes, topic: dict[str, Any], acks: int, client: str | None) -> Ask | None:
+    def of_batch(self, frame: bytes, size: int, topic: dict[str, Any], acks: int, client: str | None) -> Ask | None:
         part = topic["partition_data"][0]
         where, name = batch_place(frame, self.wanted.version, REQUEST, part["records"]), topic_of(topic, "name")
         if where is None or len(name) > LONGEST:
@@ -146,6 +149,7 @@ class Asks:
         batch = where.before + where.width
         (attributes,) = ATTRIBUTES.unpack_from(frame, batch + ATTRIBUTES_AT)
         (producer,) = PRODUCER.unpack_from(frame, batch + PRODUCER_AT)
+        where = where.of_size(size)
         ask.of_batch(where, attributes, producer)
         ask.part = name, part["index"], part["records"].codec, producer >= 0
         self.make_room()

@@ -1,4 +1,4 @@
-"""Makes Answers (see `hot.py`) of whole responses, and finds the one that a response is like (see `learn.py`)."""
+"""Makes Answers (see `hot.py`) of responses, and finds the one that a response is like (see `learn.py`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from kproxy.errors import DecodeError
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.sketch import decode_sketch
 
-from .batch_places import ATTRIBUTES, ATTRIBUTES_AT, MOST_LEARNT, batch_place, spans, worth_trying
+from .batch_places import ATTRIBUTES, ATTRIBUTES_AT, MOST_LEARNT, batch_place, shortened, spans, worth_trying
 from .credentials import RESPONSE
 from .error_places import error_at, place
 from .hot import BATCH, EXACT, PLAIN, PRODUCED, ROWS, Answer, Answers, Ask, read_form
+from .outgoing import HEAD
 from .rows import topic_of
 from .seen import Depth
 from .summary import LONGEST
@@ -26,26 +27,38 @@ def part_key(ask: Ask) -> Any:
     return ask.wanted.key, ask.wanted.version, ask.client_id, topic, partition, 0, ask.acks, codec, idempotent
 
 
-def find_answer(ask: Ask, buf: Buffer, pos: int, size: int) -> Answer | None:
-    """The Answer of the whole response at `pos`, known or learnt. None: it has to be read."""
+def find_answer(ask: Ask, buf: Buffer, pos: int, size: int, n: int) -> Answer | None:
+    """The Answer of the response at `pos`, as far as it is before `n`, known or learnt. None: it has to be read."""
     if ask.kind == ROWS:
         return None
     answers = ask.answers
-    found = known_answer(answers, buf, pos, size)
+    found = known_answer(answers, buf, pos, size, n)
     if found is None and worth_trying(answers):
-        found = learn_answer(ask, bytes(buf[pos + 4 : pos + 4 + size]))
+        frame = to_learn(ask, buf, pos, size, n)
+        found = None if frame is None else learn_answer(ask, frame, size)
     if found is not None:
         answers.misses = 0
     return found
 
 
-def known_answer(answers: Answers, buf: Buffer, pos: int, size: int) -> Answer | None:
+def to_learn(ask: Ask, buf: Buffer, pos: int, size: int, n: int) -> bytes | None:
+    """The response at `pos`, or what there is to learn of one that is not all here."""
+    end = pos + 4 + size
+    if end <= n:
+        return bytes(buf[pos + 4 : end])
+    if ask.wanted.depths[1] < Depth.SKETCH:
+        return bytes(buf[pos + 4 : pos + HEAD]) if n - pos >= HEAD else None
+    return shortened(buf, pos, n, size, ask.code, RESPONSE) if ask.wanted.key == FETCH else None
+
+
+def known_answer(answers: Answers, buf: Buffer, pos: int, size: int, n: int) -> Answer | None:
+    whole = pos + 4 + size <= n
     for length in answers.lengths:
-        found = answers.known.get(bytes(buf[pos + 8 : pos + 8 + length]))
-        if found is not None and found.size in (0, size):
+        found = answers.known.get(bytes(buf[pos + 8 : min(pos + 8 + length, n)]))
+        if found is not None and (found.size == 0 or (whole and found.size == size)):
             return found
     for where, form in answers.places.items():
-        if size + 4 < form.size:
+        if size + 4 < form.size or pos + form.size > n:
             continue
         _, _, same, _, middle, _, length, magic, attributes, _, _ = form.unpack_from(buf, pos)
         if size == length + where.overhead and magic == 2:
@@ -55,7 +68,8 @@ def known_answer(answers: Answers, buf: Buffer, pos: int, size: int) -> Answer |
     return None
 
 
-def learn_answer(ask: Ask, frame: bytes) -> Answer | None:
+def learn_answer(ask: Ask, frame: bytes, size: int) -> Answer | None:
+    """Of a response of that size; `frame` may lack its records."""
     wanted = ask.wanted
     where = place(wanted.key, wanted.version) if wanted.counted else None
     if where is not None and error_at(wanted.key, wanted.version, bytes(4) + frame[:20]) != 0:
@@ -67,7 +81,7 @@ def learn_answer(ask: Ask, frame: bytes) -> Answer | None:
         body = decode_sketch(frame, wanted.key, wanted.version, RESPONSE)
     except DecodeError:
         return None
-    return learn_produced(ask, frame, body) if wanted.key == PRODUCE else learn_read(ask, frame, body)
+    return learn_produced(ask, frame, body) if wanted.key == PRODUCE else learn_read(ask, frame, size, body)
 
 
 def api_key(ask: Ask) -> Any:
@@ -100,7 +114,7 @@ def learn_produced(ask: Ask, frame: bytes, body: dict[str, Any]) -> Answer | Non
     return remember(ask, answer, len(frame))
 
 
-def learn_read(ask: Ask, frame: bytes, body: dict[str, Any]) -> Answer | None:
+def learn_read(ask: Ask, frame: bytes, size: int, body: dict[str, Any]) -> Answer | None:
     topics = list(body["responses"] or ())
     if not topics:
         return remember(ask, Answer(ask, EXACT, frame[4:], api_key(ask)), len(frame))
@@ -117,6 +131,7 @@ def learn_read(ask: Ask, frame: bytes, body: dict[str, Any]) -> Answer | None:
     key = FETCH, ask.wanted.version, ask.client_id, name, part["partition_index"], 0, None, codec, None
     answer = Answer(ask, BATCH, frame[4 : where.prefix], api_key(ask), key)
     middle = frame[where.before - where.middle : where.before]
+    where = where.of_size(size)
     answer.of_batch(where, attributes, middle)
     ask.answers.places[where] = read_form(where)
     return remember(ask, answer, 0, (where, answer.prefix, attributes, middle))

@@ -1,8 +1,9 @@
 """The loops over frames that are like others before them; see `hot.py` for what that means.
 
 Strategy. `from_client` and `to_client` are what watching costs a small exchange, so they keep to locals and to one
-`struct` call a frame, which also gives the bytes that have to be the same. Where a frame is not here as a whole, or is
-not like the one before it, the loops end, and the other functions here find out what it is like, or read it as usual.
+`struct` call a frame, which also gives the bytes that have to be the same. Where a frame is not like the one before it,
+the loops end, and the other functions here find out what it is like, or read it as usual. All that counts stands in
+front of the records, so of a long frame the rest is passed over as it comes (`skip_in`, `skip_out`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from struct import Struct
 
 from kproxy.wire.primitives import Buffer
 
+from .coming import Coming
 from .exchanges import MOST_OPEN, Exchanges, Open
 from .hot import BATCH, FOLD_AT, PLAIN, PRODUCED, Answer, Ask
-from .incoming import RequestStream
+from .incoming import LARGEST, RequestStream
 from .learn import Asks
 from .learn_answers import find_answer
 from .middle_way import take_request, take_response
@@ -28,8 +30,8 @@ SHORT = Struct(">ii").unpack_from
 """Size and correlation id."""
 SMALLEST = 10
 """Bytes of a request header with a client id that is null."""
-LONGEST = 1 << 18
-"""No frame that is longer is here as a whole."""
+LONGEST = 1 << 30
+"""Bytes of a response that are believed."""
 NOTHING_ASKED = Ask(Wanted(-1, -1, Depth.COUNT, counted=False), -1, b"", None)
 """Like no request at all, since no request has this code."""
 
@@ -52,6 +54,10 @@ class ShortWay:
     responses: int
     room: int
     summary: Summary | None
+    # What is so between two frames, mostly, stands here: it costs nothing to set up.
+    skip_in = 0  # bytes of the request under way that are not looked at
+    skip_out = 0  # and of the response
+    coming: Coming | None = None
 
     def from_client(self, buf: Buffer, n: int, now: float) -> None:
         """buf[:n] came from the client."""
@@ -82,7 +88,9 @@ class ShortWay:
                     count = 0
                 end = pos + 4 + size
                 if end > n:
-                    break
+                    if ask.silent is not None or size > LARGEST:
+                        break
+                    self.skip_in, self.plain_in, end = end - n, False, n
                 if ask.silent is None:
                     opened.append((correlation, ask, now, size, count))
                 else:
@@ -100,7 +108,7 @@ class ShortWay:
         if len(opened) > MOST_OPEN:
             self.shed(now)
 
-    def to_client(self, buf: Buffer, n: int, now: float) -> None:  # noqa: C901, PLR0912  # calls would cost more
+    def to_client(self, buf: Buffer, n: int, now: float) -> None:  # noqa: C901, PLR0912, PLR0915  # calls would cost more
         """buf[:n] has been handed to the client's socket."""
         self.response_bytes += n
         opened, summary, tried = self.open, self.summary, -1
@@ -138,7 +146,12 @@ class ShortWay:
                     if size != answer.size and (kind != PLAIN or size < answer.least):
                         break
                 end = pos + 4 + size
-                if same != answer.prefix or correlation != expected or end > n:
+                if same != answer.prefix or correlation != expected:
+                    break
+                if end > n:
+                    if kind in (PLAIN, BATCH) and size <= LONGEST:
+                        self.coming = Coming(opened.popleft(), answer, size, count, base + delta, mark)
+                        self.skip_out, self.plain_out, pos = end - n, False, n
                     break
                 opened.popleft()
                 pos = end
@@ -175,18 +188,18 @@ class ShortWay:
     # ---- frames that are not like the one before them
 
     def _find_ask(self, buf: Buffer, pos: int, n: int) -> bool:
-        """Whether the whole request at `pos` is like another one, or can be learnt."""
+        """Whether the request at `pos` is like another one, or can be learnt."""
         if n - pos < SMALLEST + 4:
             return False
         size, code, _ = HEADER(buf, pos)
-        if not SMALLEST <= size <= LONGEST or pos + 4 + size > n:
+        if not SMALLEST <= size <= LARGEST:
             return False
         asks = self.asks.get(code)
         if asks is None:
             if len(self.asks) >= MOST_PLANNED:
                 return False
             asks = self.asks[code] = Asks(code, self.plan[code])
-        found = asks.find(buf, pos, size)
+        found = asks.find(buf, pos, size, n)
         if found is not None:
             self.ask = found
         return found is not None
@@ -194,21 +207,26 @@ class ShortWay:
     def _read_requests(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Read a frame, or what is here of it; the position of one that may be like others."""
         while pos < n:
-            pos = self.incoming.receive(buf, pos, n, now)
+            if self.skip_in:
+                skipped = min(self.skip_in, n - pos)
+                self.skip_in -= skipped
+                pos += skipped
+            else:
+                pos = self.incoming.receive(buf, pos, n, now)
             self.look_ahead()
             if self.plain_in:
                 break
         return pos
 
     def _find_answer(self, buf: Buffer, pos: int, n: int) -> bool:
-        """Whether the whole response at `pos` is like another one to requests of the kind, or can be learnt."""
+        """Whether the response at `pos` is like another one to requests of the kind, or can be learnt."""
         if not self.open or n - pos < 8:
             return False
         correlation, ask = self.open[0][:2]
         size, found = SHORT(buf, pos)
-        if found != correlation or not isinstance(ask, Ask) or not 4 <= size <= LONGEST or pos + 4 + size > n:
+        if found != correlation or not isinstance(ask, Ask) or not 4 <= size <= LONGEST:
             return False
-        answer = find_answer(ask, buf, pos, size)
+        answer = find_answer(ask, buf, pos, size, n)
         if answer is not None:
             ask.answer = answer
         return answer is not None
@@ -216,11 +234,27 @@ class ShortWay:
     def _read_responses(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Read a frame, or what is here of it; the position of one that may be like others."""
         while pos < n:
-            pos = self.outgoing.receive(buf, pos, n, now)
+            if self.skip_out:
+                skipped = min(self.skip_out, n - pos)
+                self.skip_out -= skipped
+                pos += skipped
+                self.arrived(now)
+            else:
+                pos = self.outgoing.receive(buf, pos, n, now)
             self.look_ahead()
             if self.plain_out:
                 break
         return pos
+
+    def arrived(self, now: float) -> None:
+        """If the response that was coming is all here, its exchange is over."""
+        coming = self.coming
+        if coming is None or self.skip_out:
+            return
+        self.coming = None
+        self.responses += 1
+        if self.summary is not None:
+            coming.count(self.summary, now)
 
     def _count_silent(self, silent: Answer, size: int, count: int, now: float) -> None:
         """A Produce request that is due no answer."""

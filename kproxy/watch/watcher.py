@@ -64,12 +64,14 @@ class Watcher(ShortWay):
     def look_ahead(self) -> None:
         """Whether the next frames may go the short way."""
         ahead, back = self.incoming, self.outgoing
-        self.plain_in = ahead.frame is None and self.raw is None and not ahead.lost and not ahead.first
-        self.plain_out = back.frame is None and self.raw is None and not back.lost
+        self.plain_in = (
+            ahead.frame is None and not self.skip_in and self.raw is None and not ahead.lost and not ahead.first
+        )
+        self.plain_out = back.frame is None and not self.skip_out and self.raw is None and not back.lost
 
     def unseen(self, response: bool) -> int:
         """How many bytes of what comes next in that direction need not be shown, but for their number."""
-        return self.outgoing.unseen if response else self.incoming.unseen
+        return (self.skip_out or self.outgoing.unseen) if response else (self.skip_in or self.incoming.unseen)
 
     def pass_over(self, n: int, now: float, response: bool) -> None:
         """So many of these have passed; else as `from_client` and `to_client`."""
@@ -77,10 +79,17 @@ class Watcher(ShortWay):
             self.response_bytes += n
             if self.summary is not None and now >= self.summary.until:
                 self.summary.roll(now)
-            self.outgoing.pass_over(n, now)
+            if self.skip_out:
+                self.skip_out -= n
+                self.arrived(now)
+            else:
+                self.outgoing.pass_over(n, now)
         else:
             self.request_bytes += n
-            self.incoming.pass_over(n, now)
+            if self.skip_in:
+                self.skip_in -= n
+            else:
+                self.incoming.pass_over(n, now)
         self.look_ahead()
 
     def shed(self, now: float) -> None:
@@ -120,6 +129,10 @@ class Watcher(ShortWay):
             found = self.slowly(self.open[at])
             self.open[at] = (correlation, found, *self.open[at][2:])
             return found.seen
+        coming = self.coming
+        if coming is not None and coming.entry[0] == correlation:
+            coming.open = coming.open or self.slowly(coming.entry)
+            return coming.open.seen
         for frame in (self.outgoing.frame, self.incoming.frame):  # the latter: a Produce that is due no answer
             if frame is not None and isinstance(frame.owner, Open) and frame.owner.correlation == correlation:
                 return frame.owner.seen
@@ -138,6 +151,8 @@ class Watcher(ShortWay):
         self.unanswered_is = "closed" if closed else "unanswered"
         self.outgoing.cut(now)
         self.incoming.cut(now)
+        if self.coming is not None:
+            self.lost(self.coming.open or self.slowly(self.coming.entry), now)
         while self.open:
             self.lost(self.slowly(self.open.popleft()), now)
 

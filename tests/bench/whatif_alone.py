@@ -86,11 +86,10 @@ def job(folder: Path, exchanges: int) -> None:
             run("audit", "whatif", *captures[number], "--rules", rules, "--lake", folder / "lake", "--master", master)
             for number in sizes
         )
-        each = 1e6 * (many.cpu - few.cpu) / frames
         rate = frames / (many.seconds - few.seconds)
-        print(
-            f"the job on {master}: {few.cpu:.1f} and {many.cpu:.1f} s of CPU, {each:.0f} µs a frame; {rate:,.0f} frames/s"
-        )
+        cpu = many.cpu - few.cpu
+        each = 1e6 * cpu / frames
+        print(f"the job on {master}: {cpu:.1f} s of CPU, {each:.0f} µs a frame; {rate:,.0f} frames/s")
 
 
 def main() -> None:

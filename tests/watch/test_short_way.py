@@ -174,3 +174,100 @@ def test_rules_act_on_the_short_way() -> None:
     (line,) = watching.watcher.summary.drain(130.0, everything=True)
 
     assert (3, 750.0, 1500.0) == (line.count, line.rule_ms, line.wait_ms)
+
+
+def long_produce(version: int, number: int, size: int) -> bytes:
+    """A request to write one batch of some bytes more than `size`."""
+    named: dict[str, Any] = {"topic_id": UUID(int=7)} if version >= 13 else {"name": "orders"}
+    parts = [{"index": 2, "records": encode_batch([Record(0, 0, None, b"v" * size)] * 2)}]
+    return request(PRODUCE, version, number, acks=-1, topic_data=[named | {"partition_data": parts}])
+
+
+def long_fetch(version: int, number: int, size: int) -> bytes:
+    """An answer with one batch of some bytes more than `size`."""
+    named: dict[str, Any] = {"topic_id": UUID(int=7)} if version >= 13 else {"topic": "orders"}
+    batch = encode_batch([Record(number + at, 0, None, b"v" * size) for at in range(2)])
+    parts = [{"partition_index": 2, "high_watermark": 90, "records": batch}]
+    return response(FETCH, version, number, responses=[named | {"partitions": parts}])
+
+
+@pytest.mark.parametrize("size", [3000, 400_000, 3_000_000])
+@pytest.mark.parametrize("version", [3, 9, 12, 13])
+def test_the_rest_of_a_long_request_is_not_looked_at(version: int, size: int) -> None:
+    """Its head says all that counts, be it the first of its kind or a later one; so nobody need see the rest."""
+    watching = Watching(Depth.ROWS, summary=whole_summary())
+    watching.client(request(HEARTBEAT, 0, 0)).broker(response(HEARTBEAT, 0, 0))
+    for number in range(3):
+        asked = long_produce(version, number, size)
+        watching.client(asked[:1000])
+        assert isinstance(watching.watcher.open[0][1], Ask)
+        assert watching.watcher.unseen(response=False) == len(asked) - 1000
+        watching.watcher.pass_over(500, watching.now, response=False)
+        watching.client(asked[1500:], 70_000)
+        assert watching.watcher.unseen(response=False) == 0
+        named: dict[str, Any] = {"topic_id": UUID(int=7)} if version >= 13 else {"name": "orders"}
+        done = [{"index": 2, "base_offset": 10 * number}]
+        watching.broker(response(PRODUCE, version, number, responses=[named | {"partition_responses": done}]))
+    lines = [line for line in watching.watcher.summary.drain(200.0, everything=True) if line.api == "Produce"]
+    api, part = sorted(lines, key=lambda line: line.partition is not None)
+
+    assert (3, 3 * len(asked)) == (api.count, api.request_bytes)
+    batch = len(encode_batch([Record(0, 0, None, b"v" * size)] * 2))
+    assert (3, 6, 3 * batch, 3, 21) == (part.count, part.records, part.bytes, part.batches, part.last_offset)
+
+
+@pytest.mark.parametrize("size", [3000, 400_000])
+@pytest.mark.parametrize("version", [4, 11, 12, 17])
+def test_the_rest_of_a_long_answer_is_not_looked_at(version: int, size: int) -> None:
+    """And the exchange is over when its last byte has passed, with what was said of it in the meantime."""
+    watching = Watching(Depth.ROWS, summary=whole_summary())
+    watching.client(request(HEARTBEAT, 0, 0)).broker(response(HEARTBEAT, 0, 0))
+    for number in range(3):
+        watching.now = 100.0
+        watching.client(request(FETCH, version, number))
+        answer = long_fetch(version, number, size)
+        watching.broker(answer[:1000])
+        assert watching.watcher.unseen(response=True) == len(answer) - 1000
+        watching.watcher.waited(number, 0.5, response=True, by_rule=True)
+        watching.watcher.pass_over(500, watching.now, response=True)
+        watching.broker(answer[1500:2000])
+        assert watching.counts()[1] == number + 1
+        watching.now = 101.0
+        watching.broker(answer[2000:], 70_000)
+        assert watching.counts()[1] == number + 2
+    lines = [line for line in watching.watcher.summary.drain(200.0, everything=True) if line.api == "Fetch"]
+    api, part = sorted(lines, key=lambda line: line.partition is not None)
+
+    assert (3, 3 * len(answer), 3000.0, 1500.0) == (api.count, api.response_bytes, api.latency_ms, api.rule_ms)
+    batch = len(encode_batch([Record(0, 0, None, b"v" * size)] * 2))
+    assert (3, 6, 3 * batch, 3, 3, 90) == (
+        part.count, part.records, part.bytes, part.batches, part.last_offset, part.high_watermark)  # fmt: skip
+
+
+def test_a_connection_that_ends_within_a_long_answer() -> None:
+    """It was not answered."""
+    watching = Watching(Depth.ROWS, summary=whole_summary())
+    watching.client(request(HEARTBEAT, 0, 0)).broker(response(HEARTBEAT, 0, 0))
+    watching.client(request(FETCH, 12, 1)).broker(long_fetch(12, 1, 5000)[:1000]).end()
+    (line,) = (one for one in watching.watcher.summary.drain(200.0, everything=True) if one.api == "Fetch")
+
+    assert (2, 1, 1) == watching.counts()[:3]
+    assert (1, 0, None) == (line.count, line.response_bytes, line.error)
+    assert not sum(line.latency_buckets or ())
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_what_looks_like_a_batch_in_a_long_request(version: int) -> None:
+    """Of two partitions the first one's batch is not all there is, however the head looks: they are read one by one."""
+    batch = encode_batch([Record(0, 0, None, b"v" * 5000)])
+    parts = [{"index": index, "records": batch} for index in (1, 2)]
+    asked = request(PRODUCE, version, 1, acks=-1, topic_data=[{"name": "orders", "partition_data": parts}])
+    watching = Watching(Depth.ROWS, summary=whole_summary())
+    watching.client(request(HEARTBEAT, 0, 0)).broker(response(HEARTBEAT, 0, 0))
+    watching.client(asked, 1000)
+    assert not isinstance(watching.watcher.open[0][1], Ask)
+    done = [{"index": index, "base_offset": 7} for index in (1, 2)]
+    watching.broker(response(PRODUCE, version, 1, responses=[{"name": "orders", "partition_responses": done}]))
+    lines = watching.watcher.summary.drain(200.0, everything=True)
+
+    assert [1, 2] == sorted(line.partition for line in lines if line.partition is not None)
