@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .lane import Lane
     from .step import Step
 
+LONG, REST = 131072, 8192
+"""Bytes of records from which on their end is looked at, and of that end: it comes in one read with what is behind."""
 LONGEST_TAIL = 65536
 """Endpoints of some hundred brokers; a tail beyond that is no answer of a real broker, and is not held."""
 FILLER_TAG = 97
@@ -56,11 +58,15 @@ class TailStream:
         if not direct:
             self.lane.emit(buf[pos:passed])
         if self.skipper.done:
+            if self.left == 1 and passed < n and not buf[passed]:  # no tagged field: no node is named
+                self.lane.stream = None
+                return self.lane.run(buf, 0 if direct else passed, passed + 1, n, now, direct)
             self.begin_tail(buf, passed, n, now)
         elif self.skipper.ahead >= self.left:
             self.lane.session.close("decode", f"{self.step.api} response ends before its last field", "broker")
         else:
-            self.leave_out(self.skipper.ahead)
+            ahead = self.skipper.ahead
+            self.leave_out(ahead if ahead < LONG else ahead - REST)
         return passed if direct else 0
 
     def leave_out(self, size: int) -> None:

@@ -98,8 +98,7 @@ class Side:
             return
         peer, lane, left, now = self.peer, self.lane, READS, monotonic()
         while left:
-            if lane.skip >= LONG and can_splice(self):
-                pass_by(self, now)
+            if lane.skip >= LONG and can_splice(self) and not pass_by(self, now):
                 return
             try:
                 n = self.recv(self.into)

@@ -88,31 +88,32 @@ def can_splice(side: Side) -> bool:
     )  # fmt: skip
 
 
-def pass_by(side: Side, now: float) -> None:
-    """Have the kernel pass on the rest of the frame that is under way on this side, as far as it is here."""
+def pass_by(side: Side, now: float) -> bool:
+    """Have the kernel pass on what comes on this side, as far as it is here and nobody has to see it. True: all of that
+    has passed, so there may be something to read."""
     lane, peer, tap, left = side.lane, side.peer, side.conn.tap, TURN
     while left > 0 and not side.muted:
         unseen = lane.skip if tap is None else min(lane.skip, tap.unseen(side.which))
         if unseen <= 0:  # the frame's last bytes are of concern to somebody, few as they are
             side.expect_long()
-            return
+            return True
         try:
             n = PASSAGE.fill(side.fd, unseen)
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             side.conn.failed(side, error)
-            return
+            return False
         if not n:
             side.end(now)
-            return
+            return False
         side.got += n
         left -= n
         try:
             rest = PASSAGE.drain(peer.fd, n)
         except OSError as error:
             side.conn.failed(peer, error)
-            return
+            return False
         if rest:
             peer.queue(rest)
         if tap is None:
@@ -121,7 +122,8 @@ def pass_by(side: Side, now: float) -> None:
             tap.pass_over(side.which, n, now)
         if side.commands:
             side.conn.obey(now)
-            return
+            return False
         if not lane.skip:
             side.expect_long()
-            return
+            return not side.muted
+    return False

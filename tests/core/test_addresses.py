@@ -247,16 +247,21 @@ def test_a_long_share_fetch_streams(dialogue: Any, frames: Any, version: int, ho
 
 
 def test_a_long_fetch_without_endpoints_passes_untouched(dialogue: Any, frames: Any) -> None:
-    """The usual long Fetch response names no node: it leaves as the bytes that came, and no memory is held for it."""
-    said = frames.response(FETCH, 17, 1, responses=fetched(LONG))
+    """The usual long Fetch response names no node: it leaves as the bytes that came, also what is behind it in the same
+    read. No memory is held for it, and nothing is copied into a command."""
+    said = frames.response(FETCH, 17, 1, responses=fetched(LONG)) + frames.response(12, 4, 2)
+    said += frames.response(FETCH, 17, 3, responses=fetched(LONG))
     shared = Shared()
-    talk = dialogue(ADVERTISE, shared).client(frames.request(FETCH, 17, 1))
+    talk = dialogue(ADVERTISE, shared)
+    talk.client(frames.request(FETCH, 17, 1) + frames.request(12, 4, 2) + frames.request(FETCH, 17, 3))
+    talk.log.clear()
 
     for start in range(0, len(said), 8192):
         talk.broker(said[start : start + 8192])
         assert shared.responses.used == 0
 
     assert talk.to_client == said
+    assert talk.log == []
 
 
 def test_a_streamed_response_that_lies_about_its_records_closes(dialogue: Any, frames: Any) -> None:
