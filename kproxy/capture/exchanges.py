@@ -14,6 +14,7 @@ from functools import cache
 from struct import Struct
 
 from kproxy.core.sasl import GSSAPI_FIRST, RawTokens
+from kproxy.core.software import software
 from kproxy.errors import DecodeError
 from kproxy.watch.credentials import RESPONSE, take_out
 from kproxy.watch.seen import Form, Frame, Outcome, Seen
@@ -174,9 +175,9 @@ class Exchanges:
         if seen.key == METADATA:
             self.who.names.learn(seen.response_body)
         elif seen.key == API_VERSIONS and seen.version >= 3 and self.who.software_name is None:
-            body = seen.request_body or {}
-            self.who.software_name = body.get("client_software_name")
-            self.who.software_version = body.get("client_software_version")
+            said = software(seen.request_body or {})
+            if said is not None:
+                self.who.software_name, self.who.software_version = said.name, said.version
         elif seen.key == SASL_HANDSHAKE and seen.version == 0 and not self.own:
             answer, asked = seen.response_body, seen.request_body
             if answer is not None and asked is not None and not answer["error_code"]:

@@ -93,9 +93,12 @@ def seconds(ticks: int, units: int = NANOSECONDS) -> float:
 
 
 def note(**said: Any) -> str:
-    """A comment for the reader; what is None is left out, and without anything left it is empty."""
+    """A comment for the reader; what is None is left out, and without anything left it is empty. Bytes of a client that
+    were not UTF-8 are question marks."""
     kept = {name: value for name, value in said.items() if value is not None}
-    return NOTE + json.dumps(kept, ensure_ascii=False, separators=(", ", ": ")) if kept else ""
+    if not kept:
+        return ""
+    return NOTE + json.dumps(kept, ensure_ascii=False, separators=(", ", ": ")).encode("utf-8", "replace").decode()
 
 
 def read_note(comment: str) -> dict[str, Any]:

@@ -201,3 +201,12 @@ def test_what_looks_like_a_request() -> None:
                 good[:4] + b"\x03\xe7" + good[6:], good[:6] + b"\0\x7f" + good[8:], b"\0\0\0\7" + good[4:],
                 good[:12] + b"\x7f\0" + good[14:], good[:14] + b"\xff" * 6 + good[20:]):  # fmt: skip
         assert not begins_request(bad), bad
+
+
+def test_a_library_that_no_broker_accepts_has_no_name() -> None:
+    """It may be any bytes, which no line of output could hold."""
+    heard = Heard()
+    heard.ask(request("ApiVersions", 3, 1, {"client_software_name": "lib\udcba", "client_software_version": "1.2"}))
+    heard.tell(response("ApiVersions", 3, 1, {"api_keys": []}))
+
+    assert heard.seen[0].who.software_name is None

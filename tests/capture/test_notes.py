@@ -25,3 +25,10 @@ def test_what_is_known_is_taken() -> None:
 def test_what_has_other_types_says_nothing(comment: str) -> None:
     """It is passed over as a whole, and nothing is raised."""
     assert {} == packet_note(comment)
+
+
+def test_a_name_that_is_no_text() -> None:
+    """What a client calls itself may be any bytes; a note is UTF-8 all the same."""
+    said = note(who={"software_name": "lib\udcba\udcff"}, principal="\udcbaä")
+
+    assert {"who": {"software_name": "lib??"}, "principal": "?ä"} == packet_note(said.encode().decode())
