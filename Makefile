@@ -41,8 +41,8 @@ fuzz: $(FUZZ_READY)  ## every fuzzing target in turn, FUZZ_SECONDS for each (som
 	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ)
 
 matrix: java $(READY)  ## every client with every broker through kproxy, written to docs/clients.md (a part: make matrix MATRIX="-k sarama")
-	@PATH=$$PATH:/usr/local/go/bin; for tool in go node npm; do command -v $$tool >/dev/null || \
-	  { echo "no $$tool found, the matrix builds clients with it (Debian: apt-get install golang-go nodejs npm)" >&2; exit 1; }; done
+	@PATH=$$PATH:/usr/local/go/bin:$$HOME/.cargo/bin; for tool in go node npm cargo cc make; do command -v $$tool >/dev/null || \
+	  { echo "no $$tool found, the matrix builds clients with it (Debian: apt-get install golang-go nodejs npm cargo build-essential)" >&2; exit 1; }; done
 	$(BIN)/python -m kproxy.testing.jars 2.8.2 3.9.1 4.3.1
 	@test -n "$(MATRIX)" || $(BIN)/python -m tests.clients.table --forget
 	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/clients/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.clients.table && exit $$ended

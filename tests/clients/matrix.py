@@ -51,7 +51,7 @@ def copy(name: str) -> Path:
 
 def build(tool: str, package: str, folder: Path, *arguments: str) -> None:
     """Run a tool in that folder. Raises MissingTool, and WeDidWrong with its last lines."""
-    found = shutil.which(tool) or shutil.which(tool, path="/usr/local/go/bin")
+    found = shutil.which(tool) or shutil.which(tool, path=f"/usr/local/go/bin:{Path.home()}/.cargo/bin")
     if found is None:
         raise MissingTool(f"no {tool} found, it builds {folder.name} (Debian: {package})")
     done = subprocess.run([found, *arguments], cwd=folder, capture_output=True, text=True, check=False)
@@ -80,6 +80,19 @@ def node(name: str) -> Callable[[], list[str]]:
         folder = copy(name)
         build("npm", "npm", folder, "install", "--no-package-lock", "--no-audit", "--no-fund")
         return ["node", str(folder / "client.js")]
+
+    return command
+
+
+def rust(name: str) -> Callable[[], list[str]]:
+    """A Rust program, with the versions of its Cargo.toml."""
+
+    def command() -> list[str]:
+        folder = copy(name)
+        target = folder.parent / "rust-target"  # of all Rust programs, so that what both need is compiled once
+        build("cargo", "cargo build-essential", folder, "build", "--release", "--quiet", "--target-dir", str(target))
+        shutil.copy(target / "release" / "client", folder / "client")
+        return [str(folder / "client")]
 
     return command
 
@@ -124,6 +137,8 @@ CLIENTS = {
         Client("sarama", go("sarama")),
         Client("kafka-go", go("kafka_go"), lacks=frozenset({"transactions"})),
         Client("kafkajs", node("kafkajs")),
+        Client("rust-rdkafka", rust("rust_rdkafka")),
+        Client("rskafka", rust("rskafka"), lacks=frozenset({"group", "transactions", "brokers"})),
         Client("kafka-streams", jvm("streams", lambda: streams_libs(KAFKA_VERSION)), expected=STREAMS),
         Client("connect", connect, lacks=frozenset({"transactions"}), expected=CONNECT),
     )

@@ -9,7 +9,8 @@ per step, in this order, and goes on when a step fails:
 
     client        {"version"}
     produce       v-0 … v-29 to TOPIC, by turns to its partitions. {"topics"}: as confirmations name them
-    consume       a member of GROUP reads from the beginning, commits and leaves. {"topics", "values"}
+    consume       a member of GROUP reads from the beginning, commits and leaves. {"topics", "values"}; a client without
+                  groups reads each partition
     group         two members of GROUP: when both have partitions, w-0 … w-29 are produced; both commit, the second
                   leaves, x-0 … x-29 are produced, and the first reads and commits them.
                   {"topics", "values": without doubles, "shares": how many of the w each read, "committed": the sum}
