@@ -22,7 +22,7 @@ from .addresses import address_rewrite, carries_addresses, newest_rewritable
 from .identity import ANSWERED
 from .names import LoneName, by_id, lone_name, name_rewrite
 from .rewrite import Rewrite, Rewriter
-from .ruled import ruled
+from .ruled import ruled, unread
 from .step import HEAD, RULED, STOP, STREAM, WHOLE, Step
 from .tally import Tallies
 from .versions import API_VERSIONS, HIDDEN, PRODUCE, VersionsAnswers
@@ -71,7 +71,13 @@ class Plan(dict[int, Step]):
 
     def with_rules(self, plain: Step) -> Step:
         """The step itself, or one in front of it where live rules may be about such frames."""
-        rules = None if plain.request == STOP or not self.live else ruled(plain.key, plain.version, self.live)
+        if plain.request == STOP or not self.live:
+            return plain
+        if forbids := unread(plain.key, plain.version, self.live):
+            plain.request = STOP
+            plain.stop = f'{plain.api} {plain.version} is not known, and the rule "{forbids}" may forbid what it asks'
+            return plain
+        rules = ruled(plain.key, plain.version, self.live)
         if rules is None:
             return plain
         step = Step(plain.key, plain.version, plain.api)

@@ -110,3 +110,18 @@ def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
         if known or not (Depth.BODY in (request, response) or sees_body(rule)):
             parts.append(Part(running, Matcher(rule, key, version), request, response, late))
     return Ruled(key, version, parts) if parts else None
+
+
+def unread(key: int, version: int, live: Sequence[Running]) -> str:
+    """The rule that forbids some of what such requests may ask, in a version that the table lacks, so that nobody can
+    tell; empty when there is none. What the newest version can ask, this one can."""
+    if key not in schema.paths() or version in schema.load(key).versions:
+        return ""
+    last = schema.load(key).versions.last
+    for running in live:
+        rule = running.rule
+        if rule.family != "access" or running.observes or not rule.about(key, last):
+            continue
+        if rule.depth("request", key, last) == Depth.BODY:
+            return running.name
+    return ""

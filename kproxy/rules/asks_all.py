@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kproxy.wire import schema
 from kproxy.wire.message import Message
 from kproxy.wire.shapes import Shape, shape
 
@@ -32,7 +33,9 @@ def any_all(form: Shape, depth: int, parent: Mapping[str, Any]) -> bool:
 
 
 def can_ask_all(key: int, version: int) -> bool:
-    """Whether there are such requests of this API and version."""
+    """Whether there are such requests of this API and version; of one that the table lacks nobody can tell."""
+    if version not in schema.load(key).versions:
+        return False
     form = shape(key, version)
     return bool(form.lists) and not form.positional and (form.all != "never" or not form.request)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Literal
 
+from kproxy.wire import schema
 from kproxy.wire.shapes import Shape, shape
 
 Place = Literal["top", "entity"]
@@ -26,8 +27,10 @@ def only_at_top(form: Shape) -> bool:
 def can_say(key: int, version: int, place: Place | None) -> bool:
     """Whether the response can say an error there; None: anywhere.
 
-    What asks about one thing has the error of that at the top.
+    What asks about one thing has the error of that at the top. A version that the table lacks says nothing.
     """
+    if version not in schema.load(key).versions:
+        return False
     form = shape(key, version)
     of_entity = form.carries if form.request else form.code is not None
     if place is None:

@@ -19,7 +19,7 @@ from kproxy.rules.kinds.access import AccessRule
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.permissions import permissions
-from kproxy.wire import layout
+from kproxy.wire import layout, schema
 
 METADATA = 3
 CREATES = "allow_auto_topic_creation"
@@ -105,4 +105,6 @@ def protected(key: int, offsets: bool) -> bool:
 
 def creates(key: int, version: int) -> bool:
     """Whether requests of this version say that topics may be made."""
-    return key == METADATA and any(slot.name == CREATES for slot in layout.body(key, version, "request").slots)
+    if key != METADATA or version not in schema.load(key).versions:
+        return False
+    return any(slot.name == CREATES for slot in layout.body(key, version, "request").slots)
