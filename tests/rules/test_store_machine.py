@@ -76,7 +76,7 @@ class Wanted:
 
     @property
     def content(self) -> tuple[str, str, int]:
-        return self.name, self.kind, self.size
+        return self.name, self.kind, self.size if self.kind != "advertise" else 0
 
     @property
     def is_same(self) -> tuple[Any, ...]:
@@ -325,11 +325,14 @@ TIMES = st.sampled_from((0.5, 1.0, 3.0, 4.5, 10.0, 40.0))
 class StoreMachine(RuleBasedStateMachine):
     """See the module."""
 
-    @initialize()
-    def begins(self) -> None:
+    @initialize(documents=FILES, document=DOCUMENTS)
+    def begins(self, documents: list[tuple[str, Written]], document: Written) -> None:
+        """With some rules in files, and some from the API."""
         self.store, self.model, self.now = RuleStore(seed=7), Model(), 100.0
         self.versions: dict[tuple[Any, ...], str] = {}
         self.born = 0
+        self.files_are_read(documents, False)
+        self.rules_are_put("api", document, None, True, False)
 
     def both(
         self, does: Callable[[RuleStore], Any], says: Callable[[Model], type[Exception] | None], *, undo: bool = False
