@@ -92,6 +92,9 @@ class Plan(dict[int, Step]):
     def allowed(self, key: int) -> tuple[int, int] | None:
         """First and last version of this API that a client may use, by the rules and by what kproxy reads."""
         newest = self.newest(key)
+        if newest is None and key in schema.paths():
+            last = schema.load(key).versions.last
+            newest = last if unread(key, last + 1, self.live) else None
         span = None if self.bound.versions is None else self.bound.versions.span(key)
         if newest is None:
             return span

@@ -15,9 +15,9 @@ from kproxy.core.ruled import ruled
 from kproxy.core.versions import unsupported
 from kproxy.rules.depth import Depth
 from kproxy.rules.document import parse_rules
-from kproxy.testing.dialogue import Dialogue, sized
+from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.testing.random_rules import live_kinds, random_rule
-from kproxy.wire import schema
+from kproxy.wire import decode_response, schema
 
 APIS = ["Produce", "Fetch", "Metadata", "ApiVersions", "FindCoordinator"]
 RULES = """
@@ -81,3 +81,13 @@ def test_what_no_rule_may_forbid_goes_on(rules: str, api: str) -> None:
 
     assert talk.closed is None
     assert talk.to_broker or talk.to_client == unsupported(1)
+
+
+@pytest.mark.parametrize(("rules", "cut"), [(DENY, True), (READ_ONLY, False), ("rules: []", False)])
+def test_clients_do_not_hear_of_versions_that_would_be_refused(rules: str, cut: bool) -> None:
+    """Of Fetch, which reads only: a rule that may forbid some of it leaves the versions that can be read."""
+    talk = Dialogue(rules, bound=Bound(advertise=False)).client(request(18, 3, 1))
+    talk.broker(response(18, 3, 1, api_keys=[{"api_key": 1, "min_version": 4, "max_version": 99}]))
+
+    (entry,) = decode_response(talk.to_client[4:], 18, 3).body["api_keys"]
+    assert entry["max_version"] == (schema.load(1).versions.last if cut else 99)
