@@ -77,7 +77,7 @@ def audit(folder: Path, killed: int) -> tuple[list[str], list[str]]:
             findings.append(
                 f"audit: {len(untold)} of {max(ids)} events of {source} are missing, {min(untold)} the first"
             )
-    ends = {data["of_source"] for data in recovered(events, "unclean_end")}
+    ends = {data.get("of_source") or data["file"] for data in recovered(events, "unclean_end")}
     if len(ends) > killed:
         findings.append(f"audit: {len(ends)} unclean ends, {killed} workers were killed")
     dropped = sum(map(len, told.values()))

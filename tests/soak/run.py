@@ -23,7 +23,7 @@ from kproxy.testing.kafka import Kafka
 from .chaos import schedule
 from .records import ids_of
 from .scene import BROKER_SETTINGS, Scene
-from .soak import Soak
+from .soak import Soak, Told
 
 RATE = 300
 """Records a second. The point is what goes wrong, not how much goes through."""
@@ -69,25 +69,32 @@ def main() -> int:
         say(f"ready after {time.monotonic() - begun:.0f} s; small disk: {'yes' if scene.small_disk else 'no'}; "
             f"clock that jumps: {'yes' if scene.clock.works else 'no'}")  # fmt: skip
         lanes = schedule(seed, given.seconds, list(kafka.brokers))
+        soak = Soak(scene, rate=RATE, with_java=True, say=say)
+        told = soak.told
         try:
-            told = Soak(scene, rate=RATE, with_java=True, say=say).run(lanes, given.seconds)
+            soak.run(lanes, given.seconds)
             if given.completeness:
                 findings, facts = completeness(scene.audit, scene.folder / "lake")
                 told.findings += findings
                 told.facts += facts
         except BaseException:
             say(scene.logs())
+            tell(told)  # what was found until then
             raise
         finally:
             if given.keep:
                 keep(scene, Path(given.keep))
+    tell(told)
+    say(f"{len(told.findings)} findings, seed {seed}, {time.monotonic() - begun:.0f} s in all, "
+        f"load {os.getloadavg()[0]:.0f}")  # fmt: skip
+    return int(bool(told.findings))
+
+
+def tell(told: Told) -> None:
     for fact in told.facts:
         say(fact)
     for finding in told.findings:
         say(f"FINDING: {finding}")
-    say(f"{len(told.findings)} findings, seed {seed}, {time.monotonic() - begun:.0f} s in all, "
-        f"load {os.getloadavg()[0]:.0f}")  # fmt: skip
-    return int(bool(told.findings))
 
 
 def keep(scene: Scene, folder: Path) -> None:

@@ -158,6 +158,8 @@ def _dead(folder: Path, stem: str, *, marked: bool) -> Dead | None:
             path.unlink()
         elif (held := lock_of_dead(path)) is not None:
             dead.files.append(_cut(folder, path, held))
+    for file in dead.files if source else ():
+        file.data.setdefault("of_source", source)  # a file without a whole line does not say whose it is
     return dead if marked or dead.files else None
 
 

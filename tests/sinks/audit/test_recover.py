@@ -87,12 +87,14 @@ def test_a_kill_between_two_files(audit: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", lines()[0][:-1]])
-def test_a_file_without_a_whole_line(audit: Make, tmp_path: Path, content: bytes) -> None:
-    """It is told and deleted, not published."""
-    leave(tmp_path / "audit", {".ndjson.tmp": content})
+@pytest.mark.parametrize("mark", [True, False])
+def test_a_file_without_a_whole_line(audit: Make, tmp_path: Path, content: bytes, mark: bool) -> None:
+    """It is told and deleted, not published; whose it was says the mark, if there is one."""
+    leave(tmp_path / "audit", {".ndjson.tmp": content}, mark=mark)
     (told,) = recover(audit)
 
-    assert told == {"reason": "unclean_end", "file": f"{NAME}.ndjson.gz", "lines": 0, "cut_bytes": len(content)}
+    expected = {"reason": "unclean_end", "file": f"{NAME}.ndjson.gz", "lines": 0, "cut_bytes": len(content)}
+    assert told == (expected | {"of_source": SOURCE} if mark else expected)
     assert numbers(tmp_path / "audit") == []
 
 
