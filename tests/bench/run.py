@@ -111,8 +111,8 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
     return rows
 
 
-def written(rows: Rows, size: Size, extra: list[str]) -> str:
-    """The whole report."""
+def written(rows: Rows, size: Size, extra: list[str], again: list[str]) -> str:
+    """The whole report. `again`: phases of this run, if the others are of an earlier one."""
     today = dt.datetime.now(dt.UTC).date()
     head = [
         "# Direct, HAProxy and kproxy side by side",
@@ -122,6 +122,8 @@ def written(rows: Rows, size: Size, extra: list[str]) -> str:
     if others := rows.others():
         worst = f"{others[len(others) * 9 // 10]:.2f} and more in the busiest tenth"
         head += [f"Processes of others had {median(others):.2f} cores in the median run, {worst}.", ""]
+    if again:
+        head += [f"Of this run: {', '.join(again)}. All other figures are those of an earlier run.", ""]
     method = METHOD.format(kafka=KAFKA_VERSION, records=size.records, rounds=size.rounds, seconds=size.seconds)
     foot = [
         "## Method",
@@ -146,6 +148,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="measure kproxy's net without its session, too")
     parser.add_argument("--peers", action="store_true", help="other proxies of Kafka's protocol, too (see peers.py)")
     parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
+    parser.add_argument("--earlier", type=Path, help="take the phases that are not run from this file of --json")
     parser.add_argument("--write", action="store_true", help="write the report to RESULTS.md")
     parser.add_argument("--check", action="store_true", help="compare the ratios with those that were kept")
     options = parser.parse_args()
@@ -171,7 +174,9 @@ def main() -> None:
         rows = measure(options.phases or default, size, extra, options.only)
     except WeDidWrong as error:  # Java or Maven is missing, Kafka does not start
         sys.exit(str(error))
-    text = written(rows, size, extra)
+    if options.earlier:
+        rows.cases = json.loads(options.earlier.read_text()) | rows.cases
+    text = written(rows, size, extra, options.phases if options.earlier else [])
     print(text)
     if options.json:
         options.json.write_text(json.dumps(rows.cases, indent=1))
