@@ -59,7 +59,7 @@ class Asks:
         if self.rows:
             found = self.known_batch(buf, pos, size, n)
         elif self.wanted.key == PRODUCE:
-            keys = (bytes(buf[pos + 12 : pos + 12 + length]) for length in self.lengths)
+            keys = (bytes(buf[pos + 12 : min(pos + 12 + length, n)]) for length in self.lengths)
             found = next((self.known[key] for key in keys if key in self.known), None)
         else:
             return self.plain(buf, pos, size, n)
