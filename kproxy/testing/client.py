@@ -6,6 +6,7 @@ import itertools
 import socket
 import ssl
 import struct
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,8 +46,12 @@ class RawClient:
         if tls is not None:
             try:
                 self.socket = tls.wrap_socket(self.socket, server_hostname=server_name or host.strip("[]"))
-            except BaseException:
+            except BaseException as error:
                 self.socket.close()
+                for frame, _ in walk_tb(error.__traceback__):  # ssl leaves its own open if the peer has reset it before
+                    half = frame.f_locals.get("self")
+                    if isinstance(half, ssl.SSLSocket):
+                        half.close()
                 raise
         self._ids, self._client_id = itertools.count(1), client_id
 

@@ -47,12 +47,14 @@ def main(target: str, when_full: str) -> None:
 def records(proxy: Proxy, ballast: Path, when_full: str) -> dict[str, Any]:
     """A request for each record, until all are acknowledged or clients wait; then there is room on the disk."""
     options = {"bootstrap.servers": proxy.bootstrap, "linger.ms": 0, "batch.num.messages": 1, "log_level": 0}
+    options["max.in.flight"] = 50  # else kproxy may have read them all before the disk is full
     producer = Producer(options)
     for _ in range(RECORDS):
         producer.produce("orders", b"socks", partition=0)
     if when_full == "drop":
         producer.flush(30)
     else:
+        until(lambda: producer.poll(0) or proxy.metric("kproxy_audit_failing") == 1)  # else the queue may be full only
         until(lambda: producer.poll(0) or proxy.get("/readyz")[0] == 503)
     waiting, failing = len(producer), proxy.metric("kproxy_audit_failing")
     ballast.unlink()
