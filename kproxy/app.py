@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy import garbage
 from kproxy.config import Config
 from kproxy.core.counters import Counters
 from kproxy.core.memory import HeldMemory
@@ -212,8 +212,7 @@ class Proxy:
         async with trio.open_nursery(strict_exception_groups=True) as serving:
             await serving.start(self.server.serve)
             self.listening = True
-            gc.collect()
-            gc.freeze()  # rules and tables stay for good: full collections need not look at them
+            garbage.settle()
             self.started()
             task_status.started()
 

@@ -8,7 +8,6 @@ keeper      the rules, files and times to live
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy import garbage
 from kproxy.app import advertising, open_admin, read_rules, run_all, token_of
 from kproxy.config import Config
 from kproxy.errors import KproxyError
@@ -174,8 +174,7 @@ class Supervisor:
         self.listening = True
         self.keeper.started()
         self.announce()
-        gc.collect()
-        gc.freeze()
+        garbage.settle()
         await self.crew.finished.wait()
 
     def announce(self) -> None:

@@ -8,7 +8,7 @@ when the channel ends, and when the supervisor dies, by whatever cause: the kern
 
 from __future__ import annotations
 
-import kproxy.plain_tracebacks  # noqa: F401 - before structlog is imported
+import kproxy.own_process  # noqa: F401 - first of all
 
 # isort: split
 import ctypes

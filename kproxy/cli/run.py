@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-import kproxy.plain_tracebacks  # noqa: F401 - before structlog is imported
+import kproxy.own_process  # noqa: F401 - before structlog is imported
 
 if TYPE_CHECKING:
     from kproxy.config import Config
