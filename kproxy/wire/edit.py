@@ -31,8 +31,20 @@ def order(change: Change) -> tuple[int, bool, int, int]:
     return start, end > start, -anchor if start == end else 0, -end
 
 
+def one_after_the_other(changes: list[Change]) -> bool:
+    """Whether these are replacements in order, as most are: none of them inside another one's span."""
+    last = -1
+    for start, end, _, _, _ in changes:
+        if start < last or start == end:
+            return False
+        last = end
+    return True
+
+
 def outermost(changes: list[Change]) -> list[Change]:
     """In order, without those inside another one's span."""
+    if one_after_the_other(changes):
+        return changes
     found: list[Change] = []
     low = high = -1  # the span that swallows at present
     for change in sorted(changes, key=order):
@@ -103,11 +115,12 @@ class Edits:
     def pieces(self) -> list[memoryview | bytes]:
         """The edited frame: untouched neighbours as one view into `buf`, new bytes between them."""
         changes = outermost(self.changes + self.new_tags() + self.new_counts())
-        changes = outermost(changes + self.new_sizes(changes))
+        if sizes := self.new_sizes(changes):
+            changes = outermost(changes + sizes)
         view = memoryview(self.buf)
         found: list[memoryview | bytes] = []
         position = self.start
-        for start, end, data, *_ in changes:
+        for start, end, data, _, _ in changes:
             if start > position:
                 found.append(view[position:start])
             if data:
@@ -156,6 +169,8 @@ class Edits:
     def new_sizes(self, changes: list[Change]) -> list[Change]:
         """Sizes of the tagged fields in which something changes its length, the inner ones first."""
         marks = self.walk.marks
+        if not any(mark.what == "tag" for mark in marks):
+            return []
         tags = [
             (size[1], size[2], tag[2])
             for tag, size in zip(self.hits, self.hits[1:], strict=False)

@@ -4,7 +4,8 @@ Strategy. The generated function holds one position, `p`. Fields of fixed width 
 `behind` is how many bytes the reading position is ahead of `p` while the source is written, and it goes into the next
 index (`buf[p + 14]`). Where branches meet, `behind` must be the same in both; so a branch that moves `p` ends with as
 much behind. Arrays and strings that nobody wants are one table look-up (`walk_support.near`); an array of structs
-without variable parts is a multiplication; other arrays of structs are a loop.
+without variable parts is a multiplication; other arrays of structs are a loop, over those of its elements that are not
+laid out like others before (`alike.py`) where nothing in them is wanted.
 
 Bounds. `p` only grows, every byte that was looked at lies before it in the end, and a count is measured against the
 bytes that remain before its loop starts; so a single comparison with `end` after the last field tells whether the
@@ -18,6 +19,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+from .alike import LEAST, Alike, can_be_alike
 from .compiled import Source, form
 from .layout import FIXED, Slot, Struct
 from .primitives import read_uvarint
@@ -196,11 +198,27 @@ class Maker:
             self.hit("count", slot.path, slot, start, "p")
         with put.block(f"if n * {max(1, smallest(slot))} > end - p:"):
             put("raise Bad")
+        if not self.touches(slot) and slot.struct is not None and can_be_alike(slot.struct):
+            self.alike(slot, slot.struct)
+            return
         with put.block("for _ in range(n):"):
             self.element(slot, wanted)
             if self.touches(slot):
                 with put.block(f"if len(hits) > {MOST_HITS}:"):
                     put("raise TooMany")
+
+    def alike(self, slot: Slot, struct: Struct) -> None:
+        """The loop over elements in which nothing is wanted, for those that are not like others before."""
+        put = self.put
+        alike, start, left = put.refer(Alike(struct), "alike"), put.fresh("s"), put.fresh("n")
+        with put.block(f"if n >= {LEAST}:"):
+            put(f"p, n = {alike}.skip(buf, p, n)")
+        put(f"{start} = p")
+        put(f"{left} = n")
+        with put.block(f"for _ in range({left}):"):
+            self.element(slot, False)
+        with put.block(f"if {left} >= {LEAST}:"):
+            put(f"{alike}.learn(buf, {start}, {left})")
 
     def element(self, slot: Slot, wanted: bool) -> None:
         if slot.struct is None:
