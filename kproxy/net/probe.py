@@ -6,13 +6,8 @@ import socket
 
 import trio
 
-from kproxy.core.login import LoggedIn
-
 from .attempt import attempt
-from .dial import Race
-from .driven import HostPort, Origin
-from .login import Login
-from .transparent import Route
+from .errand import errand
 from .upstream import Upstream
 
 AGAIN = 1.0
@@ -34,10 +29,6 @@ class Probe:
         self.upstream = upstream
         self.answered = False
         self.reason = "not asked yet"
-        self.node: int | None = None
-        self.race: Race | Login | None = None
-        self.found = trio.Event()
-        self.sock: socket.SocketType | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -55,31 +46,9 @@ class Probe:
             await trio.sleep(CONFIRM if self.answered else AGAIN)
 
     async def ask(self) -> None:
-        self.found, self.sock = trio.Event(), None
-        self.upstream.dial(self)
-        try:
-            await self.found.wait()
-            if self.sock is None:
-                raise OSError(self.reason)
-            await talk(self.sock)
-        finally:
-            if self.race is not None:
-                self.race.cancel()
-            if self.sock is not None:
-                self.sock.close()
-
-    # ---- calls of the dialler
-
-    origin: Origin | None = None
-    route: Route | None = None
-
-    def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
-        self.sock = sock
-        self.upstream.reactor.notify(self.found)
-
-    def unreachable(self, reason: str, refused: bool = False) -> None:
-        self.reason = reason
-        self.upstream.reactor.notify(self.found)
+        """One question on a connection of its own. Raises OSError."""
+        async with errand(self.upstream) as sock:
+            await talk(sock)
 
 
 async def talk(sock: socket.SocketType) -> None:

@@ -13,16 +13,12 @@ from typing import Any, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.core.login import LoggedIn
 from kproxy.core.topics import METADATA, VERSION, all_topics_request
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_response
 
 from .attempt import exactly, send
-from .dial import Race
-from .driven import HostPort, Origin
-from .login import Login
-from .transparent import Route
+from .errand import errand
 from .upstream import Upstream
 
 PATIENCE = 30.0
@@ -48,11 +44,6 @@ class Survey:
     ) -> None:  # fmt: skip
         self.upstream, self.picture, self.every, self.request = upstream, picture, every, request
         self.log = log.bind(cluster=upstream.name)
-        self.node: int | None = None
-        self.race: Race | Login | None = None
-        self.found = trio.Event()
-        self.sock: socket.SocketType | None = None
-        self.reason = ""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -72,33 +63,10 @@ class Survey:
 
     async def ask(self) -> None:
         """One question on a connection of its own. Raises OSError and DecodeError."""
-        self.found, self.sock = trio.Event(), None
-        self.upstream.dial(self)
-        try:
-            await self.found.wait()
-            if self.sock is None:
-                raise OSError(self.reason)
-            frame = await talk(self.sock, self.request())
-        finally:
-            if self.race is not None:
-                self.race.cancel()
-            if self.sock is not None:
-                self.sock.close()
+        async with errand(self.upstream) as sock:
+            frame = await talk(sock, self.request())
         answer = decode_response(frame, METADATA, VERSION, trailing=True)  # librdkafka's mock sends a byte too many
         self.picture.learn(answer.body, lambda name: None, own=True)
-
-    # ---- calls of the dialler
-
-    origin: Origin | None = None
-    route: Route | None = None
-
-    def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
-        self.sock = sock
-        self.upstream.reactor.notify(self.found)
-
-    def unreachable(self, reason: str, refused: bool = False) -> None:
-        self.reason = reason
-        self.upstream.reactor.notify(self.found)
 
 
 async def talk(sock: socket.SocketType, request: bytes) -> bytes:
