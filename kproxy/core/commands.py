@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 CLIENT: Final = 0
 BROKER: Final = 1
 
+LONG: Final = 131072
+"""Bytes that pass without a look, from which on a driver does better to have the kernel pass them on: two more system
+calls cost as much as copying tens of thousands of bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .commands import BROKER, CLIENT, Close, Send
+from .commands import BROKER, CLIENT, Send
 from .halts import Blocked, Changed, Halt, Keep, Streaming
 from .identity import LONGEST_TOKEN
 from .memory import HeldMemory
@@ -113,7 +113,7 @@ class Lane:
             if isinstance(halt, Changed):
                 direct = False  # what follows goes behind the pieces
                 if halt.then is not None:
-                    self.emit(b"".join(halt.pieces))
+                    self.emit(*halt.pieces)
                     halt.then()
                     break
                 stop = halt.after + halt.rest
@@ -121,7 +121,7 @@ class Lane:
                     stop = self.scan(buf, stop, n, now)
                 else:
                     self.skip, stop = stop - n, n
-                self.emit(b"".join((*halt.pieces, buf[halt.after : stop])))
+                self.emit(*halt.pieces, buf[halt.after : stop])
             elif isinstance(halt, Streaming):
                 self.stream = halt.stream
                 if direct:
@@ -277,7 +277,7 @@ class Lane:
             halt = self.treat_tail(self.stream, data, now)
             if isinstance(halt, Changed):
                 self.stream = None
-                self.emit(b"".join(halt.pieces))
+                self.emit(*halt.pieces)
                 self.run(data, halt.after, halt.after, len(data), now, direct=False)
             elif isinstance(halt, Blocked):
                 self.keep(data, halt, now)
@@ -296,19 +296,19 @@ class Lane:
             size, self.reserved = self.reserved, 0
             self.session.hand_over(self.target, size)
 
-    def emit(self, data: Buffer) -> None:
+    def emit(self, *pieces: Buffer) -> None:
         """Send a copy, in one piece with what goes just before it; the buffer is the driver's."""
-        if not len(data):
+        if not any(map(len, pieces)):
             return
-        commands = self.session.commands
-        end = len(commands)
-        if end and isinstance(commands[-1], Close):  # what stands before bad bytes still leaves
-            end -= 1
+        commands, end = self.session.commands, self.session.last_words
+        if end is None:
+            end = len(commands)
         last = commands[end - 1] if end else None
         if isinstance(last, Send) and last.side == self.target and isinstance(last.data, bytearray):
-            last.data.extend(data)
+            for piece in pieces:
+                last.data.extend(piece)
         else:
-            commands.insert(end, Send(self.target, bytearray(data)))
+            commands.insert(end, Send(self.target, bytearray().join(pieces)))
 
     def die(self) -> None:
         """Nothing more passes; what comes is taken and thrown away."""

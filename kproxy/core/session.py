@@ -83,6 +83,7 @@ class Session:
     topics_came = False  # which the request lane may wait for
     paused: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())  # the reasons, by side
     handed_over: tuple[int, int] = (0, 0)  # held memory behind bytes that the driver has not written yet, by side
+    last_words: int | None = None  # where in `commands` stands what leaves behind all that has been read
     asked: Mapping[int, tuple[str, int]] = MappingProxyType({})  # nodes named by EnsureNodes and not answered yet
     incomplete_since: float | None = None
     sasl: SaslEnd | None = None  # who makes an end of the client's SASL here; None: the broker has it
@@ -337,7 +338,7 @@ class Session:
 
     def close(self, cause: str, message: str, blame: str = "") -> None:
         if not self.closing:
-            self.give_answers()
+            self.give_last_answers()
             self.closing = True
             self.requests.die()
             self.responses.die()
@@ -358,7 +359,7 @@ class Session:
 
     def stall(self) -> None:
         """Nothing goes anywhere on this connection any more; it stays open. Answers whose turn has come still leave."""
-        self.give_answers()
+        self.give_last_answers()
         self.stalled = self.attention = True
         self.marks.settle()
         self.requests.die()
@@ -486,6 +487,11 @@ class Session:
         if not self.stalled and self.responses.at_boundary and (self.raw is None or self.raw.answered):
             for frame in self.inflight.ready_answers():
                 self.commands.append(Send(CLIENT, frame))
+
+    def give_last_answers(self) -> None:
+        """The same, before nothing more leaves; a lane may still have to emit what it has read before."""
+        self.last_words = len(self.commands)
+        self.give_answers()
 
     # ---- what has to be found out before a frame can go on
 

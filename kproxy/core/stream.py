@@ -8,31 +8,34 @@ skipped by every reader (KIP-482).
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING
 
 from kproxy.errors import DecodeError
 from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_LENGTH, read_uvarint, write_uvarint
+from kproxy.wire.primitives import write_uvarint
 from kproxy.wire.tail import PrefixSkipper, tail_layout
 from kproxy.wire.walk import Walk, compile_walk
 
 from .addresses import address_rewrite
+from .commands import LONG
 from .rewrite import Apply, Buffer, Context, Hits
 
 if TYPE_CHECKING:
     from .lane import Lane
     from .step import Step
 
-LONG, REST = 131072, 8192
-"""Bytes of records from which on their end is looked at, and of that end: it comes in one read with what is behind."""
+REST = 8192
+"""Bytes at the end of long records that are looked at: they come in one read with what is behind."""
 LONGEST_TAIL = 65536
 """Endpoints of some hundred brokers; a tail beyond that is no answer of a real broker, and is not held."""
 FILLER_TAG = 97
 """A tag far above those in use that still fits one byte."""
 WIDE_FILLER_TAG = 9797
 WIDEST_FILLER_TAG = 97979797
-"""Wider ones, for lengths that the first cannot make and for tails that have higher tags already."""
+"""Wider ones, for lengths that the first cannot make."""
 
 
 class TailStream:
@@ -115,40 +118,42 @@ def padded(tail: bytes, length: int, walk: Walk) -> bytes | None:
         return tail
     hits: Hits = []
     walk.run(tail, 0, len(tail), hits)
-    start, end = next((start, end) for index, start, end in hits if walk.marks[index].what == "tags")
-    count, pos = read_uvarint(tail, start)
-    last = -1
-    for _ in range(count):
-        last, pos = read_uvarint(tail, pos)
-        size, pos = read_uvarint(tail, pos)
-        pos += size
-    more = write_uvarint(count + 1)
-    field = filler(length - len(tail) - len(more) + end - start, last)
-    return None if field is None else tail[:start] + more + tail[end:] + field
+    tags = next(hit for hit in hits if walk.marks[hit[0]].what == "tags")
+    _, start, end = tags
+    spans = Edits(tail, 0, len(tail), walk, hits).tag_spans(tags)
+    more = write_uvarint(len(spans) + 1)
+    found = filler(length - len(tail) - len(more) + end - start, {number for number, _, _ in spans})
+    if found is None:
+        return None
+    tag, field = found
+    behind = spans[-1][2] if spans else end
+    place = min((since for number, since, _ in spans if number > tag), default=behind)  # tags ascend
+    return tail[:start] + more + tail[end:place] + field + tail[place:]
 
 
 def blank(tail: Buffer, walk: Walk, hits: Hits) -> bytes:
     """The tail without any endpoint, in as many bytes as it had."""
     edits = Edits(tail, 0, len(tail), walk, hits)
-    count = (0, 0, 0)
+    array = (0, 0, 0)
     for hit in hits:
         what = walk.marks[hit[0]].what
         if what == "count":
-            count = hit
+            array = hit
         elif what == "element":
-            edits.remove(hit[1], hit[2], count)
+            edits.remove(hit[1], hit[2], array)
     result = padded(b"".join(edits.pieces()), len(tail), walk)
-    if result is None:  # an endpoint takes more bytes than any filler tag, unless the broker has used up all tags
-        raise DecodeError("a tail of endpoints behind which no tagged field can stand", expected="lower tags")
+    assert result is not None, "an endpoint takes more bytes than any filler's tag and size"
     return result
 
 
-def filler(length: int, last: int = -1) -> bytes | None:
-    """A tagged field of zeros, of exactly `length` bytes, to stand behind the tag `last`. None: there is none."""
-    for tag in (max(FILLER_TAG, last + 1), max(WIDE_FILLER_TAG, last + 1), max(WIDEST_FILLER_TAG, last + 1)):
+def filler(length: int, used: Container[int]) -> tuple[int, bytes] | None:
+    """A tagged field of zeros, of exactly `length` bytes, and its tag, which is none of those used. None: there is
+    none."""
+    for first in (FILLER_TAG, WIDE_FILLER_TAG, WIDEST_FILLER_TAG):
+        tag = next(tag for tag in count(first) if tag not in used)
         number = write_uvarint(tag)
         for digits in (1, 2, 3, 4):
             content = length - len(number) - digits
-            if content >= 0 and len(write_uvarint(content)) == digits and tag <= MAX_LENGTH:
-                return number + write_uvarint(content) + bytes(content)
+            if content >= 0 and len(write_uvarint(content)) == digits:
+                return tag, number + write_uvarint(content) + bytes(content)
     return None

@@ -17,11 +17,11 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from kproxy.core.commands import BROKER, CLIENT, Command, Dial
+from kproxy.core.commands import BROKER, CLIENT, LONG, Command, Dial
 
 from .driven import Feed, Lane
 from .reactor import ERR, HUP, IN, OUT
-from .splice import LONG, can_splice, pass_by
+from .splice import can_splice, pass_by
 
 if TYPE_CHECKING:
     from .connection import Connection

@@ -13,11 +13,11 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from kproxy.core.commands import LONG
+
 if TYPE_CHECKING:
     from .side import Side
 
-LONG = 131072
-"""Bytes to come from which on it pays: two more system calls cost as much as copying tens of thousands of bytes."""
 MOST = 262144
 """Bytes taken at once, as by a read: so much may wait when the target takes nothing. 1 MiB gained 5 % more."""
 TURN = 2 << 20

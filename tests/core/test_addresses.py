@@ -278,10 +278,13 @@ def test_a_streamed_response_that_lies_about_its_records_closes(dialogue: Any, f
 def test_a_filler_has_the_length_that_was_asked_for() -> None:
     """An unknown tagged field of exactly that many bytes, well formed."""
     for length in [*range(2, 300), 16380, 16384, 16390, 20000]:
-        field = filler(length)
+        found = filler(length, ())
 
+        assert found is not None
+        number, field = found
         assert len(field) == length
         tag, pos = read_uvarint(field, 0)
+        assert tag == number
         size, pos = read_uvarint(field, pos)
         assert pos + size == length
         assert tag > 90, length

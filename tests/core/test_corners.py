@@ -11,6 +11,7 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
+from kproxy.core.versions import unsupported
 from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.wire import decode_response
@@ -19,6 +20,7 @@ PASSIVE, ADVERTISE = Bound(advertise=False), Bound()
 RENAME = Bound(names=Names(topics=NameMap.of({"orders": "prod.orders"})))
 PRODUCE, FETCH, METADATA, HEARTBEAT, HANDSHAKE, GROUP_HEARTBEAT = 0, 1, 3, 12, 17, 68
 LATE = bytes.fromhex("0000000b 0012 0063 00000002 ffff 00")  # ApiVersions 99, which kproxy answers itself
+MAX = 0x7FFFFFFF
 BAD = b"\xff\xff\xff\xff" + bytes(20)
 
 
@@ -47,6 +49,24 @@ def test_what_stands_between_a_changed_frame_and_a_bad_one_leaves_before_the_end
     talk.broker(metadata(frames, 1) + good + BAD, chunk)
 
     assert talk.to_client.endswith(good)
+    assert talk.closed is not None
+
+
+@pytest.mark.parametrize("chunk", [0, 5, 50])
+@pytest.mark.parametrize("key", [METADATA, HEARTBEAT])
+def test_a_last_answer_of_its_own_stays_behind_those_before_it(
+    dialogue: Any, frames: Any, key: int, chunk: int
+) -> None:
+    """The answer before it is changed, or passes out of what was kept, in one read with what ends the connection."""
+    version = 9 if key == METADATA else 4
+    talk = dialogue(ADVERTISE).client(frames.request(key, version, 1) + LATE)
+    said = metadata(frames, 1) if key == METADATA else frames.response(HEARTBEAT, 4, 1)
+
+    talk.broker(said + BAD, chunk)
+
+    size = int.from_bytes(talk.to_client[:4], "big") + 4
+    assert decode_response(talk.to_client[4:size], key, version).header["correlation_id"] == 1
+    assert talk.to_client[size:] == unsupported(2)
     assert talk.closed is not None
 
 
@@ -271,9 +291,9 @@ def test_nothing_passes_after_the_end(dialogue: Any, frames: Any) -> None:
     assert (talk.to_broker, talk.to_client) == (heard, said)
 
 
-@pytest.mark.parametrize("tags", [(97,), (98, 9797), tuple(range(1, 127)), tuple(range(200, 400))])
+@pytest.mark.parametrize("tags", [(97,), (98, 9797), tuple(range(1, 127)), tuple(range(200, 400)), (5, MAX)])
 @pytest.mark.parametrize("host", ["b" * 40, "b" * 9, "b"])
-def test_a_filler_stands_behind_all_tags(dialogue: Any, frames: Any, tags: tuple[int, ...], host: str) -> None:
+def test_a_filler_finds_a_place_among_all_tags(dialogue: Any, frames: Any, tags: tuple[int, ...], host: str) -> None:
     """Tags ascend (KIP-482), and their count may need one more byte: the tail stays well formed and as long."""
     nodes = [{"node_id": 1, "host": host, "port": 9092, "rack": None}]
     said = fetched(frames, 1, 100_000, node_endpoints=nodes, _tagged_fields=[(tag, b"x") for tag in tags])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_request
 
+EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
 VERSIONS = {PRODUCE: 9, FETCH: 11, METADATA: 9, HEARTBEAT: 4}
 TOPICS = ("orders", "clicks", "audit")
@@ -148,7 +150,7 @@ def numbers(data: bytes) -> list[int]:
     return [int.from_bytes(frame[:4], "big") for frame in frames(data)]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=500 if EVERYTHING else 75)
 @given(rules(), TRAFFIC, st.sampled_from((0, 1, 5, 33)))
 def test_answers_leave_in_the_order_of_their_requests(text: str, traffic: list[Asked], chunk: int) -> None:
     """Delays, throttles and errors on both sides: each request is answered once, in order, and counters add up."""
@@ -166,7 +168,7 @@ def test_answers_leave_in_the_order_of_their_requests(text: str, traffic: list[A
         assert running.applied <= running.fired <= running.matched
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=500 if EVERYTHING else 50)
 @given(rules(mode="observe"), TRAFFIC, st.sampled_from((0, 1, 5, 33)))
 def test_rules_that_observe_change_no_byte(text: str, traffic: list[Asked], chunk: int) -> None:
     """Everything arrives as it was sent, and nothing is counted as applied."""
@@ -178,7 +180,7 @@ def test_rules_that_observe_change_no_byte(text: str, traffic: list[Asked], chun
     assert all(running.applied == 0 for running in talk.rules.live)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=300 if EVERYTHING else 40)
 @given(rules(), TRAFFIC, st.sampled_from((1, 7, 50)))
 def test_chunks_do_not_matter(text: str, traffic: list[Asked], chunk: int) -> None:
     """However the bytes are cut on the way, the same comes out, and the same rules fire."""

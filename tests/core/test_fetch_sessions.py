@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from kproxy.core.partition_session import LAST_EPOCH, Key, next_epoch
 from kproxy.wire import decode_request, decode_response, encode, layout, schema
 from kproxy.wire.message import Message
 
+EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 CAPTURED = Path(__file__).parent / "golden" / "java_fetch_session.json"
 
 
@@ -334,7 +336,7 @@ STEP = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=2000 if EVERYTHING else 150)
 @given(st.lists(STEP, max_size=20), st.booleans())
 def test_client_and_broker_agree_whatever_rules_answer(
     steps: list[tuple[dict[Key, int], set[Key], str]], late: bool

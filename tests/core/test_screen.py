@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -23,6 +24,7 @@ from kproxy.rules.facts import Facts
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from kproxy.wire import decode_request
 
+EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 PRODUCE, FETCH, METADATA, COMMIT, OFFSETS, JOIN, API_VERSIONS, DELETE, HEARTBEAT = 0, 1, 3, 8, 9, 11, 18, 20, 68
 TOPICS = ("orders", "clicks", "audit", "")
 IDS = {name: UUID(int=number + 1) for number, name in enumerate(TOPICS)}
@@ -182,7 +184,7 @@ def let_answer(talk: Dialogue, answered: int) -> int:
     return answered + len(whole)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=500 if EVERYTHING else 60)
 @given(rules(), TRAFFIC, st.sampled_from((0, 0, 30)))
 def test_short_cuts_change_nothing(text: str, traffic: list[Asked], chunk: int) -> None:
     """Rules of many kinds and selectors, requests by name, by id and in sessions, whole or cut: with a first look, an

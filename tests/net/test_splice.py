@@ -12,10 +12,11 @@ import pytest
 import trio
 import trio.lowlevel
 
+from kproxy.core.commands import LONG
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.net import splice
-from kproxy.net.splice import LONG, MOST, PIPE, Pipe
+from kproxy.net.splice import MOST, PIPE, Pipe
 from kproxy.rules.all_names import Names
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.tapped import Hungry

@@ -77,33 +77,28 @@ class TopicAnswers:
 
     def rewrite(self, buf: Buffer, hits: Hits, edits: Edits, context: Context, marks: tuple[int, int, int]) -> None:
         name_mark, count_mark, element_mark = marks
-        compact, translate, names = self.struct.flexible, self.spelling.translate, self.spelling.names
+        compact, names = self.struct.flexible, self.spelling.names
         count: Hit = (0, 0, 0)
-        span, hidden, escaped, changed = (0, 0), False, False, 0
+        span, name, other, changed = (0, 0), None, None, 0  # of the topic at hand: its name, and the client's for it
         for hit in hits:
             mark, start, end = hit
             if mark == name_mark:
-                span, hidden, escaped = (start, end), False, False
                 name = read_string(buf, start, end, compact)
-                if not name:
-                    continue
-                other = translate(name, context)
+                other = names.to_client(name) if name else name
                 if other is None:
-                    hidden = True
+                    span = start, end
                 elif other != name:
-                    escaped = names.is_escaped(name)
                     edits.replace(start, end, write_string(other, compact))
                     changed += 1
             elif mark == element_mark:
-                if hidden:
+                if name and other is None:
                     context.count("topics_hidden")
                     if self.by_id and context.note and not context.note.get(ASKED_FOR_ALL, True):
                         self.deny_id(buf, start, end, span, edits)
                     else:
                         edits.remove(start, end, count)
-                elif escaped and buf[start : start + 2] == INVALID_TOPIC_EXCEPTION:
+                elif buf[start : start + 2] == INVALID_TOPIC_EXCEPTION and name and names.is_escaped(name):
                     edits.replace(start, start + 2, UNKNOWN_TOPIC_OR_PARTITION)
-                hidden = escaped = False
             elif mark == count_mark:
                 count = hit
         if changed:

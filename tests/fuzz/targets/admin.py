@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 from urllib.parse import unquote
@@ -47,7 +47,8 @@ def drop(logger: Any, level: str, fields: Any) -> Any:
     raise structlog.DropEvent
 
 
-def application() -> tuple[Any, RuleStore]:
+@contextmanager
+def application() -> Iterator[tuple[Any, RuleStore]]:
     """An admin application without sockets, with one rule in a file."""
     config = Config.model_validate(CONFIG)
     wrapper = structlog.make_filtering_bound_logger(0)
@@ -57,7 +58,10 @@ def application() -> tuple[Any, RuleStore]:
     proxy = Proxy(config, store.rule_set, log, store=store)
     proxy.keeper.started()
     backend = Backend(proxy.keeper, proxy.server, proxy.waiting_for, lambda: b"metrics", proxy.log)
-    return make_app(backend, None, "127.0.0.1"), store
+    try:
+        yield make_app(backend, None, "127.0.0.1"), store
+    finally:
+        proxy.reactor.close()
 
 
 def check(data: bytes) -> None:
@@ -66,16 +70,16 @@ def check(data: bytes) -> None:
 
 
 async def requests(feed: Feed) -> None:
-    app, store = application()
-    for _ in range(MOST):
-        before = names(store)
-        status, body, method = await ask(app, feed)
-        if status >= 400:
-            assert names(store) == before
-            if method != "HEAD":
-                assert status == 503 or json.loads(body)["error"]["code"] in CODES[status]
-        if not feed:
-            return
+    with application() as (app, store):
+        for _ in range(MOST):
+            before = names(store)
+            status, body, method = await ask(app, feed)
+            if status >= 400:
+                assert names(store) == before
+                if method != "HEAD":
+                    assert status == 503 or json.loads(body)["error"]["code"] in CODES[status]
+            if not feed:
+                return
 
 
 def names(store: RuleStore) -> list[str]:

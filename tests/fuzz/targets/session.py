@@ -129,8 +129,16 @@ def passed(one: Talk) -> None:
     if ours:  # kproxy answers an ApiVersions request of a version that it does not know
         return
     assert one.said[CLIENT].startswith(talk.to_broker)
-    if not any(frame[:2] == b"\0\0" for frame in asked):  # what a broker says to acks=0 is dropped
+    if any(frame[:2] == b"\0\0" for frame in asked):  # what a broker says to acks=0 is dropped
+        return
+    capped = {frame[4:8] for frame in asked if frame[:2] == VERSIONS}  # by what kproxy knows of Produce
+    if not capped:
         assert one.said[BROKER].startswith(talk.to_client)
+        return
+    *whole, last = frames(talk.to_client) or [b""]
+    for number, (said, got) in enumerate(zip(frames(one.said[BROKER]), [*whole, last], strict=False)):
+        same = said.startswith(got) if number == len(whole) else said == got
+        assert same or got[:4] in capped
 
 
 def ordered(one: Talk) -> None:
