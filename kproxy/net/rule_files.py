@@ -7,7 +7,8 @@ folder and link of the path, set anew each time. A `stat` through the path sees 
 cost a millisecond a second.
 
 A change counts once two looks in a row agree, and a file that is gone may come back for a while: editors take it away
-for a moment. SIGHUP reads the files in any case.
+for a moment. SIGHUP reads the files in any case. Rules that some worker could not take in are tried again at the next
+look: the files say what is to be.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def read(paths: Sequence[str]) -> list[Document]:
 
 
 class RuleFiles:
-    """`seen` is what was read last."""
+    """`seen` is what was read last; nothing, if it is to be read again."""
 
     def __init__(self, paths: Sequence[str], log: FilteringBoundLogger) -> None:
         self.paths, self.log = paths, log
@@ -89,7 +90,10 @@ class RuleFiles:
             try:
                 documents = await trio.to_thread.run_sync(read, self.paths)
                 await keeper.load_everywhere("file", lambda store, now: store.replace_files(documents, now))
-            except (DocumentError, NotEverywhere):
+            except DocumentError:
+                return False
+            except NotEverywhere:  # it is not the files that are wrong: the next look reads them again
+                self.seen = ()
                 return False
             except OSError as error:
                 self.log.error("rules cannot be read", error=str(error))

@@ -20,6 +20,15 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PRCTL = ctypes.CDLL(None).prctl  # looked up here: between fork and exec nothing may take a lock
 
 
+def children_of(pid: int) -> list[int]:
+    """The processes that it has started and that live, oldest first: a proxy's workers. None when it is gone."""
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return sorted(map(int, listed.split()))
+
+
 class Child:
     """A running child process. `log` holds its standard output and error, that of earlier starts included.
 

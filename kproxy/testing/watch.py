@@ -13,12 +13,14 @@ from types import TracebackType
 from typing import Self
 
 from kproxy.testing.ports import connections_to, sockets_of
+from kproxy.testing.process import children_of
 
 _INTERVAL = 0.02  # seconds; clients keep a broker connection for minutes, so even a busy machine sees each
 
 
 class ConnectionWatch:
-    """Collects connections to `ports` that belong to no process in `allowed`; a context manager.
+    """Collects connections to `ports` that belong to no process in `allowed` and to none that such a process has
+    started; a context manager.
 
     `strangers` are the ports somebody else connected to; `seen` counts looks that found an allowed connection, which
     tells a quiet place from a watch that looks at the wrong one.
@@ -36,7 +38,8 @@ class ConnectionWatch:
         before = connections_to(set(self.ports))
         if not before:
             return
-        owned = set().union(*map(sockets_of, self.allowed))
+        processes = [one for pid in self.allowed for one in (pid, *children_of(pid))]
+        owned = set().union(*map(sockets_of, processes))
         after = connections_to(set(self.ports))
         self.seen += bool(owned & before.keys())
         self.strangers |= {port for inode, port in after.items() if inode in before and inode not in owned}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
@@ -73,9 +74,15 @@ class Api:
     """Calls the application. `token` and `host` as in `make_app`."""
 
     def __init__(self, proxy: Proxy, token: str | None = None) -> None:
-        self.proxy = proxy
+        self.proxy, self.closed = proxy, False
         backend = Backend(proxy.keeper, proxy.server, proxy.waiting_for, lambda: b"metrics", proxy.log)
         self.app = make_app(backend, token, "127.0.0.1")
+
+    def close(self) -> None:
+        """Its proxy's descriptors; twice is once."""
+        if not self.closed:
+            self.proxy.reactor.close()
+        self.closed = True
 
     def running(self, name: str) -> Running:
         """The live rule of that name."""
@@ -125,8 +132,9 @@ def logged() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> Callable[..., Api]:
+def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> Iterator[Callable[..., Api]]:
     """`make_api("a.yaml text", token=…)`: the API of a proxy with that rule file in force."""
+    stack = ExitStack()
     monkeypatch.setitem(KINDS, "tiny", Tiny)
     monkeypatch.setitem(KINDS, "tiny_code", TinyCode)
 
@@ -142,9 +150,12 @@ def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> C
         store.replace_files([Source("a.yaml", text)], monotonic())
         proxy = Proxy(config, store.rule_set, log, store=store)
         proxy.keeper.started()
-        return Api(proxy, token)
+        api = Api(proxy, token)
+        stack.callback(api.close)
+        return api
 
-    return make
+    with stack:
+        yield make
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from kproxy.testing.client import EndOfStream, RawClient
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.fake import FakeBroker, silence
 from kproxy.testing.ports import connections_to, free_port, free_port_with_room, sockets_of
+from kproxy.testing.process import children_of
 from kproxy.testing.proxy import Proxy
 from kproxy.testing.wait import until
 from kproxy.wire import decode_response
@@ -93,8 +94,7 @@ def clients() -> Iterator[ExitStack]:
 
 def workers(proxy: Any) -> list[int]:
     """Process ids of the workers that live, oldest first."""
-    children = Path(f"/proc/{proxy.pid}/task/{proxy.pid}/children").read_text().split()
-    return sorted(int(child) for child in children)
+    return children_of(proxy.pid)
 
 
 def to_broker(worker: int, *ports: int) -> int:

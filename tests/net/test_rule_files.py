@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
-from kproxy.net.rule_files import look, read
+import pytest
+import structlog
+import trio
+
+from kproxy.errors import DocumentError, NotEverywhere
+from kproxy.net import rule_files
+from kproxy.net.rule_files import RuleFiles, look, read
 
 
 def test_a_look_tells_versions_of_files_apart(tmp_path: Path) -> None:
@@ -48,3 +55,42 @@ def test_what_is_missing_is_seen_as_missing(tmp_path: Path) -> None:
     assert [document.source.lines() for document in read([path])] == [
         [f"{path}:1:1: the file cannot be read: no such file or directory"]
     ]
+
+
+class Keeper:
+    """Refuses the first load for this reason. `enough` is set when there have been so many."""
+
+    def __init__(self, reason: Exception, enough: int) -> None:
+        self.reason, self.most, self.loads = reason, enough, 0
+        self.enough = trio.Event()
+
+    async def load_everywhere(self, origin: str, operation: Any) -> None:
+        self.loads += 1
+        if self.loads == self.most:
+            self.enough.set()
+        if self.loads == 1:
+            raise self.reason
+
+
+@pytest.mark.parametrize(("reason", "loads"), [(NotEverywhere("worker 1 hangs"), 2), (DocumentError(["a mistake"]), 1)])
+@pytest.mark.trio
+async def test_what_a_worker_could_not_take_in_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: Exception, loads: int
+) -> None:
+    """It is not the file that was wrong. A mistake in it is told once."""
+    monkeypatch.setattr(rule_files, "INTERVAL", 0.01)
+    monkeypatch.setattr(rule_files, "SETTLE", 0.01)
+    file = tmp_path / "a.yaml"
+    file.write_text("rules: []")
+    files, keeper = RuleFiles([str(file)], structlog.get_logger()), Keeper(reason, loads)
+    files.first()
+    file.write_text("rules: []   # changed")
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(files.watch, keeper)
+        with trio.fail_after(20):
+            await keeper.enough.wait()
+        await trio.sleep(0.3)  # in which a look after each 0.01 s finds nothing new
+        nursery.cancel_scope.cancel()
+
+    assert keeper.loads == loads

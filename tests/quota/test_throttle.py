@@ -145,16 +145,22 @@ def test_a_fetch_is_answered_at_once_and_then_waits(dial: Any, limited: Any) -> 
 
 
 def test_connections_wait_for_their_turn(dial: Any, limited: Any) -> None:
-    """The first is answered at once, the second after half a second; a third would have to wait too long."""
+    """The first is answered at once, the next after half a second; one more at the same time would have to wait too
+    long. With several workers it may be either that comes first."""
+
+    def answered(client: Any) -> bool:
+        try:
+            ask(client)
+        except ConnectionError:
+            return False
+        return True
 
     def turns() -> None:
-        first, second, third = (dial("127.0.2.5") for _ in range(3))
         since = time.monotonic()
-        assert ask(first)[1] < 0.4
-        ask(second)
+        assert ask(dial("127.0.2.5"))[1] < 0.4
+        both = [dial("127.0.2.5") for _ in range(2)]
+        assert sorted(answered(client) for client in both) == [False, True]
         assert time.monotonic() - since > 0.3
-        with pytest.raises(ConnectionError):
-            ask(third)
 
     try:
         turns()

@@ -43,7 +43,7 @@ async def ask_all(crew: Crew, question: Question[A], patience: float) -> list[tu
             said = await channel.ask(question, patience)
         except Unanswered as error:
             said = error
-        if member.channel is channel:
+        if member.channel is channel and not channel.closed:  # closed: its process has ended, or is about to
             answers.append((member, said))
 
     async with trio.open_nursery() as nursery:

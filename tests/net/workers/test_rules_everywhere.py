@@ -46,7 +46,8 @@ class Worker:
         self.crew.happened.set()
 
     def lost(self, reason: str) -> None:
-        self.channel = None
+        """Its process is found to have ended later."""
+        self.ready = False
 
     def end(self) -> None:
         if self.channel is not None:
