@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from kproxy.testing.process import children_of
 from kproxy.testing.wait import until
 
 from .faults import FAULTS
 from .relay import Relay
 from .scene import Scene
-from .vitals import workers
 
 LONG = 300.0
 """Seconds: how long anything may take to come back before that is a finding. It takes seconds on a quiet machine."""
@@ -189,7 +189,7 @@ class Chaos:
     def kill_worker(self, index: int) -> None:
         """SIGKILL, and wait until another one is in its place."""
         proxy = self.scene.proxy
-        until(lambda: len(workers(proxy.pid)) == 2, LONG)
+        until(lambda: len(children_of(proxy.pid)) == 2, LONG)
         ended = len(proxy.said("worker ended, another one is started"))
         os.kill(self._worker(index), signal.SIGKILL)
         self.killed_workers += 1
@@ -205,7 +205,7 @@ class Chaos:
 
     def _worker(self, index: int) -> int:
         """Its process id, by the name that it gives itself."""
-        for pid in workers(self.scene.proxy.pid):
+        for pid in children_of(self.scene.proxy.pid):
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 if f"index={index}".encode() in file.read():
                     return pid

@@ -48,10 +48,10 @@ def content(bootstrap: str, topic: str, partitions: int, *, seconds: float = 120
     return log
 
 
-def acknowledged(journal: Path) -> tuple[Mapping[int, list[tuple[int, int]]], int, list[str]]:
+def acknowledged(journal: Path) -> tuple[Mapping[int, list[tuple[int | None, int]]], int, list[str]]:
     """Of the numbered producer: offset and number of each acknowledged record by partition, how many it has written to
-    each, and what failed."""
-    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    each, and what failed. The offset is None where the broker did not tell it."""
+    found: dict[int, list[tuple[int | None, int]]] = defaultdict(list)
     written, failed = 0, []
     for note in notes(journal):
         for partition, offset, number in note.get("acknowledged", ()):

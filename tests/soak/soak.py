@@ -10,13 +10,14 @@ from typing import Any
 
 from kproxy.testing.client import RawClient
 from kproxy.testing.ports import connections_to, sockets_of
+from kproxy.testing.process import children_of
 from kproxy.testing.wait import until
 
 from . import records, verdict
 from .chaos import LONG, Chaos, Step
 from .journals import acknowledged, content, java_acknowledged, notes
 from .scene import PARTITIONS, Scene
-from .vitals import Vitals, descriptors, workers
+from .vitals import Vitals, descriptors
 
 MEMBERS, TRANSFORMERS = 3, 2
 SETTLE = 90.0
@@ -113,7 +114,7 @@ class Soak:
 
     def open_ones(self) -> dict[str, int]:
         supervisor = self.scene.proxy.pid
-        return {"supervisor": descriptors(supervisor), "worker": max(map(descriptors, workers(supervisor)))}
+        return {"supervisor": descriptors(supervisor), "worker": max(map(descriptors, children_of(supervisor)))}
 
     def end_clients(self) -> None:
         """The writer first; the others once they have caught up, or have had the time to. Then what was noted is

@@ -27,6 +27,14 @@ def test_a_whole_log_has_no_findings() -> None:
     assert verdict.numbered(log_of(0, 1, 2), acked(0, 1, 2), 3) == []
 
 
+def test_offsets_that_brokers_do_not_tell() -> None:
+    """A record that came again, and was there already, is acknowledged without one; two records never share one."""
+    assert verdict.numbered(log_of(0, 1, 2), {0: [(0, 0), (None, 1), (None, 2)]}, 3) == []
+    found = verdict.numbered(log_of(0, 1, 2), {0: [(0, 0), (1, 1), (1, 2)]}, 3)
+
+    assert "partition 0: two records were acknowledged at one offset" in found
+
+
 @pytest.mark.parametrize(
     ("there", "acknowledged", "finding"),
     [

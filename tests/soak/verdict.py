@@ -21,16 +21,21 @@ def some(things: Iterable[Any]) -> str:
     return ", ".join(map(str, shown[:SHOWN])) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
 
 
-def numbered(log: Log, acked: Mapping[int, Sequence[tuple[int, int]]], written: int) -> Findings:
+def numbered(log: Log, acked: Mapping[int, Sequence[tuple[int | None, int]]], written: int) -> Findings:
     """The idempotent producer: every record that it wrote was acknowledged, and is there once, in order, where it was
-    said to be, and as it was written."""
+    said to be, and as it was written. One that the broker had already when it came again is acknowledged without an
+    offset."""
     found: Findings = []
     for partition, records in log.items():
         there = [number for _, number in _numbers(partition, records, found)]
         found += in_order(f"partition {partition}", there, written)
-        at = dict(acked.get(partition, ()))
-        if len(at) != written or len(acked.get(partition, ())) != written:
-            found.append(f"partition {partition}: {len(at)} of {written} records were acknowledged")
+        said = acked.get(partition, ())
+        at = {offset: number for offset, number in said if offset is not None}
+        numbers = {number for _, number in said}
+        if len(numbers) != written or len(said) != written:
+            found.append(f"partition {partition}: {len(numbers)} of {written} records were acknowledged")
+        if len(at) != sum(offset is not None for offset, _ in said):
+            found.append(f"partition {partition}: two records were acknowledged at one offset")
         elsewhere = [
             at[offset] for (offset, _), number in zip(records, there, strict=False) if at.get(offset, number) != number
         ]

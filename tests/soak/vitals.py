@@ -18,6 +18,7 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from kproxy.testing.process import children_of
 from kproxy.testing.proxy import Proxy
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -30,12 +31,6 @@ MAY_GROW = 6.0
 held frames come and go; a leak goes on for as long as the run lasts."""
 AT_MOST = 250.0
 """MB that no process of kproxy may have here, where a hundred connections and small frames are all that there is."""
-
-
-def workers(supervisor: int) -> list[int]:
-    """Process ids of the workers that live, oldest first."""
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    return sorted(map(int, children))
 
 
 def memory(pid: int) -> float:
@@ -89,7 +84,7 @@ class Vitals:
     def look(self) -> None:
         """Once."""
         now = time.monotonic()
-        for pid in (self.proxy.pid, *workers(self.proxy.pid)):
+        for pid in (self.proxy.pid, *children_of(self.proxy.pid)):
             line = self.lines.setdefault(pid, Line(now))
             if mb := memory(pid):
                 line.points.append((now - line.began, mb))

@@ -19,7 +19,7 @@ def main() -> None:
     producer = Producer(
         client.settings(**{"enable.idempotence": True, "acks": "all", "message.timeout.ms": 0, "linger.ms": 10})
     )
-    acknowledged: list[list[int]] = []
+    acknowledged: list[list[int | None]] = []
     failed: list[str] = []
 
     def told(partition: int, number: int, error: Any, message: Message) -> None:
