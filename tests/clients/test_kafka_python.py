@@ -11,6 +11,8 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
+pytestmark = pytest.mark.usefixtures("kafka_python")
+
 CODECS = [None, "gzip", "lz4"]  # those that need no package of their own besides lz4
 SECONDS = 40
 

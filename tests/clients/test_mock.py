@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 
+import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
@@ -12,6 +13,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kproxy.testing import ask
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.plugin import Proxies
+
+pytestmark = pytest.mark.usefixtures("kafka_python")
 
 RENAME = {"name": "r", "kind": "rename_topic", "topics": {"orders": "prod.orders"}}
 

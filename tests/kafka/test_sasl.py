@@ -22,6 +22,8 @@ from kproxy.testing.proxy import Proxy
 from kproxy.testing.wait import until
 from kproxy.wire import decode_response
 
+pytestmark = pytest.mark.usefixtures("kafka_python")
+
 USER, PASSWORD = "alice", "alice-secret"
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 ILLEGAL_SASL_STATE = 34

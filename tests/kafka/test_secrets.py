@@ -31,6 +31,8 @@ from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.ports import free_port
 from kproxy.testing.wait import until
 
+pytestmark = pytest.mark.usefixtures("kafka_python")
+
 USER, PASSWORD, BROKERS_KEY = "alice", "Tr0ub4dor-and-3", "Xyzzy-17-Plugh"
 SALTED = hashlib.sha512(b"another password").digest()
 MODULES = "org.apache.kafka.common.security"

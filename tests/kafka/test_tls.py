@@ -23,6 +23,8 @@ from kproxy.testing.plugin import Proxies
 from kproxy.testing.ports import free_port, free_ports
 from kproxy.testing.proxy import Proxy
 
+pytestmark = pytest.mark.usefixtures("kafka_python")
+
 SIDES = ("plain", "tls", "mtls")
 SECONDS = 30
 

@@ -44,7 +44,7 @@ def poll(members: Sequence[KafkaConsumer], enough: Callable[[list[list[Any]]], b
         if time.monotonic() > limit:
             raise TimeoutError(f"received only {[len(one) for one in found]}")
         for member, received in zip(members, found, strict=True):
-            for records in member.poll(100).values():
+            for records in member.poll(1000).values():  # it gives up joining the group when that is over
                 received.extend(records)
     return found
 
