@@ -8,6 +8,7 @@ microseconds say more about the machine than about a change.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from audit_phase import PLAIN, SUMMARY
@@ -48,10 +49,15 @@ def worse(kept: dict[str, float], now: dict[str, float]) -> list[str]:
 
 
 def write(rows: Rows) -> None:
-    FILE.write_text(json.dumps(ratios(rows), indent=1, ensure_ascii=False) + "\n")
+    kept = {"python": sys.version, "ratios": ratios(rows)}
+    FILE.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
 
-def read() -> dict[str, float]:
-    """Raises FileNotFoundError when none were ever kept."""
-    found: dict[str, float] = json.loads(FILE.read_text())
-    return found
+def compare(rows: Rows) -> list[str]:
+    """What is to be said of these rows beside the kept ones: nothing where all is as good. Raises FileNotFoundError
+    when none were ever kept."""
+    kept = json.loads(FILE.read_text())
+    lines = worse(kept["ratios"], ratios(rows))
+    if lines and kept["python"] != sys.version:  # builds differ by more than a tenth
+        lines.append(f"they were kept with Python {kept['python']}, this is {sys.version}")
+    return lines

@@ -111,8 +111,8 @@ def measure(phases: list[str], size: Size, extra: list[str], only: str) -> Rows:
     return rows
 
 
-def written(rows: Rows, size: Size, extra: list[str], again: list[str]) -> str:
-    """The whole report. `again`: phases of this run, if the others are of an earlier one."""
+def written(rows: Rows, size: Size, extra: list[str], again: list[str], note: str) -> str:
+    """The whole report. `again`: phases of this run, if the others are of an earlier one; `note` is for the top."""
     today = dt.datetime.now(dt.UTC).date()
     head = [
         "# Direct, HAProxy and kproxy side by side",
@@ -122,6 +122,8 @@ def written(rows: Rows, size: Size, extra: list[str], again: list[str]) -> str:
     if others := rows.others():
         worst = f"{others[len(others) * 9 // 10]:.2f} and more in the busiest tenth"
         head += [f"Processes of others had {median(others):.2f} cores in the median run, {worst}.", ""]
+    if note:
+        head += [note, ""]
     if again:
         head += [f"Of this run: {', '.join(again)}. All other figures are those of an earlier run.", ""]
     method = METHOD.format(kafka=KAFKA_VERSION, records=size.records, rounds=size.rounds, seconds=size.seconds)
@@ -149,6 +151,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="other proxies of Kafka's protocol, too (see peers.py)")
     parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
     parser.add_argument("--earlier", type=Path, help="take the phases that are not run from this file of --json")
+    parser.add_argument("--note", default="", help="a sentence for the top of the report")
     parser.add_argument("--write", action="store_true", help="write the report to RESULTS.md")
     parser.add_argument("--check", action="store_true", help="compare the ratios with those that were kept")
     options = parser.parse_args()
@@ -176,14 +179,14 @@ def main() -> None:
         sys.exit(str(error))
     if options.earlier:
         rows.cases = json.loads(options.earlier.read_text()) | rows.cases
-    text = written(rows, size, extra, options.phases if options.earlier else [])
+    text = written(rows, size, extra, options.phases if options.earlier else [], options.note)
     print(text)
     if options.json:
         options.json.write_text(json.dumps(rows.cases, indent=1))
     if options.write:
         RESULTS.write_text(text)
         kept.write(rows)
-    if options.check and (lines := kept.worse(kept.read(), kept.ratios(rows))):
+    if options.check and (lines := kept.compare(rows)):
         sys.exit("\n".join(["these have become worse by more than a tenth:", *lines]))
 
 

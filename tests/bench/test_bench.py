@@ -101,6 +101,25 @@ def test_a_ratio_that_has_fallen_by_more_than_a_tenth_is_named(bench: Any) -> No
     assert not kept.worse({**was, "a case: us, kproxy against haproxy": 0.88}, now)
 
 
+def test_a_check_says_when_another_python_was_measured(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ratios that have fallen under another interpreter are told with both; where none has fallen there is nothing."""
+    kept, rows = bench("kept"), bench("rows").Rows()
+    monkeypatch.setattr(kept, "FILE", tmp_path / "kept.json")
+    for target, us in (("haproxy", 20.0), ("kproxy", 16.0)):
+        rows.add("a case", target, {"us": us})
+    kept.write(rows)
+    assert kept.compare(rows) == []
+
+    rows.cases["a case"]["kproxy"][0]["us"] = 20.0
+    fallen = "a case: us, kproxy against haproxy: 1.00, was 1.25"
+    assert kept.compare(rows) == [fallen]
+
+    kept.FILE.write_text(kept.FILE.read_text().replace(json.dumps(sys.version)[1:-1], "3.9 of another house"))
+    assert kept.compare(rows) == [fallen, f"they were kept with Python 3.9 of another house, this is {sys.version}"]
+
+
 def test_speeds_are_read_from_what_kafkas_tools_print(bench: Any) -> None:
     tool_output = bench("tool_output")
     percentiles = "2.0 ms avg latency, 9.00 ms max latency, 2 ms 50th, 3 ms 95th, 4 ms 99th, 5 ms 99.9th."
