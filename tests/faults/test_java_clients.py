@@ -27,6 +27,7 @@ WRITERS: dict[str, dict[str, Any]] = {
 }
 FAULTS = WRITERS | {
     "corrupt": {"kind": "corrupt", "where": "records", "match": {"api": "Fetch"}, "when": {"first": 2}},
+    "wrong-port": {"kind": "wrong_address", "port": 1, "match": {"api": "Metadata"}, "when": {"first": 2}},
 }
 
 
@@ -86,6 +87,16 @@ def test_records_with_a_wrong_checksum_stop_a_consumer(java: JavaProgram, faulty
 
     with pytest.raises(JavaError, match="Received exception when fetching the next record"):
         java("consume", config=config, topics=[topic], count=5, seconds=20)
+
+
+def test_a_producer_gets_over_a_wrong_address(java: JavaProgram, faulty: Proxy, clients: Any) -> None:
+    """The only broker it knows is not there, and when that has lasted long enough it begins again where it began."""
+    (topic,) = clients.topics(1)
+    config = settings(faulty, "wrong-port") | {"delivery.timeout.ms": 30000, "metadata.recovery.rebootstrap.trigger.ms": 500}
+
+    assert java("produce", config=config, topic=topic, tag="v", count=3) == {topic: 3}
+    assert faulty.metric("kproxy_rule_applied_total", rule="wrong-port") == 2
+    assert clients.stored(topic) == 3
 
 
 def test_every_fault_has_happened(faulty: Proxy, written: Any) -> None:

@@ -18,7 +18,6 @@ RECOVERED: dict[str, dict[str, Any]] = {
     "no-leader": {"kind": "no_leader"},
     "moved": {"kind": "move_leader", "node": 9},
     "hidden-node": {"kind": "hide_node", "node": "all"},
-    "wrong-port": {"kind": "wrong_address", "port": 1},
     "added-node": {"kind": "add_node", "node": 9, "host": "127.0.0.1", "port": 1},
     "recreated": {"kind": "recreate_topic"},
     "hidden": {"kind": "hide_topic"},
@@ -26,6 +25,7 @@ RECOVERED: dict[str, dict[str, Any]] = {
 }
 """What a client gets over: by the time of the third answer all is well again."""
 FAULTS: dict[str, dict[str, Any]] = {name: {**rule, "when": {"first": 2}} for name, rule in RECOVERED.items()} | {
+    "wrong-port": {"kind": "wrong_address", "port": 1},
     "led-by-nobody": {"kind": "no_leader"},
     "led-late": {"kind": "no_leader", "when": {"first": 3}},
     "unknown-epoch": {"kind": "shift_epoch", "by": 5},
@@ -62,6 +62,14 @@ def test_a_consumer_gets_over_it(name: str, outcomes: Any, faulty: Proxy) -> Non
 
     assert values == ["value-0", "value-1", "value-2"]
     assert faulty.metric("kproxy_rule_applied_total", rule=name) >= 1
+
+
+def test_a_broker_at_a_wrong_address(faulty: Proxy, clients: Any) -> None:
+    """The client is told so. One whose only broker it is forgets where it began, and does not always get over it when
+    it is told the truth again; for a client that does see test_java_clients.py."""
+    told = listed(faulty, "wrong-port", clients.topics(1)[0])
+
+    assert [broker.port for broker in told.brokers.values()] == [1]
 
 
 def test_a_producer_waits_for_a_leader(faulty: Proxy, clients: Any) -> None:
