@@ -92,7 +92,8 @@ def test_records_with_a_wrong_checksum_stop_a_consumer(java: JavaProgram, faulty
 def test_a_producer_gets_over_a_wrong_address(java: JavaProgram, faulty: Proxy, clients: Any) -> None:
     """The only broker it knows is not there, and when that has lasted long enough it begins again where it began."""
     (topic,) = clients.topics(1)
-    config = settings(faulty, "wrong-port") | {"delivery.timeout.ms": 30000, "metadata.recovery.rebootstrap.trigger.ms": 500}
+    patience = {"delivery.timeout.ms": 30000, "metadata.recovery.rebootstrap.trigger.ms": 500}
+    config = settings(faulty, "wrong-port") | patience
 
     assert java("produce", config=config, topic=topic, tag="v", count=3) == {topic: 3}
     assert faulty.metric("kproxy_rule_applied_total", rule="wrong-port") == 2
