@@ -316,10 +316,15 @@ class Lane:
         self.kept = bytearray()
 
     def end(self) -> int:
-        """The connection is over. Returns the held memory to give back."""
+        """The connection is over. Returns the held memory to give back.
+
+        The session still has this lane; what this lane has of the session goes, or both would wait for the garbage
+        collector.
+        """
         self.die()
-        self.stream = None
+        self.stream = self.halt = None
         size, self.reserved = self.reserved, 0
+        del self.session, self.scan
         return size
 
     @property

@@ -292,7 +292,9 @@ class Session:
         self.closing = self.over = True
         if self.requests.rules is not None:
             self.requests.rules.end()
+        self._engine = None
         for lane, memory in ((self.requests, self.shared.requests), (self.responses, self.shared.responses)):
+            lane.rules = None
             size = lane.end() + self.handed_over[lane.target]
             if size or memory.waiting:
                 self.wake(memory.forget(lane))

@@ -63,7 +63,14 @@ OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
 
 
 class Connection:
-    """Owns both sockets from the beginning to the end; `server` is told by `server.ended(self)`."""
+    """Owns both sockets from the beginning to the end; `server` is told by `server.ended(self)`.
+
+    Once it is closed it has no sides, and they have no peers: what refers to each other would have to wait for the
+    garbage collector, which would then have much to do where clients come and go.
+    """
+
+    client: Side
+    broker: Side
 
     # What most connections never need stands here as long as it is so: it costs nothing to set up.
     broker_address: HostPort | None = None
@@ -88,8 +95,8 @@ class Connection:
         session.owner = self
         self.reactor = server.reactor
         self.phase = Phase.OPEN
-        self.client: Side = listener.side(self, CLIENT, session.from_client, session.requests, session.commands)
-        self.broker: Side = listener.upstream.side(
+        self.client = listener.side(self, CLIENT, session.from_client, session.requests, session.commands)
+        self.broker = listener.upstream.side(
             self, BROKER, session.from_broker, session.responses, session.commands
         )
         self.client.peer, self.broker.peer = self.broker, self.client
@@ -192,6 +199,8 @@ class Connection:
 
     def cut(self, how: str, message: str) -> None:
         """End it here, whatever still waits to be written."""
+        if self.closed:
+            return
         for side in (self.client, self.broker):
             side.out, side.pending = None, 0
         if how == "rst":
@@ -394,8 +403,10 @@ class Connection:
         if session.observer is not None:
             self.server.taps.closed(self, now)
         self.server.ended(self)
-        self.client.feed = self.broker.feed = throw_away
+        client, broker = self.client, self.broker
+        client.feed = broker.feed = throw_away
         session.owner = None
+        del client.peer, broker.peer, self.client, self.broker
 
     def crashed(self, error: Exception) -> None:
         """A callback of ours raised; the reactor has logged it."""

@@ -175,6 +175,8 @@ class Server:
         away = now - self.swept > self.interval + AWAY
         self.swept = now
         for connection in list(self.connections):
+            if connection.closed:  # by the end of one before it
+                continue
             if away:
                 connection.unread = now
             try:

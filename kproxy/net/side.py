@@ -241,6 +241,8 @@ class Side:
             if self.shaper is not None and self.shaper.waiting is not None:
                 self.want(self.mask & ~OUT)  # it is not the socket that does not take more
             return
+        if self.sock is None:  # who was told that all is sent has closed the connection
+            return
         self.out = None
         self.want(self.mask & ~OUT)
         self.unmute(ANSWERED)

@@ -147,7 +147,10 @@ class Watcher(ShortWay):
         self.ask = NOTHING_ASKED
 
     def end(self, now: float, *, closed: bool = False) -> None:
-        """The connection is over. `closed`: kproxy closed it, instead of having what is open answered."""
+        """The connection is over. `closed`: kproxy closed it, instead of having what is open answered.
+
+        The numbers stay; nothing more can be watched.
+        """
         self.unanswered_is = "closed" if closed else "unanswered"
         self.outgoing.cut(now)
         self.incoming.cut(now)
@@ -155,6 +158,7 @@ class Watcher(ShortWay):
             self.lost(self.coming.open or self.slowly(self.coming.entry), now)
         while self.open:
             self.lost(self.slowly(self.open.popleft()), now)
+        del self.incoming.watcher, self.outgoing.watcher, self.take  # nothing is left to the garbage collector
 
     # ---- calls of the streams
 
