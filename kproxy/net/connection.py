@@ -96,9 +96,7 @@ class Connection:
         self.reactor = server.reactor
         self.phase = Phase.OPEN
         self.client = listener.side(self, CLIENT, session.from_client, session.requests, session.commands)
-        self.broker = listener.upstream.side(
-            self, BROKER, session.from_broker, session.responses, session.commands
-        )
+        self.broker = listener.upstream.side(self, BROKER, session.from_broker, session.responses, session.commands)
         self.client.peer, self.broker.peer = self.broker, self.client
         self.active = self.since = now
         self.unread = now  # until when the client was not read, as far as overdue.py has seen
