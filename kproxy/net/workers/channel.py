@@ -62,7 +62,10 @@ class Question(msgspec.Struct, Generic[A], frozen=True, array_like=True):
 
 
 class Channel:
-    """One end. `lost(reason)` is called once, when nothing more can come: closed by either end, or given up."""
+    """One end. `lost(reason)` is called once, when nothing more can come: closed by either end, or given up.
+
+    `before_answers` may tell first what it would have told a little later: whoever has an answer has heard that, too.
+    """
 
     def __init__(
         self, sock: socket.socket, reactor: Reactor, log: FilteringBoundLogger, lost: Callable[[str], object]
@@ -70,6 +73,7 @@ class Channel:
         sock.setblocking(False)
         self.sock, self.reactor, self.log, self.on_lost = sock, reactor, log, lost
         self.fd = sock.fileno()
+        self.before_answers: Callable[[], object] = lambda: None
         self.closed = False
         self.serial = 0
         self.waiting: dict[int, tuple[Any, Then]] = {}  # serial: (type of the answer, who waits)
@@ -245,6 +249,7 @@ class Channel:
     def _answer(self, serial: int, kind: str, said: object) -> None:
         if not serial:
             return
+        self.before_answers()
         try:
             self._send(-serial, "", said)
         except (WeDidWrong, TypeError) as error:  # too long, or nothing that can be sent

@@ -92,12 +92,16 @@ class RemoteEntrance:
 
 
 class Reporter:
-    """Tells the supervisor how many connections there are. `taken`: how many have arrived since the process began."""
+    """Tells the supervisor how many connections there are: soon, and before anything that it is answered.
+
+    `taken`: how many have arrived since the process began.
+    """
 
     def __init__(self, channel: Channel, reactor: Reactor, server: Server, taken: Callable[[], int]) -> None:
         self.channel, self.reactor, self.server, self.taken = channel, reactor, server, taken
         self.hosts: set[str] = set()
         self.soon = False
+        channel.before_answers = self.catch_up
 
     def changed(self, host: str | None = None) -> None:
         """A connection has come or gone, from that address."""
@@ -105,7 +109,12 @@ class Reporter:
             self.hosts.add(host)
         if not self.soon:
             self.soon = True
-            self.reactor.call_at(monotonic() + SOON, self.report)
+            self.reactor.call_at(monotonic() + SOON, self.catch_up)
+
+    def catch_up(self) -> None:
+        """Tell what has changed, if anything has."""
+        if self.soon:
+            self.report()
 
     def report(self) -> None:
         self.soon = False

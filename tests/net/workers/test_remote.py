@@ -6,7 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import trio
@@ -15,7 +15,7 @@ from kproxy.net.entrance import Asked
 from kproxy.net.reactor import Reactor
 from kproxy.net.topology import Topology
 from kproxy.net.workers import remote as module
-from kproxy.net.workers.channel import Channel
+from kproxy.net.workers.channel import Channel, Question
 from kproxy.net.workers.messages import EnsureNodes, Given, Load, Nodes, unpack_advertise
 from kproxy.net.workers.remote import RemoteEntrance, Reporter
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
@@ -114,6 +114,29 @@ async def test_the_load_is_told_when_it_changes(quiet_log: Any) -> None:
         reporter.beat()
         await until(lambda: len(told) == 2)
         assert told[1] == Load(7, 3, {})
+
+
+class HowMany(Question[int], frozen=True):
+    """A question about connections."""
+
+    answer: ClassVar[Any] = int
+
+
+async def test_who_is_answered_knows_the_load(quiet_log: Any) -> None:
+    """Limits go by what the supervisor was told: what it shows must not be newer than that. Once is enough."""
+    told: list[Load] = []
+    async with both(quiet_log) as ends:
+        ends.supervisor.on_notice(Load, told.append)
+        ends.worker.on_question(HowMany, lambda question: 3)
+        reporter = Reporter(ends.worker, ends.reactor, Server(), lambda: 7)  # type: ignore[arg-type]
+        for _ in range(100):
+            reporter.changed("a")
+            told.clear()
+            assert await ends.supervisor.ask(HowMany()) == 3
+            assert told == [Load(7, 3, {"a": 2})]
+        told.clear()
+        await trio.sleep(2 * module.SOON)
+        assert told == []
 
 
 async def until(condition: Callable[[], Any]) -> None:
