@@ -241,6 +241,8 @@ class Connection:
         except OSError as error:
             self.failed(self.broker, error)
             return
+        if self.closed:  # what was sent at last has woken its own session, which wanted the end
+            return
         if self.client.muted & DIALLING:
             self.client.unmute(DIALLING)
         credentials = self.listener.upstream.credentials

@@ -39,7 +39,14 @@ PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
 MEGABYTE = 1 << 20
 PATIENCE = 5.0
 """Seconds that a good client may wait at most. Milliseconds are usual; a test machine has other things to do."""
-LIMITS = {"header_timeout": 2, "held_timeout": 3, "write_stall": 2, "held_bytes": "8MiB", "max_in_flight": 1000}
+LIMITS = {
+    "header_timeout": 2,
+    "held_timeout": 3,
+    "write_stall": 2,
+    "drain_timeout": 2,
+    "held_bytes": "8MiB",
+    "max_in_flight": 1000,
+}
 RENAME = {"name": "other names", "kind": "rename_topic", "topics": {"a*": "b*"}}
 """So that requests about topics have to be held."""
 NO_LARGE_RECORDS: dict[str, Any] = {
@@ -81,6 +88,7 @@ def proxy(broker: FakeBroker, descriptors: None) -> Iterator[Proxy]:
         log = made.logs(100_000).splitlines()
         errors = [line for line in log if '"level": "error"' in line or "Traceback" in line]
         assert errors == []
+        assert made.stop() == 0
 
 
 def impossible(broker: FakeBroker, stream: socket.socket, request: Any) -> None:

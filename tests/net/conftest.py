@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -172,3 +173,12 @@ async def net() -> AsyncIterator[type[Tools]]:
 def driver(request: pytest.FixtureRequest) -> str:
     """Both ways to drive the reactor."""
     return str(request.param)
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """No garbage collection meanwhile."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

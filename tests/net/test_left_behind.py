@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
@@ -39,15 +37,6 @@ class Forgetful(Hungry):
         pass
 
     closed = opened
-
-
-@pytest.fixture
-def uncollected() -> Iterator[None]:
-    """No garbage collection meanwhile."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("uncollected")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,26 @@ async def test_tls_on_both_sides(net: Any, driver: str, certificates: Certificat
         assert [await net.answer(client) for _ in range(500)] == list(range(500))
         client.transport_stream.socket.close()
         await running.settled()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_the_keys_of_a_closed_connection_are_gone(net: Any, driver: str, certificates: Certificates) -> None:
+    """With all that OpenSSL keeps of it, some 50 kB a side, and without a garbage collection."""
+    broker = await net.open_broker()
+    cluster = {"tls": {"ca": str(certificates.ca), "server_name": "localhost"}}
+    config = net.config(broker.port, listener=tls(certificates), cluster=cluster)
+    async with trio.open_nursery() as nursery, net.serving(config, driver=driver) as running:
+        nursery.start_soon(serve_tls, broker, certificates.server_context(), net.obedient)
+        client = await connect(running, certificates.client_context())
+        await client.send_all(net.request(1))
+        assert await net.answer(client) == 1
+        sockets = [weakref.ref(side.sock) for one in running.server.connections for side in (one.client, one.broker)]
+        assert all(isinstance(one(), ssl.SSLSocket) for one in sockets)
+        client.transport_stream.socket.close()
+        await running.settled()
+
+        assert [one() for one in sockets] == [None, None]
         nursery.cancel_scope.cancel()
 
 
