@@ -1,8 +1,9 @@
 """One direction of a connection: finds the frames in what is read and passes on what nobody needs to see.
 
 Strategy. `receive` gets a view of a buffer that belongs to the driver and is overwritten after the call. It returns how
-many leading bytes go to the other side as they are; that is all of them in the usual case, and then one send does. As
-soon as a frame is changed, or is not all there, what follows it goes by `Send` commands or is copied into `kept`:
+many leading bytes go to the other side; that is all of them in the usual case, and then one send does. If the last
+frame of a read is changed, what becomes of it is put where it was, and goes the same way. Else what follows a frame
+that is changed, or not all there, goes by `Send` commands or is copied into `kept`:
 
     skip     bytes of a frame that passes as it streams in, still to come
     kept     bytes from the start of a frame on that cannot be judged yet, until there are `need` of them
@@ -69,7 +70,8 @@ class Lane:
         self.stream: TailStream | None = None
 
     def receive(self, view: memoryview, n: int, now: float) -> int:
-        """Takes view[:n]; returns how many leading bytes pass unchanged. The rest is in commands, or kept."""
+        """Takes view[:n]; returns how many leading bytes of the view go on, as they are now. The rest is in commands,
+        or kept."""
         if self.kept is not None:
             self.receive_slowly(view, 0, n, now)
             return 0
@@ -100,8 +102,8 @@ class Lane:
     def go_on(self, buf: Buffer, base: int, pos: int, stop: int, n: int, now: float, direct: bool) -> int:
         """buf[base:stop] passes, and what `halt` says is at `stop`: deals with that and with all that follows.
 
-        Returns how much of the buffer passes unchanged in front. `direct`: that is the caller's to send (and base is
-        0); else it goes by command, too.
+        Returns how much of the buffer goes in front. `direct`: that is the caller's to send (and base is 0), and the
+        buffer may be written to; else it goes by command, too.
         """
         passed = stop
         if stop < n:
@@ -111,8 +113,8 @@ class Lane:
         while (halt := self.halt) is not None and not self.dead:
             self.halt = None
             if isinstance(halt, Changed):
-                direct = False  # what follows goes behind the pieces
                 if halt.then is not None:
+                    direct = False
                     self.emit(*halt.pieces)
                     halt.then()
                     break
@@ -121,6 +123,10 @@ class Lane:
                     stop = self.scan(buf, stop, n, now)
                 else:
                     self.skip, stop = stop - n, n
+                if direct and (end := self.put_back(halt, buf, passed, stop)) is not None:
+                    passed = end
+                    break
+                direct = False  # what follows goes behind the pieces
                 self.emit(*halt.pieces, buf[halt.after : stop])
             elif isinstance(halt, Streaming):
                 self.stream = halt.stream
@@ -136,6 +142,23 @@ class Lane:
         if self.session.attention:
             self.session.attend(now)
         return passed
+
+    def put_back(self, halt: Changed, buf: Buffer, at: int, stop: int) -> int | None:
+        """Write what has become of buf[at:halt.after] there, with what passes behind it, up to `stop`.
+
+        Returns where that ends. None: there is not enough room, or a command may have to be obeyed before it leaves.
+        """
+        if self.halt is not None or self.session.commands or not isinstance(buf, memoryview):
+            return None
+        head = b"".join(halt.pieces)
+        start = at + len(head)
+        end = start + stop - halt.after
+        if end > len(buf):
+            return None
+        if start != halt.after:
+            buf[start:end] = buf[halt.after : stop]
+        buf[at:start] = head
+        return end
 
     def splice(self, lone: LoneName, buf: Buffer, pos: int, n: int, end: int) -> bool | None:
         """For the frame buf[pos:end], of which what is before n is here: put its only name in, if that can be done now.

@@ -1,8 +1,9 @@
 """One client connection and its broker connection, without IO, clock or log.
 
 The driver reads from a socket into a buffer of its own and calls `from_client` or `from_broker`; the return value is
-how many leading bytes go to the other side as they are. It sends those, then obeys and clears `commands`. All bytes
-given are always taken; the session never raises for what they hold, it asks to be closed instead.
+how many leading bytes of the buffer go to the other side, as they are then: the session may have changed them, and
+their number. The driver sends those, then obeys and clears `commands`. All bytes given are always taken; the session
+never raises for what they hold, it asks to be closed instead.
 
     driver                                  session
     from_client(view, n, now)      →        commands: [Dial()]              the first header was good

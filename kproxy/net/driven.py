@@ -17,7 +17,8 @@ HostPort = tuple[str, int]
 Origin = tuple[HostPort, HostPort]
 """From where a client has connected, and to where."""
 Feed = Callable[[memoryview, int, float], int]
-"""(view, n, now) → how many leading bytes of view[:n] go to the other side as they are."""
+"""(view, n, now) → how many leading bytes of the view go to the other side, as they are now. view[:n] was read; all of
+the view may be written to."""
 
 
 class Lane(Protocol):

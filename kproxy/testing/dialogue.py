@@ -35,6 +35,9 @@ from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.shape import Shape
 from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
 
+ROOM = (b"", b"beyond", bytes(1000))
+"""What lies in a driver's buffer behind the bytes that it has read."""
+
 
 def sized(frame: bytes) -> bytes:
     """With its size in front."""
@@ -127,10 +130,10 @@ class Dialogue:
             take = self.session.from_client if side == CLIENT else self.session.from_broker
             buf = bytearray(data[start : start + chunk])
             n = len(buf)
-            buf += b"beyond" * (number % 2)
+            buf += ROOM[number % len(ROOM)]
             with memoryview(buf) as view:
                 go = take(view, n, self.now)
-                assert 0 <= go <= n, f"{go} of {n} bytes pass"
+                assert 0 <= go <= len(buf), f"{go} of {len(buf)} bytes pass"
                 self.out[1 - side] += view[:go]
             buf[:] = b"\xee" * len(buf)
             self.obey()

@@ -28,6 +28,8 @@ HERE = Facts("", "", "")
 TOPIC = [{"name": "orders", "partition_data": [{"index": 0, "records": b"r" * 200}]}]
 RENAME = {"name": "names", "kind": "rename_topic", "topics": {"orders": "prod.orders"}}
 ASK = request(0, 9, 1, acks=1, topic_data=TOPIC)
+ROOM = 4096
+"""Bytes of the buffer, many more than a frame here, as in `net`."""
 
 Rule = Mapping[str, Any]
 
@@ -69,7 +71,9 @@ class Exchange:
         self.now = 0.0
         name = "prod.orders" if RENAME in rules else "orders"
         say = response(0, 9, 1, responses=[{"name": name, "partition_responses": [{"index": 0, "base_offset": 7}]}])
-        self.ask, self.say = memoryview(bytearray(ASK)), memoryview(bytearray(say))
+        self.ask, self.say = ASK, say
+        self.buffer = bytearray(ROOM)
+        self.view = memoryview(self.buffer)
 
     def run(self, times: int) -> float:
         """CPU microseconds of one."""
@@ -81,8 +85,9 @@ class Exchange:
                 self.feed(self.session.from_broker, self.say)
         return (time.process_time() - began) / times * 1e6
 
-    def feed(self, take: Any, view: memoryview) -> None:
-        take(view, len(view), self.now)
+    def feed(self, take: Any, data: bytes) -> None:
+        self.buffer[: len(data)] = data  # as a read does: the session may have changed what was there
+        take(self.view, len(data), self.now)
         commands = self.session.commands
         for command in commands:
             if isinstance(command, Send) and command.token:

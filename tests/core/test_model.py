@@ -288,11 +288,11 @@ class Talk:
         buf = waiting[: self.random.choice(CUTS)]
         n = len(buf)
         del waiting[:n]
-        buf += b"\x00\xff beyond"[: self.random.choice((0, 9))]
+        buf += (b"\x00\xff beyond" * 50)[: self.random.choice((0, 9, 500))]
         take = self.session.from_client if side == CLIENT else self.session.from_broker
         with memoryview(buf) as view:
             go = take(view, n, self.world.now)
-            assert 0 <= go <= n
+            assert 0 <= go <= len(buf)
             self.got(1 - side, bytes(view[:go]))
         buf[:] = b"\xee" * len(buf)
         self.obey()
