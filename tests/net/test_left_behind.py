@@ -1,4 +1,4 @@
-"""A connection that is over is gone at once, and leaves nothing that refers to itself to the garbage collector."""
+"""A connection that is over is gone at once, whatever is under way, and leaves nothing to the garbage collector."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from kproxy.core.commands import BROKER, Close, Dial, Send, Wake
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
+from kproxy.net import overdue
 from kproxy.rules.document import parse_rules
 from kproxy.testing.dialogue import request, response
+from kproxy.testing.passing import PassingSession
 from kproxy.testing.tapped import Hungry
 from kproxy.watch.seen import Depth, Seen, Who
 
@@ -73,3 +76,52 @@ async def test_a_closed_connection_is_gone(rules: str, watched: bool, net: Any, 
         await running.settled()
 
         assert [one() for one in [*whole, *sessions]] == [None] * (len(whole) + 1)
+
+
+async def test_an_end_while_the_first_bytes_leave(net: Any, driver: str) -> None:
+    """What waited for the broker is sent, which wakes the very session, and that wants a reset: all within one call."""
+
+    class Weary(PassingSession):
+        def from_client(self, view: memoryview, n: int, now: float) -> int:
+            self.commands += [Send(BROKER, b"x" * n, token=7), Dial()]
+            return 0
+
+        def sent(self, token: int, now: float) -> None:
+            self.commands.append(Wake((self,)))  # type: ignore[arg-type]
+
+        def granted(self, now: float) -> None:
+            self.commands.append(Close("weary", "it has had enough", reset=True))
+
+    broker = await net.open_broker()
+    config = net.config(broker.port, cluster={"bootstrap": [f"localhost:{broker.port}"]})  # a name: the dial takes time
+    async with net.serving(config, lambda *args: Weary(), driver) as running, await running.client() as client:
+        await client.send_all(b"0123456789")
+        await running.settled()
+
+        assert running.causes() == {"weary": 1}
+        assert [line for line in running.log if line["log_level"] == "error"] == []
+
+
+async def test_an_end_that_ends_another_one(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within one look at all connections: the second is over when its turn comes."""
+    monkeypatch.setattr(overdue, "LINGER", 0.05)
+    sessions: list[PassingSession] = []
+
+    class Attached(PassingSession):
+        def end(self, now: float) -> None:
+            self.commands.append(Wake(tuple(one for one in sessions if one is not self)))  # type: ignore[arg-type]
+
+        def granted(self, now: float) -> None:
+            self.commands.append(Close("bereft", "the other one has gone", reset=True))
+
+    def session(*args: Any) -> PassingSession:
+        sessions.append(Attached())
+        return sessions[-1]
+
+    config = net.config(9, limits={"idle_timeout": "100ms"})
+    async with net.serving(config, session, driver) as running, await running.client(), await running.client():
+        await running.until(lambda: len(running.server.connections) == 2)
+        await running.settled()
+
+        assert running.causes() == {"idle_timeout": 2}  # what was said first about why stands
+        assert [line for line in running.log if line["log_level"] == "error"] == []
