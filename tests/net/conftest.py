@@ -98,6 +98,7 @@ class Running:
 
     def __init__(self, server: Server, log: list[dict[str, Any]]) -> None:
         self.server, self.log, self.counts = server, log, server.counts
+        self.clients = 0
 
     @property
     def port(self) -> int:
@@ -106,6 +107,7 @@ class Running:
     async def client(self, host: str = "127.0.0.1") -> trio.SocketStream:
         stream = await trio.open_tcp_stream(host, self.port)
         opened.append(stream)
+        self.clients += 1
         return stream
 
     def causes(self) -> dict[str, int]:
@@ -117,8 +119,13 @@ class Running:
             await trio.lowlevel.checkpoint()
 
     async def settled(self) -> None:
-        """Until no connection is open."""
-        await self.until(lambda: not self.server.connections)
+        """Until no connection is open, nor any client waits to be accepted: the kernel connects it long before that."""
+        counts = self.counts
+        await self.until(
+            lambda: (
+                sum([*counts.opened.values(), *counts.refused.values()]) >= self.clients and not self.server.connections
+            )
+        )
 
 
 def config(broker_port: int | list[int], **changes: Any) -> Config:
