@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -82,12 +83,13 @@ class Tap:
                 self.numbers += 1
                 who = Someone(self.numbers, client_port=address[1])
                 watcher = Watcher(who, lambda key, version: Depth.FULL, self.seen.append)
-                self.start(self.pump, near, far, watcher.from_client, watcher)
-                self.start(self.pump, far, near, watcher.to_client, None)
+                over = threading.Barrier(2, partial(self.end, watcher))  # the later of the two pumps ends it
+                self.start(self.pump, near, far, watcher.from_client, over)
+                self.start(self.pump, far, near, watcher.to_client, over)
 
     def pump(
         self, source: socket.socket, sink: socket.socket, told: Callable[[bytes, int, float], None],
-        ends: Watcher | None,
+        over: threading.Barrier,
     ) -> None:  # fmt: skip
         with suppress(OSError):
             while data := source.recv(1 << 16):
@@ -97,9 +99,11 @@ class Tap:
         for one in (source, sink):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-        if ends is not None:
-            with self.lock:
-                ends.end(time.time())
+        over.wait(60)
+
+    def end(self, watcher: Watcher) -> None:
+        with self.lock:
+            watcher.end(time.time())
 
     def close(self) -> list[Seen]:
         """End all connections; what was seen."""
