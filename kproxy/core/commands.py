@@ -6,7 +6,7 @@ clears it. One exception: a `Dial` comes in the same call as the first bytes for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -76,6 +76,16 @@ class WakeAt:
 
 
 @dataclass(frozen=True, slots=True)
+class Compute:
+    """Call `work()` where it keeps nobody waiting, for it takes milliseconds, then `computed` with what it returned.
+
+    It touches nothing of the session. Whoever ends the connection may leave it out.
+    """
+
+    work: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
 class Shut:
     """Send FIN to `side` once what is queued has been written; it may still send."""
 
@@ -103,4 +113,4 @@ class Close:
     reset: bool = False
 
 
-Command = Send | Dial | EnsureNodes | Pause | Resume | Wake | WakeAt | Shut | Reshape | Close
+Command = Send | Dial | EnsureNodes | Pause | Resume | Wake | WakeAt | Compute | Shut | Reshape | Close

@@ -6,8 +6,10 @@ ever, SaslHandshake and SaslAuthenticate are answered here, anything else closes
 without it; it leads back here with a SaslHandshake (KIP-368), and when the session has ended.
 
     HANDSHAKE ── SaslHandshake ──▶ TOKEN ── the last token ──▶ OPEN ── the session ends ──▶ ENDED
-                                     ▲ ◀────────── SaslHandshake ───────┴──────────────────────┘
-                                     └── a wrong token ──▶ REFUSED: the answer comes a little later, then the end
+                                    │  ▲ ◀──────── SaslHandshake ───────┴──────────────────────┘
+                 a password to hash │  ├── a wrong token ──▶ REFUSED: the answer comes a little later, then the end
+                                    ▼  │
+                                  HASHING: the driver has it done beside the traffic, and frames wait
 """
 
 from __future__ import annotations
@@ -15,19 +17,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kproxy.errors import DecodeError
-from kproxy.sasl.server import Accepted, Checker, Denied, Exchange
+from kproxy.sasl.server import Accepted, Checker, Denied, Exchange, Work
 from kproxy.wire import decode_request, schema
 
-from .commands import BROKER, CLIENT
+from .commands import BROKER, CLIENT, Compute
 from .halts import Blocked, Changed, Keep
 from .identity import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from .inflight import ANSWER
 from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to
 
 if TYPE_CHECKING:
+    from kproxy.sasl.scram import Keys
+
     from .rewrite import Buffer
     from .session import Session
     from .step import Step
@@ -40,7 +44,7 @@ SMALLEST: Final = 10
 """Bytes of a request, as in requests.py."""
 TOO_SOON: Final = 1.0
 """Seconds after which a client may authenticate again at the soonest, as at a broker (KafkaChannel)."""
-WAITS = "refused"
+WAITS = "authentication"
 AFTER = "SaslAuthenticate request received after successful authentication"
 
 
@@ -58,7 +62,7 @@ class Terms:
 class State(Enum):
     """See the module."""
 
-    HANDSHAKE, TOKEN, OPEN, ENDED, REFUSED = range(5)
+    HANDSHAKE, TOKEN, HASHING, OPEN, ENDED, REFUSED = range(6)
 
 
 ALLOWED: Final = {
@@ -66,6 +70,13 @@ ALLOWED: Final = {
     State.TOKEN: (SASL_AUTHENTICATE,),
     State.ENDED: (SASL_HANDSHAKE,),
 }
+
+
+class Asked(NamedTuple):
+    """Whose token it is: the SaslAuthenticate that an answer is for."""
+
+    step: Step
+    correlation: int
 
 
 class SaslServer:
@@ -77,6 +88,7 @@ class SaslServer:
         self.name = self.mechanism = ""
         self.bare = False  # tokens come without headers: the handshake was of version 0 (KIP-43)
         self.exchange: Exchange | None = None
+        self.asked: Asked | None = None  # None: the token is bare
         self.begun = self.accepted_at = 0.0
 
     @property
@@ -89,7 +101,7 @@ class SaslServer:
     def scan(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """The `scan` of the request lane while the client is not authenticated, or is just doing it again."""
         lane, session = self.session.requests, self.session
-        while n - pos >= 4 and self.state is not State.REFUSED:
+        while n - pos >= 4 and self.state not in (State.REFUSED, State.HASHING):
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if not (0 if self.bare else SMALLEST) <= size <= LONGEST:
                 return lane.bad_size(buf, pos, size)
@@ -114,7 +126,7 @@ class SaslServer:
         if pos >= n:
             lane.skip = 0
             return n
-        lane.halt = Blocked(WAITS) if self.state is State.REFUSED else Keep(4)
+        lane.halt = Keep(4) if self.state in ALLOWED else Blocked(WAITS)
         return pos
 
     def stop(self, key: int) -> None:
@@ -141,7 +153,10 @@ class SaslServer:
         if step.key == SASL_HANDSHAKE:
             made = self.handshake(step, correlation, body["mechanism"] or "", now)
         elif self.state is State.TOKEN:
-            return self.token(step, correlation, frame, bytes(body["auth_bytes"] or b""), now)
+            self.session.identity.request(step, frame)
+            self.asked = Asked(step, correlation)
+            self.go_on(bytes(body["auth_bytes"] or b""), now)
+            return None
         else:
             return fail(step, correlation, ILLEGAL_SASL_STATE, AFTER)
         if self.state is State.TOKEN:
@@ -164,42 +179,50 @@ class SaslServer:
         self.session.choose_scan()
         return fail(step, correlation, 0, mechanisms=list(self.terms.mechanisms))
 
-    def token(self, step: Step, correlation: int, frame: bytes, token: bytes, now: float) -> bytes | None:
-        """In a SaslAuthenticate."""
-        identity = self.session.identity
-        identity.request(step, frame)
-        try:
-            said = self.advance(token, now)
-        except Denied as error:
-            refusal = fail(step, correlation, SASL_AUTHENTICATION_FAILED, str(error))
-            identity.response(step, refusal[4:])
-            self.refuse(error, now, (correlation, refusal))
-            return None
-        lifetime = int(self.terms.session * 1000) if self.open else 0
-        made = fail(step, correlation, 0, auth_bytes=said, session_lifetime_ms=lifetime)
-        identity.response(step, made[4:])
-        return made
-
     def bare_token(self, token: bytes, now: float) -> None:
-        """Without a header; a refusal has no answer (KIP-43)."""
-        watch = self.session.identity.watch
-        watch.raw_token(CLIENT, token)
+        """Without a header, after a handshake of version 0 (KIP-43)."""
+        self.session.identity.watch.raw_token(CLIENT, token)
+        self.asked = None
+        self.go_on(token, now)
+
+    def computed(self, keys: Keys, now: float) -> None:
+        """What has been made of the password."""
+        self.state = State.TOKEN
+        self.go_on(keys, now)
+        lane = self.session.requests
+        if self.state in (State.TOKEN, State.OPEN) and lane.blocked == WAITS:
+            lane.unblock(now)
+        self.session.attend(now)
+
+    def go_on(self, given: bytes | Keys, now: float) -> None:
+        """One step of the exchange: an answer, a refusal, or something to compute before there is one."""
+        session, asked = self.session, self.asked
         try:
-            said = self.advance(token, now)
+            said = self.advance(given, now)
         except Denied as error:
-            self.refuse(error, now, None)
+            self.refuse(error, now)
             return
-        watch.raw_token(BROKER, said)
-        self.session.inflight.fifo.append((0, ANSWER, now, len(said).to_bytes(4, "big") + said))
-        self.session.attention = True
+        if isinstance(said, Work):
+            self.state = State.HASHING
+            session.choose_scan()
+            session.commands.append(Compute(said.work))
+        elif asked is None:
+            session.identity.watch.raw_token(BROKER, said)
+            session.inflight.fifo.append((0, ANSWER, now, len(said).to_bytes(4, "big") + said))
+            session.attention = True
+        else:
+            lifetime = int(self.terms.session * 1000) if self.open else 0
+            made = fail(asked.step, asked.correlation, 0, auth_bytes=said, session_lifetime_ms=lifetime)
+            session.identity.response(asked.step, made[4:])
+            session.requests.answer(asked.correlation, made, now)
 
     # ---- what comes of it
 
-    def advance(self, token: bytes, now: float) -> bytes:
-        """One step of the exchange: what to answer. Raises Denied."""
+    def advance(self, given: bytes | Keys, now: float) -> bytes | Work:
+        """What the exchange says next. Raises Denied."""
         assert self.exchange is not None
         try:
-            return self.exchange.send(token)
+            return self.exchange.send(given)
         except StopIteration as end:
             accepted: Accepted = end.value
         if self.name not in ("", accepted.name):
@@ -219,14 +242,18 @@ class SaslServer:
             self.state = State.ENDED
             self.session.choose_scan()
 
-    def refuse(self, error: Denied, now: float, answer: tuple[int, bytes] | None) -> None:
-        """Say so a little later, and end the connection. `answer`: correlation id and frame, if there is to be one."""
-        session = self.session
+    def refuse(self, error: Denied, now: float) -> None:
+        """Say so a little later, and end the connection. A bare token gets no answer (KIP-43)."""
+        session, asked = self.session, self.asked
+        refusal = b""
+        if asked is not None:
+            refusal = fail(asked.step, asked.correlation, SASL_AUTHENTICATION_FAILED, str(error))
+            session.identity.response(asked.step, refusal[4:])
 
         def say(then: float) -> None:
             if not session.closing:
-                if answer is not None:
-                    session.requests.answer(*answer, then)
+                if asked is not None:
+                    session.requests.answer(asked.correlation, refusal, then)
                 session.parts = True
                 session.attend(then)
 

@@ -237,6 +237,11 @@ class Session:
         if not self.closing:
             self.timers.tick(now)
 
+    def computed(self, result: Any, now: float) -> None:
+        """What the work of a `Compute` has returned."""
+        if self.guard is not None and not self.closing:
+            self.guard.computed(result, now)
+
     def released(self, now: float) -> None:
         """A rule that held a request of this connection holds it no more."""
         if not self.closing:

@@ -23,6 +23,7 @@ from kproxy.core.commands import (
     BROKER,
     CLIENT,
     Close,
+    Compute,
     Dial,
     EnsureNodes,
     Pause,
@@ -164,6 +165,15 @@ class Connection:
         self.session.begin(now)
         if self.session.commands:
             self.obey(now)
+
+    def compute(self, command: Compute, now: float) -> None:
+        self.server.slow_work.add(self.client_address[0], self, command.work)
+
+    def computed(self, result: object) -> None:
+        """What `compute` was for; not called once it is closed."""
+        now = monotonic()
+        self.session.computed(result, now)
+        self.obey(now)
 
     def wake_at(self, command: WakeAt, now: float) -> None:
         due = [one for one in self.wakes if one.call is not None]
@@ -433,6 +443,7 @@ OBEY: Mapping[type, Callable[[Connection, Any, float], None]] = {
     Resume: Connection.resume,
     Wake: Connection.wake,
     WakeAt: Connection.wake_at,
+    Compute: Connection.compute,
     Shut: Connection.shut,
     Reshape: Connection.reshape,
     Close: Connection.close_by_command,

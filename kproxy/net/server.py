@@ -26,6 +26,7 @@ from .entrance import Entrance, WaysIn
 from .listener import Listener
 from .overdue import end_if_overdue
 from .reactor import Reactor
+from .slow_work import SlowWork
 from .taps import Taps
 from .throttle import Throttle
 from .upstream import Upstream
@@ -66,6 +67,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.taps = Taps(Fanout(self.log), lambda: self.connections)
         self.per_address: Counter[str] = Counter()
+        self.slow_work = SlowWork(reactor)
         self.handshaking = 0
         self.draining = self.sweeping = False
         self.swept = 0.0  # when all connections were last looked at

@@ -2,6 +2,7 @@
 
     steps = checker.begin("SCRAM-SHA-256")
     answer = steps.send(token)          # primed; until it stops: what it returns then is an `Accepted`
+    answer = steps.send(answer.work())  # where the answer is `Work`, which takes milliseconds: here, or in a thread
 
 Whoever is refused learns from the answer, and from how long it took, no more than that: a user who is not there gets a
 challenge like any other, the same one each time, and a password is hashed for it, too.
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Generator
+from functools import partial
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kproxy.errors import LoginFailed, LoginRefused
 
@@ -43,7 +45,14 @@ class Accepted(NamedTuple):
     answer: bytes
 
 
-Exchange = Generator[bytes, bytes, Accepted]
+class Work(NamedTuple):
+    """What has to be known before the exchange goes on. It may be called by another thread."""
+
+    work: Callable[[], notation.Keys]
+
+
+Exchange = Generator[bytes | Work, Any, Accepted]
+"""Yields answers and wants the client's next token, or yields Work and wants what it returns."""
 
 
 class Checker:
@@ -70,21 +79,24 @@ class Checker:
             raise Denied(BAD_PLAIN, "a token that is none of PLAIN") from None
         users = self.users()
         credential = users.any_of(name)
-        right = self.matches(name, password, credential, users)
+        right = yield from self.matches(name, password, credential, users)
         if not right or credential is None:
             raise Denied(BAD_PLAIN, wrong(name, credential))
         if authorization not in ("", name):
             raise Denied(BAD_PLAIN, f'user "{name}" wants to act as another one')
         return Accepted(name, b"")
 
-    def matches(self, name: str, password: str, credential: Credential | None, users: Users) -> bool:
+    def matches(
+        self, name: str, password: str, credential: Credential | None, users: Users
+    ) -> Generator[Work, notation.Keys, bool]:
         """Whether it is the password. One that was right is known again by a digest that only this process can make."""
         tag = hmac.digest(self.key, b"proved\0" + password.encode(), "sha256")
         known = self.proved.get(name)
         if known is not None and known[0] == credential and hmac.compare_digest(known[1], tag):
             return True
         checked = credential or self.pretended(name, "SCRAM-SHA-256", users)
-        made = notation.keys(notation.HASHES[checked.mechanism], password, checked.salt, checked.iterations)
+        algorithm = notation.HASHES[checked.mechanism]
+        made = yield Work(partial(notation.keys, algorithm, password, checked.salt, checked.iterations))
         right = hmac.compare_digest(made.stored, checked.stored) and credential is not None
         if right and credential is not None:
             if len(self.proved) >= PROVED:

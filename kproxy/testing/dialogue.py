@@ -18,6 +18,7 @@ from kproxy.core.commands import (
     CLIENT,
     Close,
     Command,
+    Compute,
     EnsureNodes,
     Pause,
     Reshape,
@@ -72,7 +73,8 @@ class Dialogue:
 
     Attributes: session; rules (the rule set); to_client, to_broker (all bytes that came out so far); log (all
     commands); read (by side, whether it is read); closed (the Close, or None); shut (sides that were half-closed);
-    shapes; wakes (times at which the session wants to be called); now.
+    shapes; wakes (times at which the session wants to be called); now; works (what it wants to have computed, where
+    that is put off until `compute` is called; None: it is done at once).
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Dialogue:
         self.shut: set[int] = set()
         self.shapes: tuple[Shape, ...] = ()
         self.wakes: list[float] = []
+        self.works: list[Callable[[], object]] | None = None
         self.nodes: Callable[[int], tuple[str, int] | None] | None = lambda node: ("proxy", 30000 + node)
         self.now = now
         self.session.begin(self.now)
@@ -122,6 +125,14 @@ class Dialogue:
             self.session.tick(self.now)
             self.obey()
         self.now = end
+        return self
+
+    def compute(self) -> Dialogue:
+        """What was put off is done now."""
+        works, self.works = self.works or (), None
+        for work in works:
+            self.session.computed(work(), self.now)
+        self.obey()
         return self
 
     def feed(self, side: int, data: bytes, chunk: int) -> Dialogue:
@@ -158,6 +169,11 @@ class Dialogue:
                 case EnsureNodes(nodes):
                     if self.nodes is not None:
                         self.session.nodes_ready({node: self.nodes(node) for node in nodes}, self.now)
+                case Compute(work):
+                    if self.works is None:
+                        self.session.computed(work(), self.now)
+                    else:
+                        self.works.append(work)
                 case WakeAt(when):
                     self.wakes.append(when)
                 case Shut(side):

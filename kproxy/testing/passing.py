@@ -120,6 +120,9 @@ class PassingSession:
     def tick(self, now: float) -> None:
         """Never asked for."""
 
+    def computed(self, result: Any, now: float) -> None:
+        """Nothing was to be computed."""
+
     def released(self, now: float) -> None:
         """Nothing is held."""
 

@@ -144,6 +144,56 @@ def test_a_wrong_password(dialogue: Any, frames: Any) -> None:
     assert talk.shared.counters.events["client_logins_refused"] == 1
 
 
+@pytest.mark.parametrize("chunk", [0, 1])
+@pytest.mark.parametrize("version", [0, 1])
+def test_what_comes_while_a_password_is_hashed(dialogue: Any, frames: Any, version: int, chunk: int) -> None:
+    """It waits, and is not even dialled for; a timer that comes due changes nothing."""
+    token, asked = len(RIGHT).to_bytes(4, "big") + RIGHT, frames.request(HEARTBEAT, 4, 3)
+    talk = begin(dialogue)
+    talk.works = []
+    talk.client(shake(frames, version=version) + (show(frames) if version else token) + asked, chunk).later(1)
+    assert len(talk.works) == 1
+    assert len(cut(talk.to_client)) == 1
+    assert (talk.session.dialled, talk.read[CLIENT], talk.session.identity.principal) == (False, False, None)
+    talk.compute()
+    assert (talk.to_broker, talk.read[CLIENT], talk.session.identity.principal) == (asked, True, "alice")
+    assert len(cut(talk.to_client)) == 2
+
+
+def test_a_password_that_is_hashed_again_later(dialogue: Any, frames: Any) -> None:
+    """The session is renewed with another password, which is right, too: what is in flight is answered meanwhile."""
+    talk = logged_in(dialogue, frames, session=10.0).later(8).client(frames.request(HEARTBEAT, 4, 3))
+    talk.session.guard.terms.checker.proved.clear()
+    talk.works = []
+    talk.client(shake(frames, 4) + show(frames, RIGHT, 5) + frames.request(HEARTBEAT, 4, 6))
+    talk.broker(frames.response(HEARTBEAT, 4, 3))
+    assert len(answers(talk, (HEARTBEAT, 4), (HANDSHAKE, 1))) == 2
+    assert talk.to_broker == frames.request(HEARTBEAT, 4, 3)
+    talk.compute()
+    assert answers(talk, (AUTHENTICATE, 2))[0]["session_lifetime_ms"] == 10_000
+    assert talk.to_broker.endswith(frames.request(HEARTBEAT, 4, 6))
+
+
+@pytest.mark.parametrize("token", [RIGHT, WRONG])
+@pytest.mark.parametrize("behind", [0, HEARTBEAT])
+def test_a_client_that_goes_while_its_password_is_hashed(dialogue: Any, frames: Any, token: bytes, behind: int) -> None:
+    """It is nobody's login, and what it has asked goes nowhere without one."""
+    talk = begin(dialogue)
+    talk.works = []
+    talk.client(shake(frames) + show(frames, token) + (frames.request(behind, 4, 3) if behind else b""))
+    talk.session.eof(CLIENT, talk.now)
+    talk.obey()
+    assert (talk.closed is None) == bool(behind)
+    if not behind:
+        talk.compute()
+        assert talk.shared.counters.events["client_logins"] == 0
+        assert (talk.to_broker, talk.session.identity.principal) == (b"", None)
+        return
+    talk.compute().later(1)
+    assert (talk.to_broker != b"") == (token == RIGHT)
+    assert talk.closed is None or talk.closed.cause == "authentication"
+
+
 def test_a_refusal_waits_for_its_turn(dialogue: Any, frames: Any) -> None:
     """The broker's answer to what was asked before comes first."""
     talk = begin(dialogue).client(frames.request(VERSIONS, 0, 0) + shake(frames) + show(frames, WRONG)).later(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,17 @@ from kproxy.testing.client import EndOfStream, RawClient
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.wait import until
 
+GUESSES = 60
 
-def line(name: str, password: str) -> str:
-    return make_line(name, "SCRAM-SHA-256", password, b"salt", 4096)
+
+def line(name: str, password: str, mechanism: str = "SCRAM-SHA-256", iterations: int = 4096) -> str:
+    return make_line(name, mechanism, password, b"salt", iterations)
+
+
+def log_in(client: RawClient, name: str, password: str = "secret") -> int:
+    """The error code of a login by PLAIN."""
+    assert client.call(17, 1, {"mechanism": "PLAIN"})["error_code"] == 0
+    return int(client.call(36, 2, {"auth_bytes": f"\0{name}\0{password}".encode()})["error_code"])
 
 
 def test_librdkafka_logs_in_again_and_is_known(proxy_with: Callable[..., Any], tmp_path: Path) -> None:
@@ -52,10 +61,6 @@ def test_users_come_and_go(proxy_with: Callable[..., Any], fake: Callable[..., A
     sasl = {"users": str(file), "mechanisms": ["PLAIN"], "failure_delay": 0.2}
     proxy = proxy_with(fake().address, listener={"sasl": sasl})
 
-    def log_in(client: RawClient, name: str) -> int:
-        assert client.call(17, 1, {"mechanism": "PLAIN"})["error_code"] == 0
-        return int(client.call(36, 2, {"auth_bytes": f"\0{name}\0secret".encode()})["error_code"])
-
     def comes_in(name: str) -> bool:
         with RawClient(proxy.bootstrap) as client:
             if log_in(client, name) == 0:
@@ -81,3 +86,36 @@ def test_users_come_and_go(proxy_with: Callable[..., Any], fake: Callable[..., A
     assert first["reason"] == "authentication failed: an unknown user (PLAIN)"
     assert first["seconds"] >= 0.2
     assert "secret" not in proxy.logs(1000)
+
+
+def test_who_guesses_passwords_keeps_nobody_waiting(
+    proxy_with: Callable[..., Any], fake: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Sixty guesses at once take seconds to hash. Meanwhile a client that has logged in is answered as ever, as is
+    one whose password is known; one that logs in from another address waits for one guess, not for all of them."""
+    (tmp_path / "users").write_text(
+        "\n".join(line(name, "secret", "SCRAM-SHA-512", 100_000) for name in ("alice", "bob"))
+    )
+    sasl = {"users": str(tmp_path / "users"), "mechanisms": ["PLAIN"], "failure_delay": 0}
+    proxy = proxy_with(fake().address, listener={"sasl": sasl})
+
+    def refused() -> float:
+        return float(proxy.metric("kproxy_events_total", event="client_logins_refused"))
+
+    with ExitStack() as stack:
+        good = stack.enter_context(RawClient(proxy.bootstrap))
+        assert log_in(good, "alice") == 0
+        guessing = [stack.enter_context(RawClient(proxy.bootstrap, source="127.0.0.2")) for _ in range(GUESSES)]
+        for number, one in enumerate(guessing):
+            assert one.call(17, 1, {"mechanism": "PLAIN"})["error_code"] == 0
+            one.send(one.request(36, 2, {"auth_bytes": f"\0alice\0guess {number}".encode()}))
+        for _ in range(20):
+            assert len(good.brokers()) == 1
+        for name in ("alice", "bob"):
+            assert log_in(stack.enter_context(RawClient(proxy.bootstrap)), name) == 0
+        assert refused() < GUESSES - 1
+        *gone, last = guessing
+        for one in gone:
+            one.close()
+        assert last.frame()
+        assert refused() < GUESSES, "what those have guessed who have gone is not hashed"

@@ -1,0 +1,75 @@
+"""Work of milliseconds that clients cause, done in a thread: one piece at a time, and each address has its turn.
+
+Strategy. To check a password takes as long as hundreds of frames do, and whoever can connect can have one checked. In
+the event loop it would keep everybody waiting; hashlib lets go of the interpreter, so a thread beside the loop keeps
+nobody. There is one, so that guessing takes no more than one core. Who waits for it stands in a queue by address, and
+the addresses take turns: one that guesses on a thousand connections delays the login of another one by one hash.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import trio
+
+from .reactor import Reactor
+
+
+class Asker(Protocol):
+    """For whom it is done."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it need not be done any more."""
+
+    def computed(self, result: Any) -> None:
+        """It is done."""
+
+    def crashed(self, error: Exception) -> None:
+        """It, or what came of it, has raised."""
+
+
+Work = Callable[[], object]
+
+
+class SlowWork:
+    """One for the process."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self.reactor = reactor
+        self.queues: OrderedDict[str, deque[tuple[Asker, Work]]] = OrderedDict()
+        self.busy = False
+
+    def add(self, address: str, asker: Asker, work: Work) -> None:
+        """Call `asker.computed(work())` when its turn has come, unless it is closed by then."""
+        self.queues.setdefault(address, deque()).append((asker, work))
+        if not self.busy:
+            self.busy = True
+            self.reactor.spawn(self.run)
+
+    async def run(self) -> None:
+        """Until nothing is left."""
+        while (turn := self.next()) is not None:
+            asker, work = turn
+            try:
+                result = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+                if not asker.closed:
+                    asker.computed(result)
+            except Exception as error:  # the others' is done all the same
+                self.reactor.log.error("work in a thread raised", exc_info=error)
+                asker.crashed(error)
+        self.busy = False
+
+    def next(self) -> tuple[Asker, Work] | None:
+        """The first of the address whose turn it is."""
+        while self.queues:
+            address, queue = self.queues.popitem(last=False)
+            while queue:
+                asker, work = queue.popleft()
+                if not asker.closed:
+                    if queue:
+                        self.queues[address] = queue
+                    return asker, work
+        return None
