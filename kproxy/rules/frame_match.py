@@ -6,7 +6,7 @@ All lines must hold; a list is "any of". A selector whose field the request lack
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PrivateAttr
@@ -133,7 +133,7 @@ class FrameMatch(ConnectionMatch):
         """Those of `holds_frame`, for who asks often."""
         return tuple(self._frame)
 
-    @property
+    @cached_property
     def entity_tests(self) -> tuple[Callable[[Entity], bool], ...]:
         """Those of `holds_entity`, for who asks often."""
         return tuple(self._entity.values())
@@ -148,7 +148,7 @@ class FrameMatch(ConnectionMatch):
 
     def holds_entity(self, entity: Entity) -> bool:
         """Whether the selectors about this entity hold."""
-        return all(test(entity) for test in self._entity.values())
+        return all(test(entity) for test in self.entity_tests)
 
     def holds_but_for(self, name: str, entity: Entity) -> bool:
         """The same without looking at one of them."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kproxy.rules.explain import validate
 from kproxy.rules.facts import Facts
@@ -25,6 +28,9 @@ FACTS = Facts("outside", "main", "10.1.2.3", sni="b1.example.com", certificate="
         ("*", "", True),
         ("a.c", "abc", False),
         ("a.*", "a.b\nc", True),
+        ("aba*ba", "aba", False),
+        ("aba*ba", "ababa", True),
+        ("*-*", "a-b", True),
         ("/orders-[0-9]+/", "orders-12", True),
         ("/orders/", "orders-12", False),
         ("/(?i)ORDERS/", "orders", True),
@@ -34,6 +40,12 @@ FACTS = Facts("outside", "main", "10.1.2.3", sni="b1.example.com", certificate="
 def test_text_is_exact_a_glob_or_an_expression(pattern: str, text: str, holds: bool) -> None:
     """An expression must match the whole text."""
     assert text_test(pattern)(text) is holds
+
+
+@given(st.text("ab*", min_size=1, max_size=6), st.text("ab\n", max_size=8))
+def test_a_glob_is_the_expression_that_it_stands_for(pattern: str, text: str) -> None:
+    """Also where what stands before and after a star is the same few letters."""
+    assert text_test(pattern)(text) is bool(re.fullmatch(pattern.replace("*", ".*"), text, re.DOTALL))
 
 
 @pytest.mark.parametrize(
