@@ -220,6 +220,7 @@ class Server:
 
     def close(self) -> None:
         """Everything, at once."""
+        self.draining = True  # a handshake may be through just now, and its task not yet cancelled
         self.entrance.close()
         for connection in list(self.connections):
             connection.end("shutdown", "kproxy is stopping")

@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -23,6 +23,9 @@ HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
 VERIFY = {"optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN")
 PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
+STEP = trio.Lock()
+"""Held for one step of a handshake, which takes up to a millisecond: between two there is time for the traffic, however
+many clients come at once."""
 
 
 class NoName(OSError):
@@ -110,9 +113,7 @@ class ClientTls:
             except BaseException:
                 release(sock)
                 raise
-            wrapped = self.files.get().wrap_socket(full(sock), server_side=True, do_handshake_on_connect=False)
-            await shake(wrapped)
-            return cast("ClientSocket", wrapped)
+            return cast("ClientSocket", await shake(self.files, sock, server_side=True))
         assert scope.cancelled_caught
         raise TimeoutError(f"no handshake in {self.timeout:g} s")
 
@@ -136,9 +137,7 @@ class BrokerTls:
         """Raises OSError (a certificate that does not verify is one); `sock` is closed then."""
         with trio.move_on_after(self.timeout) as scope:
             name = self.config.server_name or host
-            wrapped = self.files.get().wrap_socket(full(sock), server_hostname=name, do_handshake_on_connect=False)
-            await shake(wrapped)
-            return wrapped
+            return await shake(self.files, sock, server_hostname=name)
         assert scope.cancelled_caught
         raise TimeoutError(f"no handshake in {self.timeout:g} s")
 
@@ -154,21 +153,27 @@ def prepare(context: ssl.SSLContext, config: ListenerTls | UpstreamTls) -> None:
         context.load_cert_chain(config.cert, config.key, None if password is None else password.get_secret_value)
 
 
-async def shake(sock: ssl.SSLSocket) -> None:
+async def shake(files: Reloading, sock: socket.SocketType, **options: Any) -> ssl.SSLSocket:
     """The handshake. Afterwards trio knows the descriptor no more; if it fails, the socket is closed."""
+    here = full(sock)
     try:
         while True:
             try:
-                sock.do_handshake()
+                async with STEP:
+                    if not isinstance(here, ssl.SSLSocket):
+                        here.getpeername()  # raises if the other end has gone: CPython would lose a socket over it
+                        here = files.get().wrap_socket(here, do_handshake_on_connect=False, **options)
+                    here.do_handshake()
                 break
             except ssl.SSLWantReadError:
-                await trio.lowlevel.wait_readable(sock)
+                await trio.lowlevel.wait_readable(here)
             except ssl.SSLWantWriteError:
-                await trio.lowlevel.wait_writable(sock)
+                await trio.lowlevel.wait_writable(here)
     except BaseException:
-        release(sock)
+        release(here)
         raise
-    trio.lowlevel.notify_closing(sock)
+    trio.lowlevel.notify_closing(here)
+    return here
 
 
 def stranger(first: bytes) -> NotTls:

@@ -12,6 +12,7 @@ import pytest
 import trio
 import trustme
 
+from kproxy.net.tls import ClientSocket
 from kproxy.testing.passing import PassingSession
 
 pytestmark = pytest.mark.trio
@@ -85,6 +86,46 @@ async def test_tls_on_both_sides(net: Any, driver: str, certificates: Certificat
         assert [await net.answer(client) for _ in range(500)] == list(range(500))
         client.transport_stream.socket.close()
         await running.settled()
+        nursery.cancel_scope.cancel()
+
+
+async def test_many_handshakes_at_once_keep_nobody_waiting(
+    net: Any, driver: str, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred begin in the same moment: while they go on, one after the other, a client is answered ten times."""
+    steps: list[ClientSocket] = []
+    real = ClientSocket.do_handshake
+
+    def do_handshake(sock: ClientSocket) -> None:
+        steps.append(sock)
+        real(sock)
+
+    monkeypatch.setattr(ClientSocket, "do_handshake", do_handshake)
+    to_client, from_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        certificates.client_context().wrap_bio(to_client, from_client, server_hostname="localhost").do_handshake()
+    hello = from_client.read()
+
+    broker = await net.open_broker()
+    async with (
+        trio.open_nursery() as nursery,
+        net.serving(net.config(broker.port, listener=tls(certificates)), driver=driver) as running,
+    ):
+        nursery.start_soon(broker.obey)
+        served = await connect(running, certificates.client_context())
+        await served.send_all(net.request(0))
+        assert await net.answer(served) == 0
+        many = [await running.client() for _ in range(200)]
+        await running.until(lambda: running.server.handshaking == len(many))
+        steps.clear()
+        for one in many:
+            assert one.socket._sock.send(hello) == len(hello)  # without a turn for anybody
+        for number in range(1, 11):
+            await served.send_all(net.request(number))
+            assert await net.answer(served) == number
+        assert len(steps) < len(many)
+        await running.until(lambda: len(steps) == len(many))
+        assert len(set(map(id, steps))) == len(many)
         nursery.cancel_scope.cancel()
 
 
