@@ -42,7 +42,8 @@ class Listener:
         self.log = Throttle(server.log.bind(listener=config.name))
         self.tls = None
         if config.tls is not None:
-            self.tls = ClientTls(config.tls, server.limits.handshake_timeout, server.log.bind(listener=config.name))
+            log = server.log.bind(listener=config.name)
+            self.tls = ClientTls(config.tls, server.limits.handshake_timeout, server.reactor.step, log)
         self.side: type[Side] = Side if self.tls is None else TlsSide
         self.plain = lru_cache(SAME)(partial(Facts, self.name, upstream.name))
 

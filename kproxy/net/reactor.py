@@ -41,7 +41,8 @@ class Reactor:
     """Calls back for sockets that are ready, for times that have come, and soon.
 
     `observe` is told how long events take. `driver` is the one in use once `run` has begun: "nested" or, where trio's
-    inside cannot be used so, "task".
+    inside cannot be used so, "task". `step` is for tasks that come in masses and have much to compute:
+    trio runs all tasks that can run before callbacks have their turn, so they hold it for one step each.
     """
 
     def __init__(self, log: FilteringBoundLogger, observe: Observe = lambda seconds, times: None) -> None:
@@ -54,6 +55,7 @@ class Reactor:
         self.leave = False
         self.trio_due: float | None = None
         self.driver = ""
+        self.step = trio.Lock()
         self._deadlines = Deadlines()
         self._armed: float | None = None
         self._timer = Timer()

@@ -1,5 +1,7 @@
 """TLS handshakes in both directions, as trio tasks on non-blocking sockets; afterwards the socket is the reactor's.
 
+A step of one takes up to a millisecond. Who makes one holds the lock `step`, which all handshakes of a process share:
+between two steps there is time for the traffic, however many clients come at once.
 Certificates are read again when their files change: a look at the files' times at each handshake is cheap beside it.
 """
 
@@ -23,9 +25,6 @@ HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
 VERIFY = {"optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN")
 PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
-STEP = trio.Lock()
-"""Held for one step of a handshake, which takes up to a millisecond: between two there is time for the traffic, however
-many clients come at once."""
 
 
 class NoName(OSError):
@@ -77,8 +76,8 @@ class Reloading:
 class ClientTls:
     """The server's end, on a listener."""
 
-    def __init__(self, config: ListenerTls, timeout: float, log: FilteringBoundLogger) -> None:
-        self.config, self.timeout = config, timeout
+    def __init__(self, config: ListenerTls, timeout: float, step: trio.Lock, log: FilteringBoundLogger) -> None:
+        self.config, self.timeout, self.step = config, timeout, step
         self.principals = PrincipalRules(config.principals) if config.principals else None
         self.files = Reloading((config.cert, config.key, config.client_ca), self.make, log)
 
@@ -113,7 +112,7 @@ class ClientTls:
             except BaseException:
                 release(sock)
                 raise
-            return cast("ClientSocket", await shake(self.files, sock, server_side=True))
+            return cast("ClientSocket", await shake(self.files, self.step, sock, server_side=True))
         assert scope.cancelled_caught
         raise TimeoutError(f"no handshake in {self.timeout:g} s")
 
@@ -121,8 +120,8 @@ class ClientTls:
 class BrokerTls:
     """The client's end, towards brokers."""
 
-    def __init__(self, config: UpstreamTls, timeout: float, log: FilteringBoundLogger) -> None:
-        self.config, self.timeout = config, timeout
+    def __init__(self, config: UpstreamTls, timeout: float, step: trio.Lock, log: FilteringBoundLogger) -> None:
+        self.config, self.timeout, self.step = config, timeout, step
         self.files = Reloading((config.ca, config.cert, config.key), self.make, log)
 
     def make(self) -> ssl.SSLContext:
@@ -137,7 +136,7 @@ class BrokerTls:
         """Raises OSError (a certificate that does not verify is one); `sock` is closed then."""
         with trio.move_on_after(self.timeout) as scope:
             name = self.config.server_name or host
-            return await shake(self.files, sock, server_hostname=name)
+            return await shake(self.files, self.step, sock, server_hostname=name)
         assert scope.cancelled_caught
         raise TimeoutError(f"no handshake in {self.timeout:g} s")
 
@@ -153,13 +152,13 @@ def prepare(context: ssl.SSLContext, config: ListenerTls | UpstreamTls) -> None:
         context.load_cert_chain(config.cert, config.key, None if password is None else password.get_secret_value)
 
 
-async def shake(files: Reloading, sock: socket.SocketType, **options: Any) -> ssl.SSLSocket:
+async def shake(files: Reloading, step: trio.Lock, sock: socket.SocketType, **options: Any) -> ssl.SSLSocket:
     """The handshake. Afterwards trio knows the descriptor no more; if it fails, the socket is closed."""
     here = full(sock)
     try:
         while True:
             try:
-                async with STEP:
+                async with step:
                     if not isinstance(here, ssl.SSLSocket):
                         here.getpeername()  # raises if the other end has gone: CPython would lose a socket over it
                         here = files.get().wrap_socket(here, do_handshake_on_connect=False, **options)

@@ -63,9 +63,9 @@ class Upstream:
         self.log = Throttle(reactor.log.bind(cluster=name))
         self.resolver = Resolver()
         self.topology = Topology()
-        self.tls = (
-            BrokerTls(config.tls, handshake_timeout, reactor.log.bind(cluster=name)) if config.tls is not None else None
-        )
+        self.tls = None
+        if config.tls is not None:
+            self.tls = BrokerTls(config.tls, handshake_timeout, reactor.step, reactor.log.bind(cluster=name))
         self.credentials = OwnCredentials(config.sasl) if config.sasl is not None else None
         self.side: type[Side] = Side if self.tls is None else TlsSide
         self.overrides: Mapping[HostPort, HostPort] = {tuple(a): tuple(b) for a, b in config.dial.items()}  # type: ignore[misc]
