@@ -96,12 +96,17 @@ class SaslServer:
         """Whether the client's frames are its own business."""
         return self.state is State.OPEN
 
+    @property
+    def hashing(self) -> bool:
+        """Whether a `Compute` is under way."""
+        return self.state is State.HASHING
+
     # ---- frames
 
     def scan(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """The `scan` of the request lane while the client is not authenticated, or is just doing it again."""
         lane, session = self.session.requests, self.session
-        while n - pos >= 4 and self.state not in (State.REFUSED, State.HASHING):
+        while n - pos >= 4 and self.state in ALLOWED:
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if not (0 if self.bare else SMALLEST) <= size <= LONGEST:
                 return lane.bad_size(buf, pos, size)

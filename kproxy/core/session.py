@@ -123,7 +123,12 @@ class Session:
     @property
     def idle(self) -> bool:
         """Nothing is in flight and no frame is under way in either direction."""
-        return not self.inflight.fifo and self.between_frames
+        return not self.inflight.fifo and self.between_frames and not self.hashing
+
+    @property
+    def hashing(self) -> bool:
+        """A password is being checked: its request is in flight, though its answer has no place yet."""
+        return self.guard is not None and self.guard.hashing
 
     @property
     def settled(self) -> bool:
@@ -241,6 +246,8 @@ class Session:
         """What the work of a `Compute` has returned."""
         if self.guard is not None and not self.closing:
             self.guard.computed(result, now)
+            if CLIENT in self.ended and not self.requests.blocked:
+                self.eof(CLIENT, now)
 
     def released(self, now: float) -> None:
         """A rule that held a request of this connection holds it no more."""
@@ -274,7 +281,7 @@ class Session:
             return
         if self.parting is not None and side == CLIENT:  # it need not hear why, but the log does
             self.close("authentication", self.parting, "client")
-        elif (self.requests if side == CLIENT else self.responses).blocked:
+        elif (self.requests if side == CLIENT else self.responses).blocked or (side == CLIENT and self.hashing):
             self.ended |= {side}  # judged when what came before has gone on
         elif side == BROKER:
             awaited = len(self.inflight.fifo)

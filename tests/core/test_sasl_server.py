@@ -174,24 +174,41 @@ def test_a_password_that_is_hashed_again_later(dialogue: Any, frames: Any) -> No
     assert talk.to_broker.endswith(frames.request(HEARTBEAT, 4, 6))
 
 
+@pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("token", [RIGHT, WRONG])
-@pytest.mark.parametrize("behind", [0, HEARTBEAT])
-def test_a_client_that_goes_while_its_password_is_hashed(dialogue: Any, frames: Any, token: bytes, behind: int) -> None:
-    """It is nobody's login, and what it has asked goes nowhere without one."""
-    talk = begin(dialogue)
+def test_a_client_that_says_no_more_while_its_password_is_hashed(
+    dialogue: Any, frames: Any, token: bytes, behind: bool
+) -> None:
+    """It is in flight: the right password is answered, and what was asked behind it goes on; a wrong one is counted."""
+    talk, asked = begin(dialogue), frames.request(HEARTBEAT, 4, 3) if behind else b""
     talk.works = []
-    talk.client(shake(frames) + show(frames, token) + (frames.request(behind, 4, 3) if behind else b""))
+    talk.client(shake(frames) + show(frames, token) + asked)
     talk.session.eof(CLIENT, talk.now)
     talk.obey()
-    assert (talk.closed is None) == bool(behind)
-    if not behind:
-        talk.compute()
-        assert talk.shared.counters.events["client_logins"] == 0
-        assert (talk.to_broker, talk.session.identity.principal) == (b"", None)
-        return
+    assert (talk.closed, talk.session.idle) == (None, False)
     talk.compute().later(1)
-    assert (talk.to_broker != b"") == (token == RIGHT)
-    assert talk.closed is None or talk.closed.cause == "authentication"
+    if token == RIGHT:
+        assert [one["error_code"] for one in answers(talk, (HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0]
+        assert talk.to_broker == asked
+        assert (talk.closed is None) == behind
+        assert talk.closed is None or talk.closed.cause == "client_closed"
+    else:
+        assert talk.to_broker == b""
+        assert talk.closed is not None and talk.closed.cause == "authentication"
+        assert talk.shared.counters.events["client_logins_refused"] == 1
+
+
+def test_a_password_that_is_hashed_is_answered_before_a_drain_ends(dialogue: Any, frames: Any) -> None:
+    """As any request in flight."""
+    talk = begin(dialogue)
+    talk.works = []
+    talk.client(shake(frames) + show(frames))
+    talk.session.drain(talk.now)
+    talk.obey()
+    assert talk.closed is None
+    talk.compute()
+    assert [one["error_code"] for one in answers(talk, (HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0]
+    assert talk.closed is not None and talk.closed.cause == "drained"
 
 
 def test_a_refusal_waits_for_its_turn(dialogue: Any, frames: Any) -> None:

@@ -116,6 +116,6 @@ def test_who_guesses_passwords_keeps_nobody_waiting(
         assert refused() < GUESSES - 1
         *gone, last = guessing
         for one in gone:
-            one.close()
+            one.reset()
         assert last.frame()
         assert refused() < GUESSES, "what those have guessed who have gone is not hashed"
