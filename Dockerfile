@@ -1,6 +1,6 @@
 # kproxy in a container: non-root, a root file system that may be read-only, no compiler and no pip in what runs.
 #   docker build -t kproxy --build-arg VERSION=1.2.3 .
-#   docker run -p 9092-9120:9092-9120 kproxy run --listen 0.0.0.0:9092 --upstream kafka:9092 --admin 127.0.0.1:9190
+#   docker run -p 9092-9100:9092-9100 kproxy run --listen 0.0.0.0:9092 --advertise localhost:9093-9100 --upstream kafka:9092
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kproxy.config import AdminConfig
     from kproxy.recording import Audit
     from kproxy.sinks.captures import Captures
+    from kproxy.sinks.process_metrics import CertificateFiles
 
 
 class Proxy:
@@ -246,7 +247,8 @@ class Proxy:
             self.keeper, self.server, self.waiting_for, lambda: exposition(collected), self.log,
             captures=self.make_captures(),
         )  # fmt: skip
-        await open_admin(nursery, make_app(backend, token_of(admin), admin.bind.host), admin, self.log)
+        app = make_app(backend, token_of(admin), admin.bind.host, certificates=certificates_of(self.config))
+        await open_admin(nursery, app, admin, self.log)
         for probe in self.probes.values():
             nursery.start_soon(probe.run)
 
@@ -279,6 +281,16 @@ async def open_admin(nursery: trio.Nursery, app: Starlette, admin: AdminConfig, 
         why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
         raise WeDidWrong(f"admin cannot bind {admin.bind}: {why}") from None
     log.info("admin", url=url)
+
+
+def certificates_of(config: Config) -> CertificateFiles:
+    """Return the files of the certificates that kproxy shows to clients and to brokers."""
+    from kproxy.sinks.process_metrics import certificate_files
+
+    return certificate_files(
+        [(one.name, one.tls.cert if one.tls else None) for one in config.listeners],
+        [(name, one.tls.cert if one.tls else None) for name, one in config.clusters.items()],
+    )
 
 
 def token_of(admin: AdminConfig) -> str | None:

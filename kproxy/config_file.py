@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from kproxy.config import AdminConfig, ClusterConfig, Config, ListenerConfig, exposed
-from kproxy.rules.address import Address
+from kproxy.config import AdminConfig, Advertise, ClusterConfig, Config, ListenerConfig, exposed
+from kproxy.rules.address import Address, PortRange, check_host
 from kproxy.rules.explain import found, validate
 from kproxy.rules.source import Source, raise_mistakes
 from kproxy.rules.values import to_value
@@ -45,11 +45,12 @@ def config_from_flags(
     bind: Address = DEFAULT_LISTEN,
     rules: Iterable[str] = (),
     admin: AdminConfig | None = None,
+    advertise: Advertise | None = None,
 ) -> Config:
-    """One cluster and one listener, both called `main`."""
+    """Return a config with one cluster and one listener, both called `main`."""
     return Config(
         clusters={"main": ClusterConfig(bootstrap=list(bootstrap))},
-        listeners=[ListenerConfig(name="main", bind=bind, cluster="main")],
+        listeners=[ListenerConfig(name="main", bind=bind, cluster="main", advertise=advertise or Advertise())],
         rules=list(rules),
         admin=admin,
     )
@@ -61,6 +62,16 @@ def admin_from(text: str, token: SecretStr | None = None) -> AdminConfig:
     if token is None and (problem := exposed(bind)) is not None:
         raise ValueError(problem)
     return AdminConfig(bind=bind, token=token)
+
+
+def advertise_from(text: str) -> Advertise:
+    """Return how brokers appear, read from `HOST` or `HOST:PORTS`. Raises ValueError with what is wrong."""
+    host, colon, ports = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        return Advertise(host=check_host(text))
+    if not ports:
+        raise ValueError(f'"{text}" ends behind the colon, write {host} or {host}:9093-9100')
+    return Advertise(host=check_host(host), ports=PortRange.parse(ports))
 
 
 def is_config(source: Source) -> bool:

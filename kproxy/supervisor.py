@@ -18,7 +18,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy import garbage
-from kproxy.app import advertising, open_admin, read_rules, run_all, token_of
+from kproxy.app import advertising, certificates_of, open_admin, read_rules, run_all, token_of
 from kproxy.config import Config
 from kproxy.errors import KproxyError
 from kproxy.logs import WholeLines, make_log
@@ -153,7 +153,7 @@ class Supervisor:
         self.crew.on_member.append(backend.member_begins)
         await nursery.start(backend.follow)
         await nursery.start(self.captures.follow)
-        app = make_app(backend, token_of(admin), admin.bind.host, CREW_OPERATIONS)
+        app = make_app(backend, token_of(admin), admin.bind.host, CREW_OPERATIONS, certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log)
 
     def waiting_for(self) -> list[str]:

@@ -107,6 +107,17 @@ def test_pages_link_to_what_is_there() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_nothing_tells_users_to_install_another_project() -> None:
+    """`kproxy` on the public package index is somebody else's: pages and messages name a checkout, or a built wheel."""
+    root = DOCS.parent
+    texts = [*DOCS.glob("*.md"), *root.glob("*.md"), *(root / "kproxy").rglob("*.py")]
+    wrong = re.compile(r"pip3? install +(-\S+ +)*['\"]?kproxy(?![\w/])")
+    page = root / "docs" / "installing.md"
+
+    assert [path.name for path in texts if path != page and wrong.search(path.read_text())] == []
+    assert "**`pip install kproxy` installs another project**" in page.read_text()
+
+
 def test_every_metric_is_on_the_operations_page() -> None:
     """What `/metrics` names, the page names, and the other way round."""
     collector = "".join(file.read_text() for file in (DOCS.parent / "kproxy" / "sinks").glob("*metrics.py"))

@@ -7,6 +7,7 @@ installed in an empty virtual environment, with all of it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tarfile
 import tomllib
 import zipfile
 from email.parser import Parser
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +77,11 @@ def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, P
 def test_the_version_is_that_of_the_tag(built: tuple[Path, Path]) -> None:
     """In the names and in the metadata of both, though the sdist has no git any more."""
     sdist, wheel = built
-    assert sdist.name == f"kproxy-{VERSION}.tar.gz"
-    assert wheel.name == f"kproxy-{VERSION}-py3-none-any.whl"
+    assert sdist.name == f"kproxy_kafka-{VERSION}.tar.gz"
+    assert wheel.name == f"kproxy_kafka-{VERSION}-py3-none-any.whl"
     assert metadata(wheel)["Version"] == VERSION
+    page = (ROOT / "docs" / "installing.md").read_text()
+    assert {match for match in re.findall(r"dist/(\S+\*\.whl)", page) if not fnmatch(wheel.name, match)} == set()
 
 
 def test_a_folder_without_git_is_built_as_version_0(tree: Path) -> None:
@@ -92,7 +96,7 @@ def test_a_folder_without_git_is_built_as_version_0(tree: Path) -> None:
 
 def metadata(wheel: Path) -> Any:
     with zipfile.ZipFile(wheel) as archive:
-        return Parser().parsestr(archive.read(f"kproxy-{VERSION}.dist-info/METADATA").decode())
+        return Parser().parsestr(archive.read(f"kproxy_kafka-{VERSION}.dist-info/METADATA").decode())
 
 
 def test_the_metadata_says_what_it_is_and_needs(built: tuple[Path, Path]) -> None:
@@ -100,15 +104,15 @@ def test_the_metadata_says_what_it_is_and_needs(built: tuple[Path, Path]) -> Non
     found = metadata(built[1])
     needed = {line.partition(";")[0].strip() for line in found.get_all("Requires-Dist") if "extra ==" not in line}
 
-    assert found["Name"] == "kproxy"
+    assert found["Name"] == "kproxy-kafka"
     assert found["License-Expression"] == "Apache-2.0"
     assert found["Requires-Python"] == PROJECT["requires-python"]
     assert {name(one) for one in needed} == {name(one) for one in PROJECT["dependencies"]}
     assert set(found.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
     assert found.get_payload().startswith("# kproxy\n")
     with zipfile.ZipFile(built[1]) as archive:
-        entries = archive.read(f"kproxy-{VERSION}.dist-info/entry_points.txt").decode()
-        assert f"kproxy-{VERSION}.dist-info/licenses/LICENSE" in archive.namelist()
+        entries = archive.read(f"kproxy_kafka-{VERSION}.dist-info/entry_points.txt").decode()
+        assert f"kproxy_kafka-{VERSION}.dist-info/licenses/LICENSE" in archive.namelist()
     assert "kproxy = kproxy.cli.start:start" in entries
     assert "kproxy = kproxy.testing.pytest_plugin" in entries
 
@@ -121,7 +125,7 @@ def name(requirement: str) -> str:
 def test_the_wheel_has_all_of_kproxy_and_nothing_else(tree: Path, built: tuple[Path, Path]) -> None:
     """The protocol as data, templates and tables among it; no tests, no bytecode."""
     with zipfile.ZipFile(built[1]) as archive:
-        packed = {one for one in archive.namelist() if not one.startswith(f"kproxy-{VERSION}.dist-info/")}
+        packed = {one for one in archive.namelist() if not one.startswith(f"kproxy_kafka-{VERSION}.dist-info/")}
     files = {str(path.relative_to(tree)) for path in (tree / "kproxy").rglob("*") if path.is_file()}
 
     assert packed - files == {"kproxy/examples/demo.yaml"}

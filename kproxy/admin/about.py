@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 
 from kproxy.core.addresses import controller_id
+from kproxy.distribution import own_version
 from kproxy.net.driven import show
 from kproxy.net.listener import Listener
 from kproxy.net.upstream import Upstream
@@ -26,14 +26,6 @@ async def get_version(backend: Asked, call: Call) -> VersionShown:
         since=clock(backend.began),
         rules=backend.keeper.store.rule_set.id,
     )
-
-
-def own_version() -> str:
-    """Of the installed package."""
-    try:
-        return version("kproxy")
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        return "unknown"
 
 
 async def get_topology(backend: Backend, call: Call) -> TopologyShown:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from string import printable
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
@@ -23,6 +24,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kproxy.errors import KproxyError
+from kproxy.sinks.metrics import exposition, registry_of
+from kproxy.sinks.process_metrics import CertificateFiles, ProcessCollector
 
 from . import about, captures, connections, rules, tail
 from .backend import Asked, Backend
@@ -44,9 +47,14 @@ DESCRIPTION = "/api/openapi.json"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(backend: Asked, token: str | None, host: str, operations: Sequence[Operation] = OPERATIONS) -> Starlette:
+def make_app(
+    backend: Asked, token: str | None, host: str, operations: Sequence[Operation] = OPERATIONS,
+    certificates: CertificateFiles = MappingProxyType({}),
+) -> Starlette:  # fmt: skip
     """The application. `host` is the name that the port is bound to; `operations` are those for such a backend."""
     guard = make_guard(token, host)
+    process = ProcessCollector(certificates)
+    process_registry = registry_of(process)
 
     async def livez(request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -56,7 +64,8 @@ def make_app(backend: Asked, token: str | None, host: str, operations: Sequence[
         return JSONResponse({"ready": not missing, "waiting_for": missing}, 503 if missing else 200)
 
     async def scrape(request: Request) -> Response:
-        return Response(await backend.scraped(), media_type=OPEN_METRICS)
+        process.ready = not await backend.missing()
+        return Response(await backend.scraped() + exposition(process_registry), media_type=OPEN_METRICS)
 
     async def openapi(request: Request) -> Response:
         return JSONResponse(description())

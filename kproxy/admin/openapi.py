@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from kproxy.distribution import own_version
 from kproxy.rules.json_schema import document_schema
 
-from .about import own_version
 from .guard import JSON, YAML
 from .operation import Operation
 from .problem import CODES

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from kproxy.distribution import DISTRIBUTION
 from kproxy.lazy_group import LazyGroup
 
 COMMANDS = {
@@ -38,6 +39,6 @@ COMMANDS = {
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="kproxy", prog_name="kproxy", message="%(prog)s %(version)s")
+@click.version_option(package_name=DISTRIBUTION, prog_name="kproxy", message="%(prog)s %(version)s")
 def main() -> None:
     """A transparent proxy for Kafka's wire protocol."""

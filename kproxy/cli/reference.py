@@ -63,6 +63,7 @@ def families() -> Iterator[Metric]:
     from kproxy.sinks.audit_metrics import AuditCollector
     from kproxy.sinks.crew_metrics import CrewCollector
     from kproxy.sinks.metrics import TrafficCollector
+    from kproxy.sinks.process_metrics import ProcessCollector
     from kproxy.sinks.rule_metrics import RuleCollector
 
     nothing = cast("Any", Nothing())
@@ -70,6 +71,7 @@ def families() -> Iterator[Metric]:
     yield from RuleCollector(RuleStore(), nothing, 0).collect()
     yield from AuditCollector(nothing).collect()
     yield from CrewCollector(nothing, nothing).collect()
+    yield from ProcessCollector({}).collect()
 
 
 def endpoints() -> str:

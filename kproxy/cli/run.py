@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -19,6 +19,12 @@ T = TypeVar("T")
 @click.command("run")
 @click.option("--upstream", metavar="HOST:PORT[,…]", help="Brokers to begin with, separated by commas.")
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect; 127.0.0.1:9092 if not given.")
+@click.option(
+    "--advertise",
+    metavar="HOST[:PORTS]",
+    help="What clients are told in place of the brokers, such as "
+    "localhost:9093-9100; by default the address that they connected to, and ports behind --listen.",
+)
 @click.option("--rules", metavar="PATH", multiple=True, help="A rule file or a folder of them; may be repeated.")
 @click.option("--admin", metavar="HOST:PORT", help="Where to serve the admin API, /metrics, /livez and /readyz.")
 @click.option("--seed", type=int, metavar="NUMBER", help="Of all chances; one is drawn and logged if not given.")
@@ -27,22 +33,22 @@ T = TypeVar("T")
 @click.pass_context
 def command(
     ctx: click.Context,
-    upstream: str | None,
-    listen: str | None,
+    /,
     rules: tuple[str, ...],
     admin: str | None,
     seed: int | None,
     workers: int | None,
     config_file: str | None,
+    **network: str | None,
 ) -> None:
     """Start the proxy. It ends on SIGTERM or SIGINT, after requests in flight are answered.
 
     With --config, --rules adds to the rules of the document; --admin, --seed and --workers replace what it says.
     """
     if config_file is None:
-        config = _from_flags(upstream, listen, rules, admin)
-    elif upstream is not None or listen is not None:
-        raise click.UsageError(f"{'--upstream' if upstream is not None else '--listen'} stands in the --config file")
+        config = _from_flags(network, rules, admin)
+    elif given := [name for name, value in network.items() if value is not None]:
+        raise click.UsageError(f"--{given[0]} stands in the --config file")
     else:
         config = _from_file(config_file, rules, admin)
     if seed is not None:
@@ -58,15 +64,19 @@ def command(
     ctx.exit(run(config))
 
 
-def _from_flags(upstream: str | None, listen: str | None, rules: tuple[str, ...], admin: str | None) -> Config:
-    from kproxy.config_file import DEFAULT_LISTEN, admin_from, config_from_flags
+def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin: str | None) -> Config:
+    """Return the config that --upstream, --listen and --advertise stand for."""
+    from kproxy.config_file import DEFAULT_LISTEN, admin_from, advertise_from, config_from_flags
     from kproxy.rules.address import Address, parse_server
 
+    upstream, listen, advertise = (network[name] for name in ("upstream", "listen", "advertise"))
     if not upstream:
         raise click.UsageError("either --upstream HOST:PORT or --config FILE is needed")
     brokers = [_flag("--upstream", parse_server, one.strip()) for one in upstream.split(",")]
     bind = DEFAULT_LISTEN if listen is None else _flag("--listen", Address.parse, listen)
-    return config_from_flags(brokers, bind, rules, None if admin is None else _flag("--admin", admin_from, admin))
+    admin_config = None if admin is None else _flag("--admin", admin_from, admin)
+    appearance = None if advertise is None else _flag("--advertise", advertise_from, advertise)
+    return config_from_flags(brokers, bind, rules, admin_config, appearance)
 
 
 def _from_file(file: str, rules: tuple[str, ...], admin: str | None) -> Config:

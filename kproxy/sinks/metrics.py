@@ -145,11 +145,17 @@ def cumulative(times: Histogram) -> list[tuple[str, float]]:
 
 def registry(*collectors: Collector) -> CollectorRegistry:
     """A registry with kproxy's metrics and those of the process."""
+    made = registry_of(*collectors)
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    return made
+
+
+def registry_of(*collectors: Collector) -> CollectorRegistry:
+    """Return a registry with these collectors only."""
     made = CollectorRegistry(auto_describe=False)
     for collector in collectors:
         made.register(collector)
-    ProcessCollector(registry=made)
-    PlatformCollector(registry=made)
     return made
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kproxy.distribution import how_to_install
 from kproxy.errors import WeDidWrong
 
 _PRODUCER = 0  # RD_KAFKA_PRODUCER
@@ -94,12 +95,12 @@ class MockCluster:
 def _library() -> ctypes.CDLL:
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
-        raise MissingMock("confluent-kafka is not installed: pip install 'kproxy[demo]'")
+        raise MissingMock(f"confluent-kafka is not installed: {how_to_install('demo')}")
     beside = Path(spec.origin).parents[1] / "confluent_kafka.libs"  # where the published wheels carry it
     carried = sorted(beside.glob("librdkafka*.so*"))
     path = str(carried[0]) if carried else ctypes.util.find_library("rdkafka")
     if path is None:
-        raise MissingMock("no librdkafka found: pip install 'kproxy[demo]' brings one")
+        raise MissingMock(f"no librdkafka found: {how_to_install('demo')}")
     importlib.import_module("confluent_kafka")  # loads what librdkafka itself needs
     library = ctypes.CDLL(path)
     for name, (result, arguments) in _FUNCTIONS.items():

@@ -1,4 +1,4 @@
-"""The pytest plugin that `pip install kproxy[pytest]` brings: the fixture `kproxy` and what it stands on.
+"""The pytest plugin that the extra `pytest` brings: the fixture `kproxy` and what it stands on.
 
     kproxy              one test's view: `bootstrap_servers`, `inject`, `wait`, `assert_applied`, `exchanges`
     kproxy_engine       the running proxy; lives for one test, or as long as the ini option `kproxy_scope` says
@@ -63,7 +63,7 @@ def kproxy_cluster() -> Iterator[MockCluster]:
     try:
         cluster = MockCluster(3)
     except MissingMock as error:
-        reason = str(error).replace("kproxy[demo]", "kproxy[pytest]")
+        reason = str(error).replace("[demo]", "[pytest]")
         pytest.fail(
             f"kproxy's embedded cluster cannot start: {reason}, or name a cluster: --kproxy-upstream=HOST:PORT, the "
             "ini option kproxy_upstream, or a fixture kproxy_upstream of your own",

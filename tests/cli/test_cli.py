@@ -49,7 +49,7 @@ def test_an_unknown_command_names_the_nearest() -> None:
 
 def test_the_version_is_told() -> None:
     """As the package has it."""
-    assert run("--version") == (0, f"kproxy {version('kproxy')}\n")
+    assert run("--version") == (0, f"kproxy {version('kproxy-kafka')}\n")
 
 
 def test_help_imports_nothing_heavy() -> None:

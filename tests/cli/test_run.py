@@ -57,6 +57,26 @@ def test_flags_make_one_cluster_and_one_listener(started: list[Config]) -> None:
     assert config.admin.bind == Address("127.0.0.1", 9190)
 
 
+@pytest.mark.parametrize(
+    ("flag", "host", "ports"),
+    [
+        ("localhost", "localhost", None),
+        ("kafka.example.com:9093-9100", "kafka.example.com", (9093, 9100)),
+        ("192.0.2.1:9093", "192.0.2.1", (9093, 9093)),
+        ("[2001:db8::1]", "2001:db8::1", None),
+        ("[2001:db8::1]:9093-9094", "2001:db8::1", (9093, 9094)),
+    ],
+)
+def test_brokers_can_appear_under_another_host(
+    started: list[Config], flag: str, host: str, ports: tuple[int, int] | None
+) -> None:
+    """As behind published ports of a container, whose own address nobody outside can reach."""
+    assert call("--upstream", "b1:9092", "--advertise", flag) == (0, "")
+    advertise = started[0].listeners[0].advertise
+    assert advertise
+    assert (advertise.host, advertise.ports) == (host, ports)
+
+
 def test_it_listens_on_loopback_by_default(started: list[Config]) -> None:
     """On Kafka's usual port; nobody else reaches a proxy that was not opened on purpose."""
     assert call("--upstream", "b1:9092")[0] == 0
@@ -88,6 +108,13 @@ def test_a_document_can_be_added_to(started: list[Config], tmp_path: Path) -> No
         (["--upstream", "b1:1", "--admin", "0.0.0.0:1"], "Invalid value for --admin: 0.0.0.0 can be reached by others"),
         (["--upstream", "b1:1", "--config", "c"], "--upstream stands in the --config file"),
         (["--listen", "b1:1", "--config", "c"], "--listen stands in the --config file"),
+        (["--advertise", "b1", "--config", "c"], "--advertise stands in the --config file"),
+        (["--upstream", "b1:1", "--advertise", "b1:"], '"b1:" ends behind the colon, write b1 or b1:9093-9100'),
+        (["--upstream", "b1:1", "--advertise", "b 1"], 'Invalid value for --advertise: "b 1" is no host name'),
+        (
+            ["--upstream", "b1:1", "--advertise", "b1:9-3"],
+            "Invalid value for --advertise: the range of ports ends at 3",
+        ),
     ],
 )
 def test_bad_flags_are_usage_errors(started: list[Config], arguments: list[str], words: str) -> None:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kproxy.testing.fake import FakeBroker
 from kproxy.testing.ports import free_port
@@ -63,6 +64,29 @@ def test_what_runs_is_not_root_and_has_a_health_check() -> None:
     assert json.loads(last["ENTRYPOINT"]) == ["kproxy"]
     assert json.loads(last["CMD"]) == ["run", "--config", "/etc/kproxy/kproxy.yaml"]
     assert json.loads(last["HEALTHCHECK"].split("CMD ", 1)[1]) == ["kproxy", "ready"]
+
+
+def test_containers_that_are_shown_advertise_what_clients_outside_can_reach() -> None:
+    """Each `docker run` and the compose file: a host of its own choice, on ports that are published."""
+    texts = [(ROOT / name).read_text().replace("\\\n", " ") for name in ("Dockerfile", "docs/deploy.md")]
+    shown = re.findall(r"docker run -p (\d+)-(\d+):\1-\2 .*? --advertise localhost:(\d+)-(\d+)", "\n".join(texts))
+    assert len(shown) == sum(text.count("docker run") for text in texts) == 2
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
+    (published,) = compose["kproxy"]["ports"]
+    advertise = yaml.safe_load((ROOT / "deploy" / "compose.kproxy.yaml").read_text())["listeners"][0]["advertise"]
+    assert advertise["host"] == "localhost"
+    shown.append((*published.split(":")[0].split("-"), *advertise["ports"].split("-")))
+    for first, last, first_node, last_node in shown:
+        assert int(first) < int(first_node) <= int(last_node) <= int(last)
+
+
+def test_the_broker_of_compose_can_keep_its_own_topics() -> None:
+    """One broker cannot keep three replicas: groups, transactions and share groups would never work."""
+    environment = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]["kafka"]["environment"]
+    for topic in ("OFFSETS_TOPIC", "TRANSACTION_STATE_LOG", "SHARE_COORDINATOR_STATE_TOPIC"):
+        assert environment[f"KAFKA_{topic}_REPLICATION_FACTOR"] == 1
+    for topic in ("TRANSACTION_STATE_LOG", "SHARE_COORDINATOR_STATE_TOPIC"):
+        assert environment[f"KAFKA_{topic}_MIN_ISR"] == 1
 
 
 @pytest.mark.timeout(600)

@@ -24,6 +24,8 @@ QUIET = {
     "Brokers' addresses kept from clients",
     "Brokers out of reach",
     "Things worth counting",
+    "Workers",  # one process
+    "Certificates expire in",  # no TLS
 }
 """Panels that have nothing to show when all is well."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from kproxy.config_file import load_config
+from kproxy.limits import Limits
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 KUBERNETES = "1.33"
@@ -90,6 +92,26 @@ def test_what_an_object_names_is_there() -> None:
     volumes = {one["name"] for one in pod["volumes"]}
     volumes |= {one["metadata"]["name"] for one in stateful["spec"]["volumeClaimTemplates"]}
     assert {one["name"] for one in container["volumeMounts"]} == volumes
+
+
+def test_the_monitor_gives_the_job_that_alerts_ask_for() -> None:
+    """Without `jobLabel` the operator calls the job namespace/name, and "kproxy is down" would never fire."""
+    (monitor,), (stateful,) = named("PodMonitor"), named("StatefulSet")
+    job = stateful["spec"]["template"]["metadata"]["labels"][monitor["spec"]["jobLabel"]]
+    alerts = (FOLDER.parent / "prometheus" / "alerts.yaml").read_text()
+
+    assert set(re.findall(r'job="([^"]+)"', alerts)) == {job}
+
+
+def test_a_pod_that_ends_leaves_the_service_before_it_stops_accepting() -> None:
+    """There is time for the pause, the drain, and the audit's last lines before it is killed."""
+    (stateful,) = named("StatefulSet")
+    pod = stateful["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    word, pause = container["lifecycle"]["preStop"]["exec"]["command"]
+
+    assert word == "sleep"
+    assert int(pause) + Limits().drain_timeout + 10 <= pod["terminationGracePeriodSeconds"]
 
 
 def test_pods_are_restricted() -> None:

@@ -26,6 +26,11 @@ def test_systemd_accepts_the_unit() -> None:
     assert "kproxy.service" not in said, said
 
 
+def test_the_unit_names_no_manual_page() -> None:
+    """There is none: `systemctl help kproxy` would say so to whoever looks for help."""
+    assert "man:" not in UNIT.read_text()
+
+
 def test_the_unit_is_locked_up() -> None:
     said = analyze("security", "--offline=yes", str(UNIT))
     found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", said)

@@ -146,7 +146,7 @@ def test_the_embedded_cluster_without_its_library(suite: Suite) -> None:
     ran = suite("def test_it(kproxy): pass", conftest="import sys\nsys.modules['confluent_kafka'] = None\n")
 
     assert ran.counts == {"error": 1}
-    assert "embedded cluster cannot start: confluent-kafka is not installed: pip install 'kproxy[pytest]'" in ran.text
+    assert "embedded cluster cannot start: confluent-kafka is not installed: pip install '.[pytest]'" in ran.text
     assert "--kproxy-upstream=HOST:PORT" in ran.text
 
 

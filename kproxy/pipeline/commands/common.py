@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kproxy.distribution import how_to_install
 from kproxy.errors import WeDidWrong
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def opened(
     except ModuleNotFoundError as error:
         if error.name != "pyspark":
             raise
-        raise WeDidWrong("pyspark is not installed; pip install 'kproxy[pipeline]' brings it") from error
+        raise WeDidWrong(f"pyspark is not installed: {how_to_install('pipeline')}") from error
     spark = session(master, conf, memory=memory, kafka=kafka, in_python=in_python)
     try:
         yield Run(spark, Lake(spark, lake), silent if quiet else to_stderr)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 
 import jinja2
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
+from kproxy.distribution import own_version
 from kproxy.pipeline.report.cells import grouped, is_number
 from kproxy.pipeline.report.gather import Period
 from kproxy.pipeline.report.section import Report
@@ -36,7 +36,7 @@ def page(report: Report, period: Period) -> str:
         nothing=nothing(period),
         period=span(report),
         plotly=Markup(get_plotlyjs() if report.overview.days else ""),
-        version=version("kproxy"),
+        version=own_version(),
         grouped=grouped,
         is_number=is_number,
         bad=BAD,

@@ -19,6 +19,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.distribution import how_to_install
 from kproxy.errors import TheyDidWrong, WeDidWrong
 
 from .event_sink import Counters, Data, Unblocked, WhenFull
@@ -79,7 +80,7 @@ class KafkaOutlet:
         try:
             import confluent_kafka
         except ImportError as error:
-            raise MissingExtra("confluent-kafka is not installed: pip install 'kproxy[kafka]'") from error
+            raise MissingExtra(f"confluent-kafka is not installed: {how_to_install('kafka')}") from error
         self._kafka: Any = confluent_kafka
         self.settings, self.log = settings, log
         self.counters = Counters()

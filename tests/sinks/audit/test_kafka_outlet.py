@@ -179,5 +179,5 @@ def test_what_is_promised_cannot_be_set(mock: MockCluster) -> None:
 def test_without_confluent_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names what to install."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'kproxy\[kafka\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[kafka\]'"):
         KafkaOutlet(KafkaSettings("localhost:1", TOPIC, SOURCE), Log())  # type: ignore[arg-type]
