@@ -54,7 +54,7 @@ class Subjects:
         found = entity_reader(api.key, version).read(buf, body, end)
         ruled = exchange.ruled
         for entity in found if ruled.reads_topics else ():
-            if entity.topic is None and entity.topic_id is not None:
+            if entity.topic_id is not None:
                 self.cluster.asks(entity.topic_id)
         if self.session.context.incomplete:
             return ()
@@ -88,15 +88,21 @@ class Subjects:
         return tuple(known.get(key) or unlisted(key) for key in keys)
 
     def named(self, exchange: RuledExchange, found: tuple[Entity, ...]) -> tuple[Entity, ...]:
-        """With the names of topics that are given by id. One whose name stays unknown is not for rules that select
-        topics by name."""
-        named = tuple(
-            replace(one, topic=self.cluster.topic_of(one.topic_id)) if one.topic is None and one.topic_id else one
-            for one in found
-        )
+        """With the names of topics that are given by id. One whose name stays unknown is for no rule that selects
+        topics by name, except for those that forbid: it may be the one."""
+        named = tuple(one if one.topic_id is None else self.by_id(one) for one in found)
         if exchange.ruled.reads_topics and any(one.topic is None and one.topic_id for one in named):
             self.session.counters.count("topic_ids_unknown")
         return named
+
+    def by_id(self, entity: Entity) -> Entity:
+        """An entity that has an id, with the name that this id has: brokers go by ids where a request has both. One
+        that says another name with it has none, since nobody can tell which of the two is meant."""
+        assert entity.topic_id is not None
+        name = self.cluster.topic_of(entity.topic_id)
+        if entity.topic is not None and entity.topic != name:
+            name = None
+        return entity if name == entity.topic else replace(entity, topic=name)
 
     # ---- what becomes of requests and responses of sessions
 
