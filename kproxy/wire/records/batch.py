@@ -9,7 +9,18 @@ from dataclasses import dataclass, replace
 from kproxy.errors import RecordsError
 
 from ..compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress
-from .entry import BATCH, BATCH_CRC_FROM, CODEC, CONTROL, LOG_APPEND_TIME, OVERHEAD, TRANSACTIONAL, Batch, crc_of
+from .entry import (
+    BATCH,
+    BATCH_CRC_FROM,
+    CODEC,
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    OVERHEAD,
+    TRANSACTIONAL,
+    Batch,
+    crc_of,
+)
 from .record import Record, read_records, write_record
 
 
@@ -90,22 +101,37 @@ def rewrite_batch(batch: Batch, records: Sequence[Record]) -> bytes:
     """The batch with these records (from `decode_batch(…, stored=True)`) in the place of its own.
 
     Offsets, sequence and producer stay, so that records may be changed anywhere and left out of what is fetched, but
-    not out of what an idempotent producer sends: the broker counts on `base sequence + last offset delta`. Raises
-    RecordsError for a control batch, and for an offset that is not within the batch.
+    not out of what an idempotent producer sends: the broker counts on `base sequence + last offset delta`. Without any
+    record it is what compaction leaves of a batch (`without_records`). Raises RecordsError for a control batch, and for
+    an offset that is not within the batch.
     """
     if batch.is_control:
         raise RecordsError(f"control batch at offset {batch.base_offset} is never changed")
     for record in records:
         if not batch.base_offset <= record.offset <= batch.last_offset:
             raise RecordsError(f"offset {record.offset} outside its batch, {batch.base_offset} to {batch.last_offset}")
+    if not records:
+        return write_batch(without_records(batch), records)
     timestamps = [record.timestamp for record in records]
-    moved = timestamps and not batch.is_log_append_time
-    header = replace(batch, count=len(records), max_timestamp=max(timestamps) if moved else batch.max_timestamp)
-    return write_batch(header, records)
+    newest = batch.max_timestamp if batch.is_log_append_time else max(timestamps)
+    return write_batch(replace(batch, count=len(records), max_timestamp=newest), records)
+
+
+def without_records(batch: Batch) -> Batch:
+    """Return the header that brokers leave of a batch when compaction takes its last record (Kafka's
+    `DefaultRecordBatch.writeEmptyHeader`).
+
+    Clients decompress whatever the codec bits name, and nothing is no frame of any codec: with them librdkafka reports
+    _BAD_COMPRESSION, Java and kafka-python raise. A delete horizon is for tombstones, and the base timestamp with it.
+    """
+    attributes = batch.attributes & ~(CODEC | DELETE_HORIZON)
+    return replace(batch, attributes=attributes, base_timestamp=batch.max_timestamp, count=0)
 
 
 def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
-    """The bytes of a batch with this header; its length and crc are made here."""
+    """The bytes of a batch with this header; its length and crc are made here. Without records it has no codec."""
+    if not records and header.codec:
+        header = replace(header, attributes=header.attributes & ~CODEC)
     written = b"".join(write_record(record, header.base_offset, header.base_timestamp) for record in records)
     payload = compress(header.codec, written) if records else b""
     fields = [getattr(header, name) for name in Batch.__slots__[:-1]]

@@ -77,7 +77,7 @@ final class Data {
             AtomicInteger total = TOTALS.computeIfAbsent(group, name -> new AtomicInteger());
             while (total.get() < request.get("count").asInt() && System.nanoTime() < end) {
                 consumer.poll(Duration.ofMillis(100)).forEach(record -> {
-                    records.add(row(record));
+                    records.add(request.has("offsets") ? List.of(record.offset(), record.value()) : row(record));
                     total.incrementAndGet();
                 });
             }

@@ -8,6 +8,7 @@ import pytest
 
 from kproxy.wire import schema
 from kproxy.wire.records import Producer
+from kproxy.wire.records.entry import CODEC
 
 PRODUCE, FETCH = 0, 1
 ODD = "kind: drop_records\noffsets: [6, 8]"
@@ -40,15 +41,17 @@ def test_every_version_of_fetch(carried: Any, version: int) -> None:
     assert talk.read(talk.fetched(talk.batch("a", "b"), version)["records"]) == [(6, "b")]
 
 
-def test_all_of_a_batch(carried: Any) -> None:
-    """What is read is an empty batch that ends at the same offset, as after compaction."""
+@pytest.mark.parametrize("codec", range(5))
+def test_all_of_a_batch(carried: Any, codec: int) -> None:
+    """What is read is an empty batch that ends at the same offset, as after compaction, with no codec."""
     talk = carried("kind: drop_records")
-    batch = talk.batch("a", "b")
+    batch = talk.batch("a", "b", codec=codec)
     part = talk.fetched(batch)
 
     assert talk.read(part["records"]) == []
     assert bytes(part["records"][:8]) == batch[:8]
     assert bytes(part["records"][23:27]) == batch[23:27]
+    assert part["records"][22] & CODEC == 0
 
 
 def test_all_that_is_written(carried: Any) -> None:

@@ -18,7 +18,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 from kproxy.errors import RecordsError
 from kproxy.testing.wait import undisturbed
 from kproxy.wire.records import Batch, Producer, Record, check_crc, decode, encode_batch, entries, rewrite
-from kproxy.wire.records.entry import BATCH, LOG_APPEND_TIME
+from kproxy.wire.records.entry import BATCH, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 
 from .test_record import RECORDS as ANY
 
@@ -115,12 +115,36 @@ def test_times_at_both_ends() -> None:
     assert records == list(decode(batch_of(encode_batch(records))))
 
 
-def test_an_empty_batch() -> None:
-    """All records may go, as compaction does; the offsets that the batch covers stay."""
-    again = batch_of(rewrite(batch_of(encode_batch(RECORDS, codec=2)), []))
+BITS = {"plain": 0, "log append time": LOG_APPEND_TIME, "transaction": TRANSACTIONAL, "delete horizon": DELETE_HORIZON}
 
-    assert (61, 0, 59) == (len(again.raw), again.count, again.last_offset)
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("codec", range(5), ids=NAMES)
+def test_a_batch_of_which_no_record_is_left(codec: int, bits: str) -> None:
+    """It is what compaction leaves (`DefaultRecordBatch.writeEmptyHeader`): offsets, times, producer and sequence stay,
+    and neither a codec nor a delete horizon is told of nothing."""
+    full = batch_of(encode_batch(RECORDS, codec=codec, base_offset=0, partition_leader_epoch=6,
+                                 producer=Producer(5, 1, 100)))  # fmt: skip
+    full = dataclasses.replace(full, attributes=full.attributes | BITS[bits])
+    again = batch_of(rewrite(full, []))
+    check_crc(again)
+
+    assert again.attributes == BITS[bits] & ~DELETE_HORIZON
+    kept = ("base_offset", "last_offset", "max_timestamp", "partition_leader_epoch", "producer_id", "producer_epoch",
+            "base_sequence")  # fmt: skip
+    assert [getattr(again, name) for name in kept] == [getattr(full, name) for name in kept]
+    assert (len(again.raw), again.count, again.base_timestamp) == (BATCH.size, 0, full.max_timestamp)
     assert [] == list(decode(again))
+    for reader in (AiokafkaBatch, KafkaPythonBatch):
+        read = reader(bytes(again.raw))
+        assert read.validate_crc()
+        assert list(read) == []
+
+
+@pytest.mark.parametrize("codec", range(5), ids=NAMES)
+def test_a_batch_made_without_records(codec: int) -> None:
+    """Whoever makes one names no codec in it."""
+    assert batch_of(encode_batch([], codec=codec, base_offset=7, last_offset_delta=2)).codec == 0
 
 
 def test_what_is_not_rewritten() -> None:
