@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -184,11 +184,15 @@ class Embedded:
         finally:
             proxy.reactor.close()
 
-    def _made(self) -> Recorded:
+    def document(self) -> dict[str, Any]:
+        """Its config."""
         cluster = {"bootstrap": [each.strip() for each in self.upstream.split(",")]}
         listener = {"name": "test", "bind": "127.0.0.1:0", "cluster": "test"}
         limits = {"max_connections": MOST_CONNECTIONS}
-        config = Config.model_validate({"clusters": {"test": cluster}, "listeners": [listener], "limits": limits})
+        return {"clusters": {"test": cluster}, "listeners": [listener], "limits": limits}
+
+    def _made(self) -> Recorded:
+        config = Config.model_validate(self.document())
         self.store.listeners = config.places()
         proxy = Recorded(config, self.store.rule_set, make_log("human", "warning", self.said), store=self.store)
         proxy.tape = self.tape

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from uuid import UUID
 
 from kproxy.core.counters import Counters
@@ -139,11 +140,20 @@ class Exchange:
 class Selection:
     """Exchanges of a tape, oldest first. Frames that are no requests (bare SASL tokens, say) are left out.
 
-    `forgotten`: how many there were before them.
+    `forgotten`: how many there were before them. `missing`: what could not be told apart, in words, by connection and
+    direction.
     """
 
-    def __init__(self, taken: Sequence[Taken], topics: Topics, forgotten: int = 0) -> None:
+    def __init__(
+        self, taken: Sequence[Taken], topics: Topics, forgotten: int = 0,
+        cut: Mapping[tuple[int, str], int] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.topics, self.forgotten = topics, forgotten
+        self.missing = {
+            (number, what): f"connection {number}: a {what} says that it has {size} bytes, and what came from there on "
+            "cannot be told apart: it is not among the exchanges"
+            for (number, what), size in cut.items()
+        }
         self.all = list(self._read(taken))
 
     def _read(self, taken: Iterable[Taken]) -> Iterator[Exchange]:

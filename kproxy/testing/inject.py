@@ -140,12 +140,15 @@ class Kproxy:
         if seen.forgotten:
             message = f"{seen.forgotten} older exchanges of this test are not kept any more: at most {tape.most_frames}"
             warnings.warn(KproxyWarning(f"{message}, and {tape.most_bytes >> 20} MiB of frames"), stacklevel=2)
+        for (_, what), lost in seen.missing.items():
+            if what == "request":  # in answers a rule has mostly made it so
+                warnings.warn(KproxyWarning(lost), stacklevel=2)
         return seen.where(yes, no)
 
     def _selection(self) -> Selection:
         tape = self.engine.tape
-        taken, forgotten = self.engine.call(lambda: (list(tape.taken), tape.forgotten))
-        return Selection(taken, self.engine.topics, forgotten)
+        taken, forgotten, cut = self.engine.call(lambda: (list(tape.taken), tape.forgotten, dict(tape.cut)))
+        return Selection(taken, self.engine.topics, forgotten, cut)
 
     def story(self, rule: Injected) -> str:
         """How far a rule came, and why not further."""

@@ -79,5 +79,6 @@ def overview(kproxy: Kproxy, seen: Selection) -> str:
         lines += [f"  {problem}" for problem in rule.problems]
     older = f" (and {seen.forgotten} exchanges before that)" if seen.forgotten else ""
     lines.append(f"went through: {summary(seen.all) or 'nothing'}{older}")
+    lines += seen.missing.values()
     log = kproxy.engine.log().splitlines()[-LOG_LINES:]
     return "\n".join([*lines, *(["log:"] if log else []), *(f"  {line}" for line in log)])

@@ -4,7 +4,8 @@ Strategy. The bytes are copied where the client's socket is, on the way in befor
 out after all of them. So what is kept is what the client has said and heard, whatever rules did in between, and nothing
 depends on it: no frame is decoded or held for it, no version is capped. (A live rule that records could not do that: it
 sees a request before the rules behind it, never the answers that kproxy itself gives, and makes the engine read every
-body.) Frames are decoded when somebody asks for them, by the thread that asks.
+body.) Frames are decoded when somebody asks for them, by the thread that asks. The bytes of long frames come through
+this process, too, while they are kept: they are not spliced (net/splice.py), for then nobody would see them.
 """
 
 from __future__ import annotations
@@ -16,34 +17,38 @@ from typing import Any
 
 from kproxy.core.session import Session
 from kproxy.net.side import Side
+from kproxy.wire import schema
+from kproxy.wire.head import produce_acks
 
 MOST_BYTES = 64 << 20
 """Of all frames that are kept: a test looks at few, and one that moves more means to fill something else."""
 MOST_FRAMES = 100_000
 """Exchanges that are kept; with the objects around them some 50 MB."""
+PRODUCE = 0
 LARGEST = 100 << 20
 """A frame that says to be longer is none: the end of what can be told apart on this connection."""
 
 
 class Frames:
-    """Cuts a stream into frames without their sizes."""
+    """Cuts a stream into frames without their sizes. `cut`: a size that could not be one, behind which no frame can be
+    told from another; None: there was none."""
 
     __slots__ = ("cut", "rest")
 
     def __init__(self) -> None:
         self.rest = bytearray()
-        self.cut = False
+        self.cut: int | None = None
 
     def add(self, data: bytes) -> Iterator[bytes]:
         """The frames that these bytes complete; none any more after a size that cannot be one."""
-        if self.cut:
+        if self.cut is not None:
             return
         rest, pos = self.rest, 0
         rest += data
         while len(rest) - pos >= 4:
             size = int.from_bytes(rest[pos : pos + 4], "big", signed=True)
             if not 0 <= size <= LARGEST:
-                self.cut = True
+                self.cut = size
                 rest.clear()
                 return
             if len(rest) - pos - 4 < size:
@@ -80,32 +85,61 @@ class Line:
     def __init__(self, tape: Tape, session: Session) -> None:
         self.tape, self.session = tape, session
         self.requests, self.responses = Frames(), Frames()
-        self.waiting: dict[bytes, Taken] = {}
+        self.waiting: dict[bytes, deque[Taken]] = {}  # by correlation id, of which a client may use one twice
 
     def said(self, data: bytes, now: float) -> None:
         """By the client."""
         for frame in self.requests.add(data):
             if len(frame) >= 8:
                 taken = Taken(self, frame, now)
-                self.waiting[taken.correlation] = taken
+                if not wants_no_answer(frame):
+                    self.waiting.setdefault(taken.correlation, deque()).append(taken)
                 self.tape.keep(taken)
+        self.look_for_end(self.requests, "request")
 
     def heard(self, data: bytes, now: float) -> None:
         """By the client."""
         for frame in self.responses.add(data):
-            taken = self.waiting.pop(frame[:4], None)
-            if taken is not None:
+            due = self.waiting.get(frame[:4])
+            if due:
+                taken = due.popleft()
+                if not due:
+                    del self.waiting[frame[:4]]
                 taken.response, taken.answered = frame, now
                 self.tape.grew(len(frame))
+        self.look_for_end(self.responses, "response")
+
+    def look_for_end(self, frames: Frames, what: str) -> None:
+        """Put it on record when these frames cannot be told apart any more."""
+        if frames.cut is not None and (self.session.number, what) not in self.tape.cut:
+            self.tape.cut[self.session.number, what] = frames.cut
+
+    def forget(self, taken: Taken) -> None:
+        """An answer to it belongs to nothing."""
+        due = self.waiting.get(taken.correlation)
+        if due is not None and taken in due:
+            due.remove(taken)
+            if not due:
+                del self.waiting[taken.correlation]
+
+
+def wants_no_answer(frame: bytes) -> bool:
+    """A Produce with acks=0."""
+    key, version, name = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2, 8))
+    return key == PRODUCE and version in schema.load(PRODUCE).versions and (
+        produce_acks(version)(frame, 0, len(frame), name) == 0
+    )  # fmt: skip
 
 
 class Tape:
-    """Of all connections. `forgotten` counts exchanges that were there and are not kept any more."""
+    """Of all connections. `forgotten` counts exchanges that were there and are not kept any more; `cut` has the sizes
+    behind which nothing more could be told apart, by connection and direction."""
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_frames: int = MOST_FRAMES) -> None:
         self.most_bytes, self.most_frames = most_bytes, most_frames
         self.lines: dict[int, Line] = {}
         self.taken: deque[Taken] = deque()
+        self.cut: dict[tuple[int, str], int] = {}
         self.bytes = self.forgotten = 0
 
     # ---- where the bytes pass: all in the proxy's thread
@@ -134,6 +168,7 @@ class Tape:
 
         class Kept(side):  # type: ignore[misc,valid-type]  # one of two classes
             __slots__ = ()
+            plain = False  # no byte of either direction is spliced past `said` and `passed`
 
             def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
                 line = lines.get(self.conn.session.number)
@@ -159,12 +194,12 @@ class Tape:
             old = self.taken.popleft()
             self.bytes -= old.size
             self.forgotten += 1
-            if old.line.waiting.get(old.correlation) is old:
-                del old.line.waiting[old.correlation]
+            old.line.forget(old)
 
     def clear(self) -> None:
         """As if nothing had passed yet; answers that are still due belong to nothing."""
         self.taken.clear()
+        self.cut.clear()
         self.bytes = self.forgotten = 0
         for line in self.lines.values():
             line.waiting.clear()

@@ -49,7 +49,7 @@ def test_a_size_that_cannot_be_one(size: int) -> None:
 
     assert list(frames.add(frame(1) + size.to_bytes(4, "big", signed=True) + b"rest")) == [frame(1)[4:]]
     assert list(frames.add(frame(2))) == []
-    assert frames.cut
+    assert frames.cut == size
 
 
 def test_answers_find_their_requests(line: Line) -> None:
@@ -71,6 +71,26 @@ def test_no_more_is_kept_than_there_may_be(line: Line) -> None:
     line.heard(answer(0, b"late") + answer(6, b"x" * 88), NOW)
     assert [one.correlation[3] for one in line.tape.taken] == [6]
     assert (line.tape.forgotten, line.tape.bytes, set(line.waiting)) == (6, 100, set())
+
+
+def test_one_id_for_several(line: Line) -> None:
+    """Answers leave in the order of the requests, so each finds its own; acks=0 has none."""
+    no_answer = frame(1, b"\0\1a" + b"\0\0")  # Produce 0 of client "a" with acks=0
+    line.said(no_answer + frame(1, b"\0\1b\0\1") + frame(1, b"\0\1c\0\1"), NOW)
+    line.heard(answer(1, b"first") + answer(1, b"second"), NOW)
+
+    assert [(one.response or b"")[4:] for one in line.tape.taken] == [b"", b"first", b"second"]
+    assert line.waiting == {}
+
+
+def test_what_cannot_be_told_apart_is_on_record(line: Line) -> None:
+    """By connection and direction, once."""
+    line.said(frame(1) + (-5).to_bytes(4, "big", signed=True) + b"rest", NOW)
+    line.said(frame(2), NOW)
+
+    assert line.tape.cut == {(1, "request"): -5}
+    line.tape.clear()
+    assert line.tape.cut == {}
 
 
 def test_clearing(line: Line) -> None:
