@@ -7,7 +7,7 @@ from uuid import UUID
 from kproxy.rules.names import NameMap
 
 from .names.ids import is_nobodys
-from .names.remembered import ASKED_IDS, MAX_ASKED_IDS, TOPIC_IDS, recall, remember
+from .names.remembered import ASKED_IDS, MAX_ASKED_AT_ONCE, MAX_ASKED_IDS, TOPIC_IDS, recall, remember
 from .rewrite import Context
 
 
@@ -31,12 +31,15 @@ class Cluster:
         """Ids of the brokers that this connection was told of, ascending."""
         return tuple(sorted(self.context.nodes))
 
-    def asks(self, topic_id: UUID) -> bool:
-        """Whether the brokers have to be asked for this id first, which is done once a connection."""
+    def asks(self, topic_id: UUID, listed: bool) -> bool:
+        """Whether the brokers have to be asked for this id first, which is done once a connection, and once for a
+        request. `listed`: they are asked for all topics, not for this one (see `VisibleIds`)."""
         context, key = self.context, topic_id.bytes
         asked = recall(context.memory, ASKED_IDS)
-        if key in recall(context.cluster_memory, TOPIC_IDS) or key in asked or is_nobodys(key):
+        if context.has_asked or key in recall(context.cluster_memory, TOPIC_IDS) or key in asked or is_nobodys(key):
             return False
-        remember(asked, key, None, MAX_ASKED_IDS)
-        context.topics_wanted = True
+        remember(asked, key, context.now, MAX_ASKED_IDS)
+        context.topics_wanted = context.topics_wanted or listed
+        if not listed and len(context.ids_wanted) < MAX_ASKED_AT_ONCE:
+            context.ids_wanted.add(key)
         return True

@@ -18,7 +18,7 @@ from .rewrite import Buffer
 from .ruled_requests import RuledRequests
 from .sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from .step import HEAD, RULED, STOP, Step
-from .topics import fresh_topics
+from .topics import fresh_topics, topics_heard
 from .versions import unsupported
 
 if TYPE_CHECKING:
@@ -162,7 +162,9 @@ class RequestLane(Lane):
         session, context = self.session, self.session.context
         assert step.rewrite_request is not None
         context.note = None
+        context.now = now
         context.known_topics = fresh_topics(context.cluster_memory, now)
+        context.topics_heard = topics_heard(context.cluster_memory)
         try:
             pieces = step.rewrite_request.rewrite(buf, pos + 4, end, context)
         except DecodeError as error:
@@ -171,6 +173,7 @@ class RequestLane(Lane):
         if context.incomplete:
             self.halt = Blocked()
             return False
+        context.has_asked = False
         correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
         answered = step.acks is None or step.acks(buf, pos + 4, end, id_length) != 0
         self.enter(correlation, step, now, context.note, answered)

@@ -13,7 +13,7 @@ from .halts import Blocked, Changed, Halt, Keep, Streaming
 from .identity import ANSWERED, API_VERSIONS, SASL_HANDSHAKE
 from .inflight import ANSWER, OWN
 from .lane import Lane
-from .names import DISGUISED
+from .names import DISGUISED, OPENS, learn_session
 from .rewrite import Buffer, Pieces
 from .ruled_responses import RuledResponses
 from .sasl import MAX_TOKEN, RawTokens
@@ -100,6 +100,17 @@ class ResponseLane(Lane):
             if self.rules is None:
                 self.rules = RuledResponses(self)
             return self.rules.look(entry, buf, pos, n, size, now)
+        note = entry[3]
+        if note is not None and step is not OWN and OPENS in note:
+            need = learn_session(step.version, buf, pos, n, end, self.session.context)
+            if need:
+                self.halt = Keep(need)
+                return False
+        return self.look_plainly(entry, buf, pos, n, size, now)
+
+    def look_plainly(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
+        """The same for what no live rule has to see first."""
+        step, end = entry[1], pos + 4 + size
         ids = step.by_id and DISGUISED in self.session.context.memory
         if step.by_id and not ids and (step.only_ids or (step.no_nodes and end <= n and step.no_nodes(buf, pos, end))):
             return True
@@ -145,6 +156,8 @@ class ResponseLane(Lane):
             return None
         context = session.context
         context.note = note
+        if note is not None and OPENS in note:  # an answer that rules look at has not been looked at before
+            learn_session(step.version, buf, pos, end, end, context)
         try:
             pieces = step.rewrite_response.rewrite(buf, pos + 4, end, context)
         except DecodeError as error:

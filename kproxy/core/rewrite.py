@@ -36,7 +36,8 @@ class Context:
     """
 
     __slots__ = (
-        "cluster_memory", "counters", "known_topics", "memory", "missing", "nodes", "note", "settled", "topics_wanted",
+        "cluster_memory", "counters", "has_asked", "ids_wanted", "known_topics", "memory", "missing", "nodes", "note",
+        "now", "settled", "topics_heard", "topics_wanted",
     )  # fmt: skip
 
     def __init__(self, counters: Counters, cluster_memory: MutableMapping[str, Any]) -> None:
@@ -48,7 +49,11 @@ class Context:
         self.missing: dict[int, tuple[str, int]] = {}
         self.settled: set[int] = set()  # nodes that were asked for because of the frame at hand
         self.known_topics: list[bytes] | None = None
+        self.topics_heard = float("-inf")  # when the broker last listed all topics
         self.topics_wanted = False
+        self.ids_wanted: set[bytes] = set()  # topic ids whose names are not known
+        self.has_asked = False  # the broker has been asked for topics because of the request at hand
+        self.now = 0.0  # when the request at hand was looked at
 
     def count(self, word: str, n: int = 1) -> None:
         self.counters.events[word] += n
@@ -79,10 +84,14 @@ class Context:
             self.topics_wanted = True
         return self.known_topics
 
+    def listed_before(self, seconds: float) -> bool:
+        """Whether the broker has not listed all topics in so long a time."""
+        return self.now - self.topics_heard >= seconds
+
     @property
     def incomplete(self) -> bool:
         """An answer of this call was "not known yet"."""
-        return bool(self.missing) or self.topics_wanted
+        return bool(self.missing) or self.topics_wanted or bool(self.ids_wanted)
 
 
 Apply = Callable[[Buffer, Hits, Edits, Context], None]

@@ -58,11 +58,13 @@ class RuledRequests:
             if n - pos < need:
                 lane.halt = Keep(need, hold=need == size + 4)
                 return False
+            session.context.now = now
             try:
                 ruling = session.engine.request(step, buf, pos, end, lane.since(now))
             except DecodeError as error:
                 session.close("decode", str(error), "client")
                 return False
+            session.context.has_asked = session.context.has_asked and ruling is None
             if isinstance(ruling, Pass):
                 self.expect(self.familiars.remember(step, buf, pos, n))
                 return self.pass_on(step.plain, buf, pos, n, now)

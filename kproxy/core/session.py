@@ -43,7 +43,7 @@ from .sasl_end import SASL_AUTHENTICATION_FAILED, SaslEnd, answer_to
 from .sasl_server import SaslServer
 from .step import WHOLE
 from .timers import Timers
-from .topics import CORRELATION, all_topics_request, remember_topics
+from .topics import CORRELATION, all_topics_request, named_topics_request, remember_named, remember_topics
 
 ANSWER.response = OWN.response = WHOLE  # the response lane looks at what meets them
 
@@ -517,10 +517,21 @@ class Session:
             self.asked, context.missing = context.missing, {}
             self.commands.append(EnsureNodes(dict(self.asked)))
             return "nodes"
+        context.has_asked = True
+        if context.ids_wanted:
+            wanted, context.ids_wanted = context.ids_wanted, set()
+            self.inflight.fifo.append((CORRELATION, OWN, now, self.topics_named))
+            self.commands.append(Send(BROKER, named_topics_request(wanted)))
+            return "topics"
         context.topics_wanted = False
         self.inflight.fifo.append((CORRELATION, OWN, now, None))
         self.commands.append(Send(BROKER, all_topics_request()))
         return "topics"
+
+    def topics_named(self, frame: bytes, now: float) -> None:
+        """The answer for ids whose names were not known has come."""
+        remember_named(self.context.cluster_memory, frame, self.counters)
+        self.topics_came = self.attention = True  # as in `own_answer`
 
     def own_answer(self, frame: bytes, then: Callable[[bytes, float], None] | None, now: float) -> None:
         """The response to a request of kproxy's own, which the client never sees. `then` is who asked, None: a

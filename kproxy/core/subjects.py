@@ -19,6 +19,7 @@ from kproxy.wire.message import Message
 
 from . import fetch_sessions, share_sessions
 from .fetch_sessions import FETCH, SESSIONS_SINCE, FetchSessions
+from .names.ids import DELETE_TOPICS
 from .partition_session import OPENING, Key
 from .rewrite import Buffer
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH, ShareSessions
@@ -55,7 +56,7 @@ class Subjects:
         ruled = exchange.ruled
         for entity in found if ruled.reads_topics else ():
             if entity.topic_id is not None:
-                self.cluster.asks(entity.topic_id)
+                self.cluster.asks(entity.topic_id, listed=exchange.api.key == DELETE_TOPICS)
         if self.session.context.incomplete:
             return ()
         sessions = self.sessions(exchange)

@@ -44,7 +44,7 @@ from kproxy.core.commands import BROKER, CLIENT, Wake
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import NOWHERE, Shared
-from kproxy.core.topics import CORRELATION, all_topics_request
+from kproxy.core.topics import CORRELATION, all_topics_request, named_topics_request
 from kproxy.core.versions import unsupported
 from kproxy.errors import DocumentError
 from kproxy.rules.all_names import Names
@@ -445,7 +445,8 @@ class SessionMachine(RuleBasedStateMachine):
             self.broker.take(frame)
             number = int.from_bytes(frame[8:12], "big", signed=True)
             if number == CORRELATION:
-                assert frame == all_topics_request()
+                ids = [one["topic_id"].bytes for one in decode_request(frame[4:]).body["topics"] or ()]
+                assert frame == (named_topics_request(ids) if ids else all_topics_request())
                 continue
             where = self.place[number]
             assert where >= self.next[BROKER], f"request {number} has come twice, or late"

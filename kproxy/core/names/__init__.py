@@ -9,6 +9,8 @@ broker answers that there is no such thing.
     answers        Metadata and DescribeTopicPartitions: errors of unreachable names, hidden topics by id
     cursor         where a long answer goes on
     ids            topic ids, where topics of others are to be unreachable
+    disguise       what is sent in place of those
+    fetch_owner    fetch sessions, which brokers give to whoever knows their numbers
     coordinators   keys of coordinators, which are groups or transactional ids
     transactions   patterns over transactional ids
     groups         the consumer protocol's bytes in JoinGroup, SyncGroup, DescribeGroups
@@ -20,8 +22,9 @@ broker answers that there is no such thing.
     regex          regular expressions over topics that the broker evaluates
 """
 
+from .fetch_owner import OPENS, learn_session
 from .ids import DISGUISED, by_id
 from .lone import LoneName, lone_name
 from .rewrites import NameRewrite, name_rewrite
 
-__all__ = ["DISGUISED", "LoneName", "NameRewrite", "by_id", "lone_name", "name_rewrite"]
+__all__ = ["DISGUISED", "OPENS", "LoneName", "NameRewrite", "by_id", "learn_session", "lone_name", "name_rewrite"]

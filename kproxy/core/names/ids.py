@@ -1,13 +1,11 @@
 """Topic ids of clients that live in a part of the cluster: an id of somebody else's topic must reach nothing.
 
-Strategy. kproxy knows the names of ids from every answer of the cluster that tells them, and asks for them when it does
-not (see `core/topics.py`). A request's id that belongs to no visible topic is sent with four bits turned over: the
-version of a random UUID (RFC 9562), which is 4 in every id that Kafka makes, becomes 11. No topic has such an id, so
-the broker itself answers UNKNOWN_TOPIC_ID, in whatever way the API does that, and in the answer the bits are turned
-back. Nothing has to be remembered for that, which matters in fetch sessions: there an answer may name an id that was
-asked for many requests before.
+Strategy. kproxy knows the names of ids from every answer of the cluster that tells them, and asks for those that it
+does not know (see `core/topics.py`). Only zeros, which mean "none", and an id that is known to be that of a visible
+topic leave as they are. Every other one is sent in disguise (`disguise.py`), as an id that no topic has, so the broker
+itself answers UNKNOWN_TOPIC_ID, in whatever way the API does that, and in the answer the client finds what it sent.
 
-An id of zeros means "none" and passes.
+An answer that names a topic of others by its id alone has the disguise in its place: what it is about stays unsaid.
 """
 
 from __future__ import annotations
@@ -24,21 +22,20 @@ from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
 from kproxy.wire.walk import Walk, read_string
 
-from .remembered import ASKED_IDS, MAX_ASKED_IDS, MAX_IDS, TOPIC_IDS, recall, remember
+from .disguise import OURS, disguise, undisguised, version_of
+from .remembered import ASKED_IDS, MAX_ASKED_AT_ONCE, MAX_ASKED_IDS, MAX_IDS, TOPIC_IDS, recall, remember
 
 ZERO = bytes(16)
-VERSION_BYTE = 6
-FLIP, OURS = 0xF0, 0xB0
+DELETE_TOPICS = 20
+LISTED_AFTER = 1.0
+"""Seconds that a list of all topics is believed to lack no id: whoever makes up ids gets no more than one a second."""
+NOT_THERE_FOR = 10.0
+"""Seconds for which an id that the broker did not know is not asked for again on its connection."""
 ANSWERS_BY_ID = {0: 13, 1: 13, 8: 10, 28: 6, 78: 0, 79: 0}
 """Answers of high traffic in which nothing but ids names topics, groups or transactional ids, by API and from which
-version on."""
+version on. They name no id that was not sent in a request of the same connection (see `fetch_owner.py`)."""
 DISGUISED = "topic_ids_disguised"
-"""In the memory of a connection: it has sent such an id in a Fetch, so that answers have to be looked at."""
-
-
-def flipped(topic_id: bytes) -> bytes:
-    """The id with its version turned over; twice gives the id back."""
-    return topic_id[:VERSION_BYTE] + bytes((topic_id[VERSION_BYTE] ^ FLIP,)) + topic_id[VERSION_BYTE + 1 :]
+"""In the memory of a connection: it has sent such an id, so that answers have to be looked at."""
 
 
 def id_paths(struct: Struct) -> frozenset[str]:
@@ -52,12 +49,22 @@ def learn(cluster_memory: MutableMapping[str, Any], topic_id: bytes, name: bytes
         remember(recall(cluster_memory, TOPIC_IDS), topic_id, name, MAX_IDS)
 
 
+def is_visible(name: bytes, names: NameMap) -> bool:
+    """Return True for the broker's name of a topic that clients with these names can reach."""
+    return names.space.can_exist(name) and names.to_client(name) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class VisibleIds:
-    """The ids of a request."""
+    """The ids of a request.
+
+    `listed`: names for them are taken from a list of all topics; brokers older than those that tell the name of an id
+    know requests of this API.
+    """
 
     paths: frozenset[str]
     names: NameMap
+    listed: bool = False
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -73,7 +80,7 @@ class VisibleIds:
                 return
             for (start, end), topic_id in zip(spans, ids, strict=True):
                 if not self.known(topic_id, context):
-                    edits.replace(start, end, flipped(topic_id))
+                    edits.replace(start, end, disguise(topic_id, context))
                     context.count("topic_ids_unreachable")
                     context.memory[DISGUISED] = True
 
@@ -84,17 +91,26 @@ class VisibleIds:
         if is_nobodys(topic_id):
             return True
         name = recall(context.cluster_memory, TOPIC_IDS).get(topic_id)
-        return name is not None and self.names.to_client(name) is not None
+        return name is not None and is_visible(name, self.names)
 
     def ask(self, topic_ids: Iterable[bytes], context: Context) -> bool:
-        """Have the broker asked for ids that are not known yet: once for each, again when its last answer is old."""
-        known, asked = recall(context.cluster_memory, TOPIC_IDS), recall(context.memory, ASKED_IDS)
-        old = context.known_topics is None
-        unknown = {one for one in topic_ids if one not in known and (old or one not in asked) and not is_nobodys(one)}
+        """Have the broker asked for ids that are not known yet: once for a request, and not for those that it did not
+        know a moment ago."""
+        known = recall(context.cluster_memory, TOPIC_IDS)
+        unknown = {one for one in topic_ids if one not in known and not is_nobodys(one)}
+        if not unknown or context.has_asked:
+            return False
+        if self.listed:
+            context.topics_wanted = context.listed_before(LISTED_AFTER)
+            return context.topics_wanted
+        asked, since = recall(context.memory, ASKED_IDS), context.now - NOT_THERE_FOR
         for topic_id in unknown:
-            remember(asked, topic_id, None, MAX_ASKED_IDS)
-        context.topics_wanted = context.topics_wanted or bool(unknown)
-        return bool(unknown)
+            if asked.get(topic_id, since) <= since:
+                if len(context.ids_wanted) == MAX_ASKED_AT_ONCE:
+                    break
+                context.ids_wanted.add(topic_id)
+                remember(asked, topic_id, context.now, MAX_ASKED_IDS)
+        return bool(context.ids_wanted)
 
 
 def is_nobodys(topic_id: bytes) -> bool:
@@ -104,12 +120,13 @@ def is_nobodys(topic_id: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GivenBackIds:
-    """The ids of a response: those in disguise become what the client sent.
+    """The ids of a response: those in disguise become what the client sent, those of others become a disguise.
 
-    A broker that makes ids of its own kind may have one that looks like ours: it is known, then, and stays.
+    A broker that makes ids of its own kind may have one that looks like a disguise: it is known, then, and stays.
     """
 
     paths: frozenset[str]
+    names: NameMap
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -119,36 +136,52 @@ class GivenBackIds:
         marks = {number for number, mark in enumerate(walk.marks) if mark.what == "value" and mark.path in self.paths}
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            known = recall(context.cluster_memory, TOPIC_IDS)
             for mark, start, end in hits:
-                if mark in marks and buf[start + VERSION_BYTE] & 0xF0 == OURS:
+                if mark in marks:
                     topic_id = bytes(buf[start:end])
-                    if topic_id not in recall(context.cluster_memory, TOPIC_IDS):
-                        edits.replace(start, end, flipped(topic_id))
+                    name = known.get(topic_id)
+                    if name is None:
+                        if version_of(topic_id) == OURS:
+                            edits.replace(start, end, undisguised(topic_id, context))
+                    elif not is_visible(name, self.names):
+                        edits.replace(start, end, disguise(topic_id, context))
+                        context.count("topic_ids_hidden")
 
         return apply
 
 
 @dataclass(frozen=True, slots=True)
 class LearntIds:
-    """What a response tells of names and ids that belong together, both fields of one element, the broker's names."""
+    """What a response tells of names and ids that belong together, both fields of one element, the broker's names.
+
+    An element with an error may only say again what it was asked, so it teaches nothing.
+    """
 
     array: str
     compact: bool
 
     @property
     def wanted(self) -> frozenset[str]:
-        return frozenset((f"{self.array}.name", f"{self.array}.topic_id"))
+        return frozenset((self.array, *(f"{self.array}.{field}" for field in ("error_code", "name", "topic_id"))))
 
     def bind(self, walk: Walk) -> Apply:
-        name_mark, id_mark = (walk.find("value", f"{self.array}.{field}") for field in ("name", "topic_id"))
+        code_mark, name_mark, id_mark = (
+            walk.find("value", f"{self.array}.{field}") for field in ("error_code", "name", "topic_id")
+        )
+        element_mark = walk.find("element", self.array)
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
-            name: bytes | None = None
+            code, name, topic_id = b"", None, ZERO
             for mark, start, end in hits:
-                if mark == name_mark:
+                if mark == code_mark:
+                    code = bytes(buf[start:end])
+                elif mark == name_mark:
                     name = read_string(buf, start, end, self.compact)
-                elif mark == id_mark and name:
-                    learn(context.cluster_memory, bytes(buf[start:end]), name)
+                elif mark == id_mark:
+                    topic_id = bytes(buf[start:end])
+                elif mark == element_mark and name and not any(code):
+                    learn(context.cluster_memory, topic_id, name)
 
         return apply
 

@@ -18,7 +18,15 @@ MAX_IDS: Final = 100_000
 """Topic ids with their names, per cluster: some 30 MB at most. One that is forgotten is asked for again."""
 ASKED_IDS: Final = "topic_ids_asked"
 MAX_ASKED_IDS: Final = 1_000
-"""Topic ids of one connection that the broker was asked for because nobody knew them."""
+"""Topic ids of one connection that the broker was asked for because nobody knew them, with the time."""
+MAX_ASKED_AT_ONCE: Final = 10_000
+"""Topic ids of one question; a request of more that nobody knows has the rest taken for somebody else's."""
+DISGUISES: Final = "topic_id_disguises"
+MAX_DISGUISES: Final = 10_000
+"""Disguises of one connection that do not lead back by themselves: 3 MB at most, of a client that means harm."""
+FETCH_SESSIONS: Final = "fetch_sessions"
+MAX_FETCH_SESSIONS: Final = 16
+"""Fetch sessions of one connection; a client has one. One that is forgotten is begun anew by its client."""
 CURSORS: Final = "topic_cursors"
 MAX_CURSORS: Final = 1_000
 """Places at which answers to other clients of the cluster go on; one that is forgotten begins again."""

@@ -20,7 +20,8 @@ from .answers import AskedForAll, TopicAnswers
 from .coordinators import CoordinatorKeys
 from .cursor import CursorName
 from .everything import NotAllPartitions, RefusedElection
-from .ids import GivenBackIds, VisibleIds, id_paths, telling
+from .fetch_owner import FETCH, SESSIONS_FROM, OwnSessions
+from .ids import DELETE_TOPICS, GivenBackIds, VisibleIds, id_paths, telling
 from .plain import PlainNames, name_paths
 from .regex import DescribedRegex, HeartbeatRegex, TopologyRegexes
 from .spell import Spelling, spellings
@@ -63,7 +64,7 @@ def name_rewrite(key: int, version: int, direction: str, names: Names) -> NameRe
     lacks."""
     struct = layout.body(key, version, direction)
     spelled = spellings(names, direction)
-    parts: list[Rewrite] = [*id_parts(key, struct, names, direction)]
+    parts: list[Rewrite] = [*id_parts(key, version, struct, names, direction)]
     special = [*regex_parts(key, struct, spelled, names, direction), *topic_parts(key, version, struct, spelled)]
     parts += special
     parts += coordinator_parts(key, version, struct, spelled, direction)
@@ -85,16 +86,18 @@ def is_taken(path: str, spelling: Spelling, taken: set[str]) -> bool:
     return spelling.space is TOPIC and path in taken
 
 
-def id_parts(key: int, struct: Struct, names: Names, direction: str) -> Iterator[Rewrite]:
-    """For topic ids, where topics of others are to be unreachable."""
-    paths = id_paths(struct)
-    if names.topics is None or not names.topics.isolates or not paths:
+def id_parts(key: int, version: int, struct: Struct, names: Names, direction: str) -> Iterator[Rewrite]:
+    """For topic ids and fetch sessions, where topics of others are to be unreachable."""
+    if names.topics is None or not names.topics.isolates:
         return
-    if direction == "request":
-        yield VisibleIds(paths, names.topics)
-    else:
+    paths = id_paths(struct)
+    if paths and direction == "request":
+        yield VisibleIds(paths, names.topics, listed=key == DELETE_TOPICS)
+    elif paths:
         yield from telling(key, struct)
-        yield GivenBackIds(paths)
+        yield GivenBackIds(paths, names.topics)
+    if key == FETCH and direction == "request" and version >= SESSIONS_FROM:
+        yield OwnSessions()
 
 
 def regex_parts(key: int, struct: Struct, spelled: Spellings, names: Names, direction: str) -> Iterator[Rewrite]:

@@ -12,7 +12,7 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound as Fixed
 from kproxy.core.plan import Plan
 from kproxy.core.session import Shared
-from kproxy.core.topics import CORRELATION, METADATA, VERSION
+from kproxy.core.topics import CORRELATION, METADATA
 from kproxy.errors import DecodeError
 from kproxy.rules.exchange import IdentityView
 from kproxy.rules.facts import Facts
@@ -163,14 +163,20 @@ class Line:
                     self.note(piece)
 
     def is_own(self, piece: Piece) -> bool:
-        """Whether it is a request of kproxy's own for all topics."""
+        """Whether it is a request of kproxy's own for topics."""
         return piece.is_frame and int.from_bytes(piece.data[8:HEADER], "big", signed=True) == CORRELATION
 
     def note(self, piece: Piece) -> None:
         """The broker got a request."""
         if self.is_own(piece):
-            listed = [{"name": name, "topic_id": topic_id} for name, topic_id in self.topics.items()]
-            self.waiting[BROKER].append(response(METADATA, VERSION, CORRELATION, topics=listed))
+            question = decode_request(bytes(piece.data[4:]))
+            wanted = None if question.body["topics"] is None else {one["topic_id"] for one in question.body["topics"]}
+            listed = [
+                {"name": name, "topic_id": topic_id}
+                for name, topic_id in self.topics.items()
+                if wanted is None or topic_id in wanted
+            ]
+            self.waiting[BROKER].append(response(METADATA, question.version, CORRELATION, topics=listed))
             return
         data = piece.data
         asked = Request(*(int.from_bytes(data[at:end], "big") for at, end in ((4, 6), (6, 8), (8, HEADER))))

@@ -34,7 +34,7 @@ CARRIERS = {
 """Namespace → kinds of fields that hold its names."""
 NOT_REWRITTEN: dict[tuple[str, str], str] = {}
 """(API, path) → why a field of these kinds stays as it is. None does."""
-ELECT_LEADERS = 43
+FETCH, ELECT_LEADERS = 1, 43
 BODIES = 4 if os.environ.get("KPROXY_TEST_ALL") else 1
 """Random ones of each version; the versions of a message differ little."""
 SPECIAL = {3, 75}  # their answers are tested in test_answers.py
@@ -102,7 +102,7 @@ def rewritten(key: int, version: int, direction: str, data: bytes, names: Names)
     bound = rewrite.bind(found)
     bound(data, hits, edits, context)
     if context.incomplete:  # ids that nobody knows: they stay unknown
-        context.topics_wanted = False
+        context.topics_wanted, context.ids_wanted, context.has_asked = False, set(), True
         edits = Edits(data, 0, len(data), found, hits)
         bound(data, hits, edits, context)
     return b"".join(edits.pieces())
@@ -161,6 +161,8 @@ def names_change_and_nothing_else(which: str, key: int, version: int, direction:
     for body in bodies(key, version, direction):
         if "tenant" in which and (key, direction) == (ELECT_LEADERS, "request"):
             body["topic_partitions"] = body["topic_partitions"] or []  # null: all of the cluster, see test_tenants.py
+        if "tenant" in which and (key, direction) == (FETCH, "request") and version >= 7:
+            body["session_id"] = 0  # that of any other session becomes this one, see test_fetch_owner.py
         client, broker = encode(struct, body), encode(struct, renamed(struct, body, other_side))
         if direction == "request":
             sent = rewritten(key, version, direction, client, names)

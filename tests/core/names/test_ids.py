@@ -7,8 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.names.ids import ANSWERS_BY_ID, flipped
+from kproxy.core.counters import Counters
+from kproxy.core.names.disguise import disguise
+from kproxy.core.names.ids import ANSWERS_BY_ID
 from kproxy.core.plan import Bound, Plan
+from kproxy.core.rewrite import Context
 from kproxy.rules.all_names import Names
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
@@ -18,16 +21,16 @@ from kproxy.wire import decode_request, decode_response, layout, schema
 TENANT = Names(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
 BOUND = Bound(names=TENANT)
 MINE, FOREIGN, NEW = (UUID(int=0x4000 << 64 | 0x8 << 60 | number) for number in (1, 2, 3))
-HIDDEN = UUID(bytes=flipped(FOREIGN.bytes))
+HIDDEN = UUID(bytes=disguise(FOREIGN.bytes, Context(Counters(), {})))
 TOPICS = {"a.orders": MINE, "b.orders": FOREIGN}
 PRODUCE, FETCH, METADATA = 0, 1, 3
 
 
 def topics_answer(frames: Any, topics: dict[str, UUID]) -> bytes:
-    """The broker's answer to kproxy's own question."""
-    entry = {"error_code": 0, "is_internal": False, "partitions": []}
+    """The broker's answer to kproxy's own question for ids."""
+    entry = {"error_code": 0, "is_internal": False, "partitions": [], "topic_authorized_operations": 0}
     listed = [entry | {"name": name, "topic_id": topic_id} for name, topic_id in topics.items()]
-    built: bytes = frames.response(METADATA, 10, -0x6B70, topics=listed)
+    built: bytes = frames.response(METADATA, 12, -0x6B70, topics=listed)
     return built
 
 
@@ -63,9 +66,11 @@ def last(data: bytes) -> bytes:
 
 
 def test_the_broker_is_asked_for_ids_that_nobody_knows(dialogue: Any, frames: Any) -> None:
-    """Once: then a client's own ids pass, and those of others go out as ids that no topic has."""
+    """Once, for those ids: then a client's own pass, and those of others go out as ids that no topic has."""
     talk = dialogue(BOUND).client(fetch(frames, 1, MINE, FOREIGN))
-    assert decode_request(talk.to_broker[4:]).api.name == "Metadata"
+    question = decode_request(talk.to_broker[4:])
+    assert question.api.name == "Metadata"
+    assert {one["topic_id"] for one in question.body["topics"]} == {MINE, FOREIGN}
     talk.broker(topics_answer(frames, TOPICS))
 
     asked = decode_request(last(talk.to_broker)).body["topics"]
@@ -179,3 +184,88 @@ def test_ids_of_another_making_are_told_apart_by_what_is_known(dialogue: Any, fr
     assert asked[1]["topic_id"] not in (mine, foreign)
     talk.broker(fetched(frames, 1, mine))
     assert talk.to_client == fetched(frames, 1, mine)
+
+
+TURNS = [lambda one, at=at, mask=mask: bytes(one[:at] + bytes((one[at] ^ mask,)) + one[at + 1 :])
+         for at in (0, 6, 8, 15) for mask in (0x01, 0x0F, 0x80, 0xF0, 0xFF)]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [13, 16, 18])
+def test_no_change_of_a_foreign_id_becomes_it_on_the_way(dialogue: Any, frames: Any, version: int) -> None:
+    """Whatever bits the client has turned over, also in what would be sent for it, nothing real leaves."""
+    talk = dialogue(BOUND)
+    tried = [UUID(bytes=turn(one.bytes)) for one in (FOREIGN, HIDDEN) for turn in TURNS]
+    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    topics = [{"topic_id": one, "partitions": [part]} for one in tried]
+    for correlation in (1, 2):
+        talk.client(frames.request(FETCH, version, correlation, topics=topics, session_epoch=-1))
+        if correlation == 1:
+            talk.broker(topics_answer(frames, TOPICS))
+        sent = [one["topic_id"] for one in decode_request(last(talk.to_broker)).body["topics"]]
+        assert len(set(sent)) == len(set(tried))
+        assert {one.bytes[6] >> 4 for one in sent} == {11}
+        assert not {FOREIGN, HIDDEN} & set(sent)
+        before = len(talk.to_client)
+        answer = [{"topic_id": one, "partitions": []} for one in sent]
+        talk.broker(frames.response(FETCH, version, correlation, responses=answer))
+        found = decode_response(talk.to_client[before + 4 :], FETCH, version).body["responses"]
+        assert [one["topic_id"] for one in found] == tried
+
+
+def test_more_unknown_ids_than_are_remembered_are_asked_for_once(dialogue: Any, frames: Any) -> None:
+    """A request never waits for a second answer, however many it makes up."""
+    talk = dialogue(BOUND)
+    for correlation in (1, 2):
+        ids = [UUID(int=correlation << 96 | 0x4000 << 64 | number) for number in range(12_000)]
+        before = len(split(talk.to_broker))
+        talk.client(fetch(frames, correlation, *ids))
+        assert [len(decode_request(one).body["topics"]) for one in split(talk.to_broker)[before:]] == [10_000]
+        talk.broker(topics_answer(frames, {}))
+        assert [decode_request(one).api.name for one in split(talk.to_broker)[before:]] == ["Metadata", "Fetch"]
+        talk.broker(fetched(frames, correlation))
+
+
+def test_all_topics_are_asked_for_once_a_second_at_most(dialogue: Any, frames: Any) -> None:
+    """DeleteTopics is older than questions by id: for made-up ids the list that is there is taken."""
+    talk = dialogue(BOUND)
+
+    def delete(correlation: int, topic_id: UUID) -> list[str]:
+        before = len(split(talk.to_broker))
+        talk.client(frames.request(20, 6, correlation, topics=[{"name": None, "topic_id": topic_id}]))
+        sent = [decode_request(one) for one in split(talk.to_broker)[before:]]
+        if sent[0].api.key == METADATA:
+            assert sent[0].version == 10 and sent[0].body["topics"] is None
+            entry = {"error_code": 0, "is_internal": False, "partitions": [], "topic_authorized_operations": 0}
+            listed = [entry | {"name": name, "topic_id": one} for name, one in TOPICS.items()]
+            talk.broker(frames.response(METADATA, 10, -0x6B70, topics=listed))
+        talk.broker(frames.response(20, 6, correlation))
+        return [decode_request(one).api.name for one in split(talk.to_broker)[before:]]
+
+    assert delete(1, MINE) == ["Metadata", "DeleteTopics"]
+    assert [delete(number, UUID(int=number)) for number in range(2, 20)] == [["DeleteTopics"]] * 18
+    talk.now += 1.5
+    assert delete(20, UUID(int=20)) == ["Metadata", "DeleteTopics"]
+    assert delete(21, MINE) == ["DeleteTopics"]
+
+
+def test_an_entry_with_an_error_teaches_nothing(dialogue: Any, frames: Any) -> None:
+    """A broker that says again what it was asked, name and id, must not be believed."""
+    talk = dialogue(BOUND)
+    both = {"name": "orders", "topic_id": MINE}
+    talk.client(frames.request(METADATA, 12, 1, topics=[both])).broker(topics_answer(frames, TOPICS))
+    said = {"error_code": 3, "name": "a.orders", "topic_id": FOREIGN, "is_internal": False, "partitions": []}
+    said["topic_authorized_operations"] = 0
+    talk.broker(frames.response(METADATA, 12, 1, topics=[said]))
+    talk.client(fetch(frames, 2, FOREIGN))
+    assert decode_request(last(talk.to_broker)).body["topics"][0]["topic_id"] == HIDDEN
+
+
+def test_an_answer_that_names_a_foreign_topic_by_id_names_none(dialogue: Any, frames: Any) -> None:
+    """A group that somebody has subscribed past the proxy: its member is told an id that leads nowhere."""
+    talk = dialogue(BOUND).client(fetch(frames, 1, MINE, FOREIGN)).broker(topics_answer(frames, TOPICS))
+    talk.broker(fetched(frames, 1, MINE))
+    talk.client(frames.request(68, 0, 2, group_id="g", member_id="m", member_epoch=1))
+    parts = [{"topic_id": one, "partitions": [0]} for one in (MINE, FOREIGN)]
+    talk.broker(frames.response(68, 0, 2, member_id="m", assignment={"topic_partitions": parts}))
+    found = decode_response(last(talk.to_client), 68, 0).body["assignment"]["topic_partitions"]
+    assert [one["topic_id"] for one in found] == [MINE, HIDDEN]
