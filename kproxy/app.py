@@ -76,6 +76,7 @@ class Proxy:
                 max_frame_bytes=limits.max_frame_bytes,
                 hold_up_to=limits.hold_up_to,
                 max_in_flight=limits.max_in_flight,
+                max_nodes=limits.max_nodes,
             )
             for name in config.clusters
         }

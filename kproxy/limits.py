@@ -41,6 +41,11 @@ class Limits(Model):
         description="requests of one connection that wait for their responses; then reading pauses. Clients send 5 "
         "(Java) to some hundred; librdkafka's limit is 1000000, that is none",
     )
+    max_nodes: Positive = Field(
+        default=1000,
+        description="nodes that one response may name, and that are remembered of a cluster; a response that names "
+        "more closes its connection. Clusters have some hundred brokers at most",
+    )
     header_timeout: Wait = Field(
         default=10.0,
         description="time for a frame's header once its first byte is here; a client that takes longer is stuck or "

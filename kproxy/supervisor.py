@@ -24,6 +24,7 @@ from kproxy.errors import KproxyError
 from kproxy.logs import WholeLines, make_log
 from kproxy.net.counts import Counts
 from kproxy.net.descriptors import raise_descriptor_limit
+from kproxy.net.doors import Places
 from kproxy.net.driven import HostPort, show
 from kproxy.net.entrance import Asked, Entrance
 from kproxy.net.reactor import Reactor
@@ -46,16 +47,15 @@ if TYPE_CHECKING:
 class SharedTopology(Topology):
     """A topology of which others are told: `changed` gets what is new."""
 
-    def __init__(self, changed: Callable[[Mapping[int, HostPort]], object]) -> None:
-        super().__init__()
+    def __init__(self, most: int, changed: Callable[[Mapping[int, HostPort]], object]) -> None:
+        super().__init__(most)
         self.changed = changed
 
-    def learn(self, nodes: Mapping[int, HostPort]) -> bool:
+    def learn(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
         """As ever."""
-        before = dict(self.nodes)
         found = super().learn(nodes)
         if found:
-            self.changed({node: at for node, at in self.nodes.items() if before.get(node) != at})
+            self.changed(found)
         return found
 
 
@@ -69,7 +69,9 @@ class Supervisor:
         self.reactor = Reactor(log)
         self.counts = Counts()
         self.packed = pack(config)
-        self.topologies = {name: SharedTopology(partial(self.met, name)) for name in config.clusters}
+        self.topologies = {
+            name: SharedTopology(config.limits.max_nodes, partial(self.met, name)) for name in config.clusters
+        }
         self.table = table = SharedTable.create()
         self.captures: CrewCaptures | None = None
         self.crew = Crew(config.workers, self.reactor, self.start_for, log,
@@ -97,9 +99,22 @@ class Supervisor:
         assert member.channel is not None
         member.channel.on_question(EnsureNodes, self.ensure)
 
-    def ensure(self, question: EnsureNodes) -> Given:
+    def ensure(self, question: EnsureNodes) -> Given | Awaitable[Given]:
+        """Answer at once, or once all ports are open."""
         advertise = unpack_advertise(question.advertise)
-        return Given(self.entrance.ensure(Asked(question.listener, question.nodes, advertise, question.local_host)))
+        told: list[Places] = []
+        done = trio.Event()
+
+        def then(places: Places) -> None:
+            told.append(places)
+            self.reactor.notify(done)
+
+        async def later() -> Given:
+            await done.wait()
+            return Given(told[0])
+
+        places = self.entrance.ensure(Asked(question.listener, question.nodes, advertise, question.local_host), then)
+        return later() if places is None else Given(places)
 
     def met(self, cluster: str, nodes: Mapping[int, HostPort]) -> None:
         """These nodes are new, or elsewhere than before."""

@@ -15,7 +15,7 @@ from kproxy.wire import layout, schema
 from kproxy.wire.edit import Edits
 from kproxy.wire.walk import Walk, read_string, write_string
 
-from .rewrite import GONE, Apply, Buffer, Context, Hits
+from .rewrite import GONE, Apply, Buffer, Context, Hits, too_many_nodes
 
 METADATA, FIND_COORDINATOR, DESCRIBE_QUORUM, DESCRIBE_CLUSTER = 3, 10, 55, 60
 CONTROLLERS = 2  # DescribeCluster's endpoint_type (KIP-919)
@@ -123,6 +123,7 @@ class Replacing:
         self.spans: dict[str, tuple[int, int]] = {}
         self.place: Place | None = None
         self.count: tuple[int, int, int] = (0, 0, 0)
+        self.listed = 0  # elements of lists that have each node once
         self.controllers = False
 
     def take(self, role: str, place: Place | None, hit: tuple[int, int, int]) -> None:
@@ -148,6 +149,10 @@ class Replacing:
             return
         assert self.place is not None
         self.spans = spans
+        if self.place.optional and not self.place.never:
+            self.listed += 1
+            if self.listed > self.context.max_nodes:
+                raise too_many_nodes(self.context.max_nodes)
         given = GONE if self.place.never else self.given()
         self.spans = {}
         if given is None:

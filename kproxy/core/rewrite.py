@@ -23,8 +23,11 @@ Buffer = bytes | bytearray | memoryview
 Hits = list[tuple[int, int, int]]
 Pieces = list[Any]  # of bytes-like
 GONE = ("", -1)  # "no such node" as brokers say it: an address that cannot be given
-MOST_NODES = 10_000
-"""Nodes of which a connection remembers the address: more than clusters have; a broker that lies has no end of them."""
+MOST_NODES = 1000
+"""Nodes that a response may name, and that a connection remembers, where no limit is given: more than clusters have."""
+LONGEST_HOST = 255
+"""Characters in the name of a host: a DNS name has 253 at most, an IPv6 address with its zone fewer."""
+LAST_PORT = 65535
 
 
 class Context:
@@ -36,12 +39,14 @@ class Context:
     """
 
     __slots__ = (
-        "cluster_memory", "counters", "has_asked", "ids_wanted", "known_topics", "memory", "missing", "nodes", "note",
-        "now", "settled", "topics_heard", "topics_wanted",
+        "cluster_memory", "counters", "has_asked", "ids_wanted", "known_topics", "max_nodes", "memory", "missing",
+        "nodes", "note", "now", "settled", "topics_heard", "topics_wanted",
     )  # fmt: skip
 
-    def __init__(self, counters: Counters, cluster_memory: MutableMapping[str, Any]) -> None:
-        self.counters = counters
+    def __init__(
+        self, counters: Counters, cluster_memory: MutableMapping[str, Any], max_nodes: int = MOST_NODES
+    ) -> None:
+        self.counters, self.max_nodes = counters, max_nodes
         self.cluster_memory = cluster_memory
         self.memory: dict[Any, Any] = {}
         self.note: dict[str, Any] | None = None
@@ -64,18 +69,24 @@ class Context:
     def address(self, node: int, host: str, port: int) -> tuple[str, int] | None:
         """Where clients of this connection reach the node that the broker names host:port.
 
-        None: not known yet, the session will ask. `GONE`: this node cannot be reached through kproxy.
+        None: not known yet, the session will ask. `GONE`: this node cannot be reached through kproxy. Raises
+        DecodeError when the response names more nodes than a cluster may have.
         """
         known = self.nodes.get(node)
         if known is None or ((known[0] != host or known[1] != port) and node not in self.settled):
+            if not is_reachable(host, port):
+                return GONE
             self.missing[node] = (host, port)
+            if len(self.missing) > self.max_nodes:
+                self.missing = {}
+                raise too_many_nodes(self.max_nodes)
             return None
         return known[2]
 
     def done(self) -> None:
         """The frame at hand is rewritten. A frame may name a node twice, differently: it was asked for once."""
         self.settled.clear()
-        if len(self.nodes) > MOST_NODES:
+        if len(self.nodes) > self.max_nodes:
             self.nodes.clear()
 
     def topics(self) -> list[bytes] | None:
@@ -92,6 +103,21 @@ class Context:
     def incomplete(self) -> bool:
         """An answer of this call was "not known yet"."""
         return bool(self.missing) or self.topics_wanted or bool(self.ids_wanted)
+
+
+def is_reachable(host: str, port: int) -> bool:
+    """Return False for what a broker may say and no client can connect to: control characters, bytes that are no text,
+    hosts that are too long, ports that are none. A path would be a Unix socket of this machine."""
+    return 0 < port <= LAST_PORT and len(host) <= LONGEST_HOST and host[:1] != "/" and _is_plain(host)
+
+
+def _is_plain(host: str) -> bool:
+    return host.isprintable() and " " not in host
+
+
+def too_many_nodes(most: int) -> DecodeError:
+    """Make the error for a response that names more nodes than limits.max_nodes."""
+    return DecodeError(f"the response names more than {most} nodes", expected=f"at most {most} (limits.max_nodes)")
 
 
 Apply = Callable[[Buffer, Hits, Edits, Context], None]

@@ -37,7 +37,7 @@ from .plan import Plan
 from .renewal import Renewal
 from .requests import RequestLane
 from .responses import NOT_PLAIN, ResponseLane
-from .rewrite import GONE, Context
+from .rewrite import GONE, MOST_NODES, Context
 from .sasl import RawTokens
 from .sasl_end import SASL_AUTHENTICATION_FAILED, SaslEnd, answer_to
 from .sasl_server import SaslServer
@@ -64,6 +64,7 @@ class Shared:
     max_frame_bytes: int = 100 << 20
     hold_up_to: int = 64 << 10
     max_in_flight: int = 1000
+    max_nodes: int = MOST_NODES
 
 
 class Session:
@@ -110,7 +111,7 @@ class Session:
 
     @cached_property
     def context(self) -> Context:
-        return Context(self.counters, self.shared.cluster_memory)
+        return Context(self.counters, self.shared.cluster_memory, self.shared.max_nodes)
 
     @cached_property
     def timers(self) -> Timers:

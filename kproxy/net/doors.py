@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from errno import EPERM
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -14,11 +15,11 @@ from kproxy.config import ListenerConfig
 from kproxy.errors import WeDidWrong
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
-from .acceptor import Acceptor, listen
+from .acceptor import EXHAUSTED, Acceptor, listen
 from .driven import HostPort
 from .lobby import Lobby
 from .named_port import NamedPort, Tenant
-from .ports import NodePorts
+from .ports import BUSY, NodePorts
 from .proxy_headers import ProxyHeaders
 from .reactor import Reactor
 from .resolve import Endpoint
@@ -27,6 +28,12 @@ from .throttle import Throttle
 PORTS = 1000
 """Ports for nodes when none are given: more than clusters have brokers, and room for ids that start high."""
 LAST_PORT = 65535
+TURN = 1024
+"""Nodes that are given addresses in one turn of the loop, each port that has to be opened for one counted as `OPENING`:
+a turn takes some milliseconds, and others must not wait for ten thousand ports."""
+OPENING = 32
+SHOWN = 10
+"""Ports or nodes told one by one in the log; of more there is one line."""
 
 Arrived = Callable[[int | None, socket.SocketType, Any], object]
 """(node or None for the bootstrap port, the client's socket, its address as the socket module gives it)"""
@@ -57,6 +64,11 @@ class Doors:
         self.port = config.bind.port
         self.by_port: dict[int, list[Acceptor]] = {}
         self.ranges: dict[tuple[int, int], NodePorts] = {}
+        self.opened: list[tuple[int, int | None]] = []
+        """(port, node) that the log has not told of yet; `refused`: those that could not be bound, with the reason."""
+        self.refused: list[tuple[int, int | None, str]] = []
+        self.busy: dict[int, float] = {}
+        """Fixed port of a node that could not be bound → when it may be tried again."""
 
     # ---- ports
 
@@ -71,23 +83,46 @@ class Doors:
                 self.unlock(self.port, None)
             advertise = self.config.advertise
             if advertise:
+                fixed = fixed_ports(advertise)
                 for address in (advertise.nodes or {}).values():
-                    self.unlock(address.port, fixed_node(advertise, address.port))
+                    self.unlock(address.port, fixed[address.port])
         except OSError as error:
             where = f"{self.config.bind.host} port {self.port}"
             why = f"{error.strerror}, CAP_NET_ADMIN is needed" if error.errno == EPERM else error.strerror
             raise WeDidWrong(f"listener {self.name} cannot bind {where} or a port of its nodes: {why}") from error
 
-    def open_for(self, rules: Sequence[Advertise]) -> None:
-        """Bind the ports of nodes that rules fix, as far as it goes: clients may have them since before a restart."""
+    def open_for(self, rules: Sequence[Advertise]) -> Generator[None]:
+        """Bind the ports of nodes that rules fix, as far as it goes: clients may have them since before a restart.
+        Others may have their turn where it yields."""
         self.rules = [
             rule
             for rule in rules
             if not isinstance(rule, AdvertiseRule) or rule.may_hold(self.name, self.config.cluster)
         ]
         for rule in self.rules:
-            for address in (rule.nodes or {}).values():
-                self.bind(address.port, fixed_node(rule, address.port))
+            work = 0
+            for port, node in fixed_ports(rule).items():
+                if port in self.by_port:
+                    continue
+                if not self.bind_now(port, node):
+                    break
+                work += OPENING
+                if work >= TURN:
+                    work = 0
+                    yield
+        self.tell()
+
+    def restore(self, first: int, last: int, remembered: Mapping[int, int]) -> Generator[None]:
+        """Bind what was in use before. Others may have their turn where it yields."""
+        ports = self.range_of(first, last, remembered)
+        for count, node in enumerate(list(ports.remembered), 1):
+            try:
+                ports.ensure(node)
+            except OSError:
+                break
+            if not count * OPENING % TURN:
+                yield
+        self.tell()
 
     def ways(self) -> list[Advertise]:
         """How brokers may appear to clients here."""
@@ -112,15 +147,53 @@ class Doors:
         self.by_port[port] = acceptors
 
     def bind(self, port: int, node: int | None) -> bool:
+        """Listen on `port`; False: that port cannot be had. Raises OSError when none can be had for now."""
         if port in self.by_port:
             return False
         try:
             self.unlock(port, node)
         except OSError as error:
-            self.log.info("port cannot be bound", listener=self.name, port=port, node=node, error=error.strerror)
+            self.refused.append((port, node, error.strerror or str(error)))
+            if error.errno in EXHAUSTED:  # not the port's fault: others cannot be bound either
+                raise
             return False
-        self.log.info("node has a port", listener=self.name, port=port, node=node)
+        self.opened.append((port, node))
         return True
+
+    def bind_fixed(self, port: int, node: int | None) -> bool:
+        """Bind it, unless that failed a short time ago. Raises OSError as `bind` does."""
+        now = monotonic()
+        if self.busy.get(port, 0.0) > now:
+            return False
+        if self.bind(port, node):
+            return True
+        self.busy[port] = now + BUSY
+        return False
+
+    def bind_now(self, port: int, node: int | None) -> bool:
+        """Bind it if that can be done; False: no port can be bound for now."""
+        try:
+            self.bind(port, node)
+        except OSError:
+            return False
+        return True
+
+    def tell(self) -> None:
+        """Log what became of the ports since the last time."""
+        opened, self.opened = self.opened, []
+        refused, self.refused = self.refused, []
+        if len(opened) > SHOWN:
+            nodes = [node for _, node in opened[:SHOWN]]
+            self.log.info("nodes have ports", listener=self.name, count=len(opened), nodes=nodes)
+        else:
+            for port, node in opened:
+                self.log.info("node has a port", listener=self.name, port=port, node=node)
+        if len(refused) > SHOWN:
+            ports = [port for port, _, _ in refused[:SHOWN]]
+            self.seldom.info("ports cannot be bound", count=len(refused), ports=ports, error=refused[0][2])
+        else:
+            for port, node, error in refused:
+                self.seldom.info("port cannot be bound", key=port, port=port, node=node, error=error)
 
     def lock(self, port: int) -> None:
         """Listen there no more."""
@@ -158,21 +231,48 @@ class Doors:
         """Node → port, by range."""
         return {ends: dict(ports.remembered) for ends, ports in self.ranges.items()}
 
+    @property
+    def assignments(self) -> int:
+        """How often a node was given a port, so that changes can be told."""
+        return sum(ports.assignments for ports in self.ranges.values())
+
     def of_nodes(self) -> dict[int, int]:
         """Node → port that is open for it, over all ranges."""
         return {node: port for ports in self.ranges.values() for node, port in ports.open.items()}
 
     # ---- addresses for clients
 
-    def places(self, nodes: Mapping[int, HostPort], advertise: Advertise, local_host: str) -> Places:
-        """Where clients that have connected to `local_host` reach these nodes."""
-        found = {node: self.place(node, advertise, local_host) for node in nodes}
-        for node, place in found.items():
-            if place is None:
-                self.seldom.warning("node cannot be given an address, clients will not see it", key=node, node=node)
+    def places(self, nodes: Iterable[int], advertise: Advertise, local_host: str) -> Generator[None, None, Places]:
+        """Find where clients that have connected to `local_host` reach these nodes. Others may have their turn where it
+        yields."""
+        found: Places = {}
+        fixed = fixed_ports(advertise)
+        work = 0
+        for node in nodes:
+            before = len(self.opened) + len(self.refused)
+            try:
+                found[node] = self.place(node, advertise, local_host, fixed)
+            except OSError:
+                found[node] = None
+            work += 1 + OPENING * (len(self.opened) + len(self.refused) - before)
+            if work >= TURN:
+                work = 0
+                yield
+        self.tell()
+        self.tell_hidden([node for node, place in found.items() if place is None])
         return found
 
-    def place(self, node: int, advertise: Advertise, local_host: str) -> HostPort | None:
+    def tell_hidden(self, nodes: Sequence[int]) -> None:
+        event = "node cannot be given an address, clients will not see it"
+        if len(nodes) > SHOWN:
+            self.seldom.warning(event, node=nodes[0], nodes=nodes[:SHOWN], count=len(nodes))
+        else:
+            for node in nodes:
+                self.seldom.warning(event, key=node, node=node)
+
+    def place(
+        self, node: int, advertise: Advertise, local_host: str, fixed_nodes: Mapping[int, int | None]
+    ) -> HostPort | None:
         if advertise.sni is not None:
             address = advertise.sni_address(node) if node >= 0 else None
             return (address.host, address.port) if address else None
@@ -180,7 +280,7 @@ class Doors:
             fixed = advertise.nodes.get(node)
             if fixed is None:
                 return None
-            if fixed.port not in self.by_port and not self.bind(fixed.port, fixed_node(advertise, fixed.port)):
+            if fixed.port not in self.by_port and not self.bind_fixed(fixed.port, fixed_nodes[fixed.port]):
                 return None
             return fixed.host, fixed.port
         port = self.ports_of(advertise).ensure(node)
@@ -199,7 +299,9 @@ def by_name(named: NamedPort, listener: str, arrived: Arrived) -> Arrived:
     return came
 
 
-def fixed_node(advertise: Advertise, port: int) -> int | None:
-    """The node that a fixed port stands for; None when several share it (their TLS names tell them apart)."""
-    nodes = [node for node, address in (advertise.nodes or {}).items() if address.port == port]
-    return nodes[0] if len(nodes) == 1 else None
+def fixed_ports(advertise: Advertise) -> dict[int, int | None]:
+    """Port → the node that it stands for; None when several share it (their TLS names tell them apart)."""
+    found: dict[int, int | None] = {}
+    for node, address in (advertise.nodes or {}).items():
+        found[address.port] = None if address.port in found else node
+    return found

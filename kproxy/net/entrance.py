@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -24,6 +25,8 @@ from .reactor import Reactor
 from .resolve import Endpoint, ask
 from .state import Nodes, Ports, StateWriter, read_state
 from .topology import Topology
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,9 @@ class Entrance:
         self, config: Config, reactor: Reactor, arrived: Mapping[str, Arrived], topologies: Mapping[str, Topology],
         counts: Counts, log: FilteringBoundLogger, rules: Sequence[Advertise] = (),
     ) -> None:  # fmt: skip
-        self.topologies, self.rules = topologies, rules
+        self.topologies, self.rules, self.reactor = topologies, rules, reactor
+        self.jobs: deque[tuple[Generator[None, None, Any], Callable[[Any], object]]] = deque()
+        """What is under way in turns, and who is told of the outcome."""
         self.lobby = lobby = Lobby(reactor, config.limits, counts, log)
         named: dict[Address, NamedPort] = {}
         self.doors = {
@@ -76,7 +81,8 @@ class Entrance:
         ports, nodes = read_state(self.state.path) if self.state is not None else ({}, {})
         for doors in self.doors.values():
             doors.open(await endpoints(doors.config))
-        self.restore(ports, nodes)
+        for _ in self.restore(ports, nodes):
+            await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
         """Nobody comes in any more."""
@@ -92,26 +98,56 @@ class Entrance:
         """Node → port of this listener that is open for it."""
         return self.doors[listener].of_nodes()
 
-    def ensure(self, asked: Asked, then: Callable[[Places], object] | None = None) -> Places:
-        """Where clients reach these nodes; learns where the nodes are."""
+    def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
+        """Where clients reach these nodes; learns where the nodes are. None: `then` is told, as many ports have to be
+        opened, or others are being opened."""
+        return self.in_turns(self.find_places(asked), then)
+
+    def find_places(self, asked: Asked) -> Generator[None, None, Places]:
+        """Learn where the nodes are, and find a place for each."""
         doors = self.doors[asked.listener]
         changed = self.topologies[doors.config.cluster].learn(asked.nodes)
-        before = doors.remembered()
-        places = doors.places(asked.nodes, asked.advertise, asked.local_host)
-        if changed or before != doors.remembered():
+        before = doors.assignments
+        places = yield from doors.places(asked.nodes, asked.advertise, asked.local_host)
+        if changed or before != doors.assignments:
             self.changed()
         return places
+
+    def in_turns(self, job: Generator[None, None, T], then: Callable[[T], object]) -> T | None:
+        """Do a part of it now, and the rest in later turns of the loop, one job after the other. Returns its outcome,
+        or None: `then` is told."""
+        if not self.jobs:
+            try:
+                next(job)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            self.reactor.soon(self.go_on)
+        self.jobs.append((job, then))
+        return None
+
+    def go_on(self) -> None:
+        """One more part of what is under way."""
+        job, then = self.jobs.popleft()
+        try:
+            next(job)
+        except StopIteration as done:
+            then(done.value)
+        else:
+            self.jobs.appendleft((job, then))
+        finally:
+            if self.jobs:
+                self.reactor.soon(self.go_on)
 
     def use_rules(self, rules: Sequence[Advertise]) -> None:
         """From now on rules may say this about advertising; ports that they fix are opened."""
         self.rules = rules
         for doors in self.doors.values():
             if doors.by_port:
-                doors.open_for(rules)
+                self.in_turns(doors.open_for(rules), lambda done: None)
 
     # ---- state
 
-    def restore(self, ports: Ports, nodes: Nodes) -> None:
+    def restore(self, ports: Ports, nodes: Nodes) -> Generator[None]:
         """Ports of nodes that clients may remember are open before the first client asks.
 
         Ranges that config and rules do not have any more are left out, and leave the file with the next change.
@@ -120,11 +156,11 @@ class Entrance:
             if name in self.topologies:
                 self.topologies[name].learn(known)
         for doors in self.doors.values():
-            doors.open_for(self.rules)
+            yield from doors.open_for(self.rules)
             for first, last in doors.known_ranges(self.rules):
                 remembered = ports.get(f"{doors.name} {first}-{last}")
                 if remembered:
-                    doors.range_of(first, last, remembered).restore()
+                    yield from doors.restore(first, last, remembered)
 
     def snapshot(self) -> tuple[Ports, Nodes]:
         ports = {

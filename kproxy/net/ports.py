@@ -4,6 +4,10 @@ Strategy. A client that has cached an address must find the same node behind it,
 its port as long as there are others to give away; the first choice is `first + id`, which is the same on every kproxy
 of the same config even without a state file. Controllers (ids below -1) take theirs from the top of the range, out of
 the way. Only when all are taken is one given to another node, and only if nobody has used it for `FORGOTTEN`.
+
+A broker may name any number of nodes, each time others. So finding a port costs the same however many are taken: the
+search goes on where the last one ended, a port that cannot be bound is left alone for `BUSY`, and the order of `used`
+is that of their last use.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from time import monotonic
 
 FORGOTTEN = 300.0
 """Seconds after which no client has the address any more: by metadata.max.age.ms they ask again after 5 minutes."""
+BUSY = 60.0
+"""Seconds for which a port that could not be bound is not tried again."""
 
 Bind = Callable[[int, int], bool]
 """(port, node) → whether kproxy listens there now."""
@@ -26,52 +32,104 @@ class NodePorts:
     ) -> None:
         self.first, self.last = first, last
         self.bind, self.release = bind, release
-        self.remembered = {node: port for node, port in remembered.items() if first <= port <= last}
+        owners = {port: node for node, port in remembered.items() if first <= port <= last}  # each port has one
+        self.remembered = {node: port for port, node in owners.items()}
+        self.taken = set(self.remembered.values())
         self.open: dict[int, int] = {}
         self.used: dict[int, float] = {}
-
-    def restore(self) -> None:
-        """Bind what was in use before."""
-        for node in self.remembered:
-            self.ensure(node)
+        """Open node → when it was last asked for or connected to, longest ago first."""
+        self.busy: dict[int, float] = {}
+        """Port that could not be bound → when it may be tried again, soonest first."""
+        self.assignments = 0
+        self.lowest, self.highest = first, last
+        """Ends of what may be free: all below and above are taken or busy."""
 
     def ensure(self, node: int) -> int | None:
-        """The node's port, on which kproxy listens; None when the range is exhausted."""
+        """The node's port, on which kproxy listens; None when the range is exhausted. Raises OSError when `bind` does:
+        no port can be bound for now."""
         port = self.open.get(node)
         if port is None:
-            port = next((port for port in self.choices(node) if self.bind(port, node)), None) or self.take_over(node)
+            self.forgive()
+            port = next((port for port in self.choices(node) if self.try_port(port, node)), None)
+            if port is None:
+                port = self.take_over(node)
             if port is None:
                 return None
-            self.open[node] = port
-            self.remembered[node] = port
-        self.used[node] = monotonic()
+            before = self.remembered.get(node)
+            if before is not None and before != port:
+                self.free(before)
+            if before != port:
+                self.assignments += 1
+            self.open[node] = self.remembered[node] = port
+            self.taken.add(port)
+        self.mark_used(node)
         return port
 
     def use(self, node: int) -> None:
         """A client has connected to the node's port."""
+        if node in self.open:
+            self.mark_used(node)
+
+    def mark_used(self, node: int) -> None:
+        """Make it the last in the order of use."""
+        self.used.pop(node, None)
         self.used[node] = monotonic()
 
     def choices(self, node: int) -> Iterator[int]:
         """Ports to try for this node, best first."""
         if node in self.remembered:
             yield self.remembered[node]
-        taken = set(self.remembered.values())
         fixed = self.first + node
-        if node >= 0 and fixed <= self.last and fixed not in taken:
+        if node >= 0 and fixed <= self.last and fixed not in self.taken:
             yield fixed
-        ports = range(self.first, self.last + 1)
-        for port in ports if node >= 0 else reversed(ports):
-            if port not in taken and port != fixed:
-                yield port
+        if node >= 0:
+            while self.lowest <= self.last:
+                if self.lowest not in self.taken:
+                    yield self.lowest
+                self.lowest += 1
+        else:
+            while self.highest >= self.first:
+                if self.highest not in self.taken:
+                    yield self.highest
+                self.highest -= 1
+
+    def try_port(self, port: int, node: int) -> bool:
+        """Bind it, unless that failed a short time ago."""
+        if port in self.busy:
+            return False
+        if self.bind(port, node):
+            return True
+        self.busy[port] = monotonic() + BUSY
+        return False
+
+    def forgive(self) -> None:
+        """Ports that were busy may be tried again once their time has come."""
+        now = monotonic()
+        while self.busy:
+            port, until = next(iter(self.busy.items()))
+            if until > now:
+                return
+            del self.busy[port]
+            self.may_be_free(port)
+
+    def free(self, port: int) -> None:
+        """Nobody has this port any more."""
+        self.taken.discard(port)
+        self.may_be_free(port)
+
+    def may_be_free(self, port: int) -> None:
+        self.lowest, self.highest = min(self.lowest, port), max(self.highest, port)
 
     def take_over(self, node: int) -> int | None:
         """The port that was used by nobody for the longest time."""
-        for other in sorted(self.open, key=lambda other: self.used[other]):
-            port = self.open[other]
-            if monotonic() - self.used[other] < FORGOTTEN:
+        while self.used:
+            other, when = next(iter(self.used.items()))
+            if monotonic() - when < FORGOTTEN:
                 return None
-            del self.open[other], self.remembered[other], self.used[other]
+            port = self.open.pop(other)
+            del self.remembered[other], self.used[other]
+            self.taken.discard(port)
             self.release(port)
-            if self.bind(port, node):
+            if self.try_port(port, node):
                 return port
         return None

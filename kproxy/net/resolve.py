@@ -17,6 +17,9 @@ FRESH = 30.0
 
 MOST = 10_000
 """Addresses remembered; then all are forgotten. Clusters have hundreds, but diverted clients may go anywhere."""
+AT_ONCE = 8
+"""Names of one cluster that are looked up at a time. A name server that does not answer holds a thread for half a
+minute, and what other clusters and the rest of kproxy do in threads must not wait for it."""
 
 Endpoint = tuple[int, Any]
 """(address family, address for `socket.connect`)."""
@@ -51,6 +54,9 @@ class Resolver:
         self.ask = ask
         self.numbers: dict[HostPort, list[Endpoint]] = {}
         self.names: dict[HostPort, tuple[float, list[Endpoint]]] = {}
+        self.threads = trio.CapacityLimiter(AT_ONCE)
+        self.asking: dict[HostPort, LookUp] = {}
+        """Names that are being looked up: each by one task, for which the others wait."""
 
     def known(self, server: HostPort) -> list[Endpoint] | None:
         endpoints = self.numbers.get(server)
@@ -68,11 +74,41 @@ class Resolver:
 
     async def look_up(self, server: HostPort) -> list[Endpoint]:
         """Asks the system; if it fails, the last good answer is used on. Raises OSError when there was none."""
+        asked = self.asking.get(server)
+        if asked is None:
+            asked = self.asking[server] = LookUp()
+            try:
+                await asked.run(self.ask, server, self.threads)
+            finally:
+                del self.asking[server]
+            if asked.endpoints is not None:
+                if len(self.names) >= MOST:
+                    self.names.clear()
+                self.names[server] = monotonic(), asked.endpoints
+        else:
+            await asked.done.wait()
+        if asked.endpoints is not None:
+            return asked.endpoints
+        if server not in self.names:
+            raise asked.error
+        return self.names[server][1]
+
+
+class LookUp:
+    """One question to the system, for all who want to know the same at the same time."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.endpoints: list[Endpoint] | None = None
+        self.error = OSError("the look-up was given up")
+
+    async def run(
+        self, ask: Callable[[HostPort], list[Endpoint]], server: HostPort, threads: trio.CapacityLimiter
+    ) -> None:
+        """Ask; what came of it stands in `endpoints` or `error`."""
         try:
-            endpoints = await trio.to_thread.run_sync(self.ask, server, abandon_on_cancel=True)
-        except OSError:
-            if server not in self.names:
-                raise
-            return self.names[server][1]
-        self.names[server] = monotonic(), endpoints
-        return endpoints
+            self.endpoints = await trio.to_thread.run_sync(ask, server, abandon_on_cancel=True, limiter=threads)
+        except OSError as error:
+            self.error = error
+        finally:
+            self.done.set()

@@ -75,7 +75,7 @@ class Server:
         self.woken: list[Waiting] | None = None
         self.upstreams = {
             name: Upstream(name, cluster, reactor, counts, self.limits.connect_timeout, self.limits.handshake_timeout,
-                           config.mark(name))
+                           config.mark(name), self.limits.max_nodes)
             for name, cluster in config.clusters.items()
         }  # fmt: skip
         transparent = {each.cluster for each in config.listeners if each.transparent is not None}

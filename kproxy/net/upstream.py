@@ -10,6 +10,7 @@ from typing import Protocol
 
 from kproxy.config import ClusterConfig
 from kproxy.core.login import LoggedIn
+from kproxy.core.rewrite import MOST_NODES
 
 from .counts import Counts
 from .dial import Race, Way, connect
@@ -53,7 +54,7 @@ class Upstream:
 
     def __init__(
         self, name: str, config: ClusterConfig, reactor: Reactor, counts: Counts,
-        connect_timeout: float, handshake_timeout: float, mark: int = 0,
+        connect_timeout: float, handshake_timeout: float, mark: int = 0, max_nodes: int = MOST_NODES,
     ) -> None:  # fmt: skip
         self.mark = mark
         if mark:
@@ -62,7 +63,7 @@ class Upstream:
         self.connect_timeout, self.handshake_timeout = connect_timeout, handshake_timeout
         self.log = Throttle(reactor.log.bind(cluster=name))
         self.resolver = Resolver()
-        self.topology = Topology()
+        self.topology = Topology(max_nodes)
         self.tls = None
         if config.tls is not None:
             self.tls = BrokerTls(config.tls, handshake_timeout, reactor.step, reactor.log.bind(cluster=name))
@@ -156,7 +157,7 @@ class Upstream:
         """Remember which servers are to be avoided for a while."""
         now = monotonic()
         for server in race.servers:
-            if show(server) in race.tried:
+            if show(server) in race.tried and server in self.bootstrap:  # of others there is no end
                 self.failed[server] = now
         if winner is not None:
             self.failed.pop(winner, None)

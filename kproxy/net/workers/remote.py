@@ -18,8 +18,8 @@ from .messages import EnsureNodes, Given, Load, Nodes, pack
 
 FRESH = 60.0
 """Seconds for which a place is known here: a port stays a node's for 300 after anybody has asked for it (ports.py)."""
-MOST = 1000
-"""Ways of advertising remembered (listener, rule, local address); then all are forgotten."""
+MOST_PLACES = 20_000
+"""Places remembered, by node and way of advertising (listener, rule, local address); then all are forgotten."""
 SOON = 0.005
 """Seconds in which changes are told together: as old as that may be what the supervisor knows of the load."""
 BEAT = 1.0
@@ -83,7 +83,7 @@ class RemoteEntrance:
         self.channel.ask_then(EnsureNodes(asked.listener, asked.nodes, key[1], asked.local_host), answered)
 
     def _remember(self, asked: Asked, key: Key, places: Places) -> None:
-        if key not in self.known and len(self.known) >= MOST:
+        if sum(map(len, self.known.values())) + len(asked.nodes) > MOST_PLACES:
             self.known.clear()
         until = monotonic() + FRESH
         self.known.setdefault(key, {}).update(
