@@ -15,6 +15,7 @@ length of the frame.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -234,29 +235,40 @@ class Maker:
         self.move()
 
     def tag_buffer(self, struct: Struct, path: str) -> None:
+        """Brokers read a tag that they know by its type and never look at its size. So the size is held against the
+        value also where nothing is wanted, or what lies behind it might be two different things to them and to us."""
         put, wanted = self.put, tags_path(path) in self.wanted
-        slots = [slot for slot in struct.tagged if self.touches(slot)]
-        if not slots and not wanted:
+        if not wanted and not struct.tagged:
             with put.block(f"if buf[{self.at()}]:"):
                 put(f"p = skip_tags(buf, {self.at()}, end) - {self.behind + 1}")
             self.behind += 1
-            return
-        start = put.fresh("c")
+        elif not wanted and not any(map(self.touches, struct.tagged)):
+            self.move()
+            with put.block("if buf[p]:"):
+                self.tags_at(put.fresh("c"), struct)
+                put("p -= 1")
+            self.behind = 1
+        else:
+            self.tags_at(put.fresh("c"), struct, tags_path(path) if wanted else "")
+
+    def tags_at(self, start: str, struct: Struct, path: str = "") -> None:
+        """The tag buffer at the reading position; `start` is to be the name of that, and `path` that of a hit."""
+        put = self.put
         put(f"{start} = {self.at()}")
         put(f"n = buf[{start}]")
         put(f"p = {start} + 1")
         with put.block("if n > 127:"):
             put(f"n, p = uvarint(buf, {start})")
         self.behind = 0
-        if wanted:
-            self.hit("tags", tags_path(path), None, start, "p")
+        if path:
+            self.hit("tags", path, None, start, "p")
         with put.block("if n:"):
             with put.block("if n + n > end - p:"):
                 put("raise Bad")
             with put.block("for _ in range(n):"):
-                self.tag(slots)
+                self.tag(struct.tagged)
 
-    def tag(self, slots: list[Slot]) -> None:
+    def tag(self, slots: Iterable[Slot]) -> None:
         put = self.put
         start, number, size, stop = put.fresh("t"), put.fresh("n"), put.fresh("s"), put.fresh("q")
         put(f"{start} = p")
@@ -267,8 +279,9 @@ class Maker:
             put("raise Bad")
         for slot in slots:
             with put.block(f"if {number} == {slot.tag}:"):
-                self.hit("tag", slot.path, slot, start, stop)
-                self.hit("size", slot.path, slot, size, "p")
+                if self.touches(slot):
+                    self.hit("tag", slot.path, slot, start, stop)
+                    self.hit("size", slot.path, slot, size, "p")
                 self.slot(slot)
                 self.move()
                 with put.block(f"if p != {stop}:"):

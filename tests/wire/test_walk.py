@@ -280,3 +280,45 @@ def test_the_brokers_of_a_metadata_answer_are_found_without_its_topics() -> None
         short = walk(3, version, "response", frozenset({"brokers[].host", "brokers[].port"}), short=True)
         assert not short.whole, version
     assert walk(3, 12, "response", frozenset({"topics[].name"}), short=True).whole
+
+
+TAGGED = [one for one in ALL if any(slot.tag is not None for slot in layout.body(*one).everywhere())]
+
+
+def spans_of_tags(key: int, version: int, direction: str, data: bytes) -> list[tuple[int, int, int, int]]:
+    """(start of the tag, of its size, of its value, end) for each known tag in the message."""
+    struct = layout.body(key, version, direction)
+    paths = {slot.path for slot in struct.everywhere() if slot.tag is not None}
+    found = compile_walk(struct, paths)
+    hits: list[tuple[int, int, int]] = []
+    found.run(data, 0, len(data), hits)
+    tags = [hit for hit in hits if found.marks[hit[0]].what == "tag"]
+    sizes = [hit for hit in hits if found.marks[hit[0]].what == "size"]
+    return [(tag[1], size[1], size[2], tag[2]) for tag, size in zip(tags, sizes, strict=True)]
+
+
+@pytest.mark.parametrize(("key", "version", "direction"), TAGGED)
+def test_a_tag_that_is_longer_than_its_value_is_refused_where_nothing_is_wanted_of_it(
+    key: int, version: int, direction: str
+) -> None:
+    """Brokers never look at the size of a tag that they know: bytes behind its value would be fields to them."""
+    struct = layout.body(key, version, direction)
+    nothing = compile_walk(struct, frozenset())
+    rng = Random(f"{key} {version} {direction}")
+    tried = 0
+    for _ in range(20):
+        data = encode(struct, random_struct(struct, rng))
+        assert nothing.run(data, 0, len(data), []) == len(data)
+        for _, size_at, value_at, end in spans_of_tags(key, version, direction, data):
+            for more in (b"\0", b"\1\2\3"):
+                longer = data[:size_at] + write_uvarint(end - value_at + len(more)) + data[value_at:end] + more
+                with pytest.raises(DecodeError):
+                    nothing.run(longer + data[end:], 0, len(longer + data[end:]), [])
+            if end > value_at:
+                shorter = data[:size_at] + write_uvarint(end - value_at - 1) + data[value_at:]
+                with pytest.raises(DecodeError):
+                    nothing.run(shorter, 0, len(shorter), [])
+            tried += 1
+        if tried > 10:
+            return
+    assert tried
