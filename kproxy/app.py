@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from secrets import randbits
 from time import monotonic
@@ -22,7 +21,8 @@ from kproxy.core.sasl_server import SaslServer
 from kproxy.core.session import Session, Shared
 from kproxy.core.tally import Tallies, Tally
 from kproxy.errors import DocumentError, KproxyError, WeDidWrong
-from kproxy.logs import make_log
+from kproxy.log_writer import LogQueue
+from kproxy.logs import log_of_process, lost_lines
 from kproxy.net.counts import Counts
 from kproxy.net.driven import show
 from kproxy.net.listener import Listener
@@ -255,9 +255,11 @@ class Proxy:
 
     def collectors(self) -> list[Collector]:
         """Of all that this process counts, rules apart."""
-        from kproxy.sinks.metrics import TrafficCollector
+        from kproxy.sinks.metrics import LogCollector, TrafficCollector
 
-        found: list[Collector] = [TrafficCollector(self.counters, self.counts, self.counted, self, self.held)]
+        found: list[Collector] = [
+            TrafficCollector(self.counters, self.counts, self.counted, self, self.held), LogCollector(lost_lines)
+        ]  # fmt: skip
         if self.audit is not None:
             from kproxy.sinks.audit_metrics import AuditCollector
 
@@ -301,12 +303,12 @@ def token_of(admin: AdminConfig) -> str | None:
 
 def run(config: Config) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
-    log = make_log(config.log.format, config.log.level)
-    return run_all(lambda: prepared(config, log).run)
+    log, lines = log_of_process(config.log.format, config.log.level)
+    return run_all(lambda: prepared(config, log).run, lines)
 
 
-def run_all(made: Callable[[], Callable[[], Awaitable[None]]]) -> int:
-    """Run what `made` makes. Returns 0, or 1 with what went wrong on standard error."""
+def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:
+    """Run what `made` makes. Returns 0, or 1 with what went wrong on standard error, behind the lines of the log."""
     try:
         trio.run(made())
     except* (KproxyError, OSError) as group:
@@ -314,7 +316,7 @@ def run_all(made: Callable[[], Callable[[], Awaitable[None]]]) -> int:
     else:
         return 0
     for line in failed:
-        sys.stderr.write(f"{line}\n")
+        lines.write(f"{line}\n")
     return 1
 
 

@@ -1,28 +1,39 @@
-"""Logging: structlog to standard error, for people on a terminal and JSON lines for everything else."""
+"""Logging: structlog to standard error, for people on a terminal and JSON lines for everything else.
+
+Each event is one line, whatever clients and brokers put into it: control characters are written as escapes, and JSON
+begins with `timestamp`, `level` and `event`. A traceback is part of its line in JSON; for people it follows, indented.
+"""
 
 from __future__ import annotations
 
-import fcntl
+import atexit
 import logging
-import os
 import sys
+import traceback
+from collections.abc import MutableMapping
 from contextlib import suppress
-from time import sleep
 from typing import Any, TextIO, cast
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import FilteringBoundLogger
 
-LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+from kproxy.log_writer import LogQueue, WholeLines
+from kproxy.stray_output import take_over
 
-PATIENCE, TICK = 20, 0.001
-"""Looks at whether another process still writes its line, and seconds between two; a line takes microseconds."""
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+LONGEST = 4096
+"""Characters of a text in a line; what is beyond them is left out. Names that clients choose have up to 32 kB."""
+FRAMES = 30
+"""Of a traceback."""
+
+Event = MutableMapping[str, Any]
 
 
 class Forgiving:
     """A stream that loses what cannot be written: a full disk or a closed pipe under the log stops no traffic."""
 
-    def __init__(self, stream: TextIO | WholeLines) -> None:
+    def __init__(self, stream: TextIO | WholeLines | LogQueue) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
@@ -35,51 +46,45 @@ class Forgiving:
             self.stream.flush()
 
 
-class WholeLines:
-    """A stream to which several processes write: its lines stay whole.
+def escaped(text: str) -> str:
+    """The text with escapes in place of what is no printable character, and cut where it is too long."""
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}… ({len(text)} characters)"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
-    A pipe keeps 4096 bytes together, and tracebacks are longer. So whoever writes holds a record lock on `lock`, a file
-    that all of them have; the kernel frees it when a process dies. A process that stands still with the lock must not
-    stop the others: they wait a little, and then a torn line is the smaller evil.
-    """
 
-    def __init__(self, stream: TextIO, lock: int) -> None:
-        self.stream, self.lock = stream, lock
-        self.descriptor = stream.fileno()
-        self.line = ""
+def shorten(logger: object, method: str, event: Event) -> Event:
+    """Cut long texts; JSON escapes what is not printable by itself."""
+    for name, value in event.items():
+        if type(value) is str and len(value) > LONGEST:
+            event[name] = f"{value[:LONGEST]}… ({len(value)} characters)"
+    return event
 
-    def isatty(self) -> bool:
-        return self.stream.isatty()
 
-    def write(self, text: str) -> int:
-        self.line += text
-        if text.endswith("\n"):
-            data, self.line = self.line.encode(errors="backslashreplace"), ""
-            held = self._hold()
-            try:
-                while data:
-                    data = data[os.write(self.descriptor, data) :]
-            finally:
-                if held:
-                    fcntl.lockf(self.lock, fcntl.LOCK_UN)
-        return len(text)
+def escape(logger: object, method: str, event: Event) -> Event:
+    """Write all texts as people may see them; lists and dicts are shown by `repr`, which does so."""
+    for name, value in event.items():
+        if type(value) is str:
+            event[name] = escaped(value)
+    return event
 
-    def flush(self) -> None:
-        """Whole lines are written at once."""
 
-    def _hold(self) -> bool:
-        for _ in range(PATIENCE):
-            try:
-                fcntl.lockf(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                sleep(TICK)
-            else:
-                return True
-        return False
+def order(logger: object, method: str, event: Event) -> Event:
+    """Put first what every line has."""
+    first = {name: event.pop(name) for name in ("timestamp", "level", "event") if name in event}
+    return {**first, **event}
+
+
+def write_traceback(out: TextIO, info: Any) -> None:
+    """Write a traceback below its line, so indented that nothing in it looks like another line."""
+    for text in traceback.format_exception(*info):
+        out.writelines(f"\n    | {escaped(line)}" for line in text.splitlines())
 
 
 def make_log(
-    form: str = "auto", level: str = "info", stream: TextIO | WholeLines | None = None
+    form: str = "auto", level: str = "info", stream: TextIO | WholeLines | LogQueue | None = None
 ) -> FilteringBoundLogger:
     """A logger. `form` is human, json, or auto: human when `stream` (standard error) is a terminal."""
     stream = stream or sys.stderr
@@ -89,13 +94,41 @@ def make_log(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if human:
-        processors.append(structlog.dev.ConsoleRenderer(colors=stream.isatty()))
-    else:
-        processors += [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        processors += [
+            escape, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=write_traceback)
+        ]  # fmt: skip
+    else:  # without local variables: there are passwords among them
+        tracebacks = ExceptionDictTransformer(show_locals=False, max_frames=FRAMES)
+        processors += [
+            structlog.processors.ExceptionRenderer(tracebacks), shorten, order, structlog.processors.JSONRenderer()
+        ]  # fmt: skip
     log: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.PrintLogger(cast("TextIO", Forgiving(stream))),
+        structlog.WriteLogger(cast("TextIO", Forgiving(stream))),
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         cache_logger_on_first_use=True,
     )
     return log
+
+
+def log_of_process(
+    form: str, level: str, lock: int | None = None, **bound: Any
+) -> tuple[FilteringBoundLogger, LogQueue]:
+    """The log of a process that is kproxy's own, and the queue in which its lines go to standard error. Whatever else
+    would be printed there is a line of it, too. `lock`: see WholeLines. `bound`: what all lines have."""
+    queue = LogQueue(WholeLines(sys.stderr, lock))
+    log: FilteringBoundLogger = make_log(form, level, queue).bind(**bound)
+    queue.on_lost = lambda number: log.warning("log lines were lost, nobody has read them", count=number)
+    QUEUES.append(queue)
+    atexit.register(queue.close)
+    take_over(log)
+    return log, queue
+
+
+QUEUES: list[LogQueue] = []
+"""Those of this process: one, once it has begun."""
+
+
+def lost_lines() -> int:
+    """How many lines this process has lost so far."""
+    return sum(queue.lost for queue in QUEUES)

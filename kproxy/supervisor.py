@@ -9,7 +9,6 @@ keeper      the rules, files and times to live
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from kproxy import garbage
 from kproxy.app import advertising, certificates_of, open_admin, read_rules, run_all, token_of
 from kproxy.config import Config
 from kproxy.errors import KproxyError
-from kproxy.logs import WholeLines, make_log
+from kproxy.logs import log_of_process, lost_lines
 from kproxy.net.counts import Counts
 from kproxy.net.descriptors import raise_descriptor_limit
 from kproxy.net.doors import Places
@@ -156,11 +155,12 @@ class Supervisor:
         from kproxy.admin.over_workers.operations import CREW_OPERATIONS
         from kproxy.recording import WallClock, instance
         from kproxy.sinks.crew_metrics import CrewCollector
+        from kproxy.sinks.metrics import LogCollector
         from kproxy.sinks.rule_metrics import RuleCollector
 
         rules = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
-        own = [CrewCollector(self.crew, self.counts), rules, PlatformCollector(registry=None),
-               ProcessCollector(registry=None)]  # fmt: skip
+        own = [CrewCollector(self.crew, self.counts), LogCollector(lost_lines), rules,
+               PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         self.captures = CrewCaptures(self.config.captures, self.crew, self.table, WallClock, instance(self.config))
         backend = CrewBackend(
             self.keeper, self.crew, self.waiting_for, own, self.captures, self.entrance.ports_of_nodes, self.log
@@ -218,10 +218,10 @@ class Supervisor:
 def run(config: Config) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
     lines = os.memfd_create("kproxy log", os.MFD_CLOEXEC)
-    log = make_log(config.log.format, config.log.level, WholeLines(sys.stderr, lines))
+    log, queue = log_of_process(config.log.format, config.log.level, lines)
 
     def made() -> Callable[[], Awaitable[None]]:
         store, files = read_rules(config, log)
         return Supervisor(config, store, files, log, lines).run
 
-    return run_all(made)
+    return run_all(made, queue)

@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.app import Proxy, leaves
 from kproxy.config import Config
 from kproxy.errors import DocumentError, KproxyError
-from kproxy.logs import WholeLines, make_log
+from kproxy.logs import log_of_process
 from kproxy.net.connection import Connection
 from kproxy.net.driven import HostPort
 from kproxy.net.server import Server
@@ -163,8 +163,7 @@ def main(words: list[str]) -> int:
     control, hand = socket.socket(fileno=given["control"]), socket.socket(fileno=given["hand"])
     start = hear(control, Start)
     config = unpack_config(start.config)
-    stream = WholeLines(sys.stderr, given["lines"])
-    log = make_log(config.log.format, config.log.level, stream).bind(worker=start.index)
+    log, _ = log_of_process(config.log.format, config.log.level, given["lines"], worker=start.index)
     worker: Worker = None  # type: ignore[assignment]  # until it is made, which may fail
     failed: Failed | None = None
 

@@ -127,6 +127,18 @@ class TrafficCollector(Collector):
             yield histogram
 
 
+class LogCollector(Collector):
+    """What is counted of the log of a process."""
+
+    def __init__(self, lost: Callable[[], int]) -> None:
+        self.lost = lost
+
+    def collect(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "kproxy_log_lines_lost", "Lines of the log that nobody has read in time.", value=self.lost()
+        )
+
+
 def counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily(name, text, labels=[label])
     for word, number in dict(numbers).items():
