@@ -279,7 +279,7 @@ async def open_admin(nursery: trio.Nursery, app: Starlette, admin: AdminConfig, 
     from kproxy.admin.live import serve_admin
 
     try:
-        url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port)
+        url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port, log)
     except* OSError as group:
         why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
         raise WeDidWrong(f"admin cannot bind {admin.bind}: {why}") from None

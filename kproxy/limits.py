@@ -81,7 +81,9 @@ class Limits(Model):
         "clients' request.timeout.ms is 30 s",
     )
     max_connections: Positive = Field(
-        default=20_000, description="client connections in all; each takes two file descriptors and a few kB"
+        default=20_000,
+        description="client connections in all; each takes two file descriptors and a few kB. A process "
+        "that may not open so many files takes as many as it can, and keeps some for its other ports",
     )
     max_connections_per_address: Count = Field(
         default=0,

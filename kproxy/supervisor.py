@@ -22,7 +22,7 @@ from kproxy.config import Config
 from kproxy.errors import KproxyError
 from kproxy.logs import log_of_process, lost_lines
 from kproxy.net.counts import Counts
-from kproxy.net.descriptors import raise_descriptor_limit
+from kproxy.net.descriptors import make_room, tell_room
 from kproxy.net.doors import Places
 from kproxy.net.driven import HostPort, show
 from kproxy.net.entrance import Asked, Entrance
@@ -178,7 +178,10 @@ class Supervisor:
 
     async def serve(self) -> None:
         """Accept clients until drained."""
-        raise_descriptor_limit(self.config.limits.max_connections, self.log)
+        room, limits = make_room(self.config.limits), self.config.limits
+        self.desk.admit(room)
+        self.entrance.admit(room)
+        tell_room(room.times(self.config.workers), limits, self.log)
         await self.entrance.open()
         try:
             await self.crew.start()

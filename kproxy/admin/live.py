@@ -7,6 +7,8 @@ has no such limit (its `serve` is these same lines without one).
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Any
 
 import trio
@@ -16,6 +18,10 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import repr_socket_addr, wrap_app
 from starlette.applications import Starlette
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.net.acceptor import EXHAUSTED
+from kproxy.net.throttle import Throttle
 
 from .problem import Problem, answer
 
@@ -26,16 +32,87 @@ MOST_REFUSED = 64
 PATIENCE = 1.0
 """Seconds for a request that is refused to come, so that its answer is not lost with it."""
 MOST_READ = 65536
+SPARES = 4
+"""Descriptors kept for this address: with them it is told that a process lives whose descriptors have run out."""
+PAUSE = 0.1
+"""Seconds without accepting when these are used up, too."""
+
+
+class Spares:
+    """Descriptors that somebody else would have taken."""
+
+    def __init__(self, count: int = SPARES) -> None:
+        self.count = count
+        self.kept: list[int] = []
+        self.keep()
+
+    def keep(self) -> None:
+        """Take those that are missing, as far as there are any."""
+        while len(self.kept) < self.count:
+            try:
+                self.kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            except OSError:
+                return
+
+    def give(self) -> bool:
+        """Let the next one who opens something have one; False: there is none left."""
+        if not self.kept:
+            return False
+        os.close(self.kept.pop())
+        return True
+
+    def close(self) -> None:
+        """Keep none."""
+        self.count = 0
+        while self.give():
+            pass
 
 
 class Door:
     """Lets connections in to the application, up to the limit."""
 
-    def __init__(self, app: Starlette, config: Config) -> None:
-        self.config, self.context = config, WorkerContext(None)
+    def __init__(self, app: Starlette, config: Config, log: FilteringBoundLogger) -> None:
+        self.config, self.context, self.log = config, WorkerContext(None), Throttle(log)
         framework: Any = app  # Hypercorn's types of ASGI are narrower than Starlette's
         self.app = wrap_app(framework, config.wsgi_max_body_size, None)
         self.open = self.refused = 0
+        self.spares = Spares()
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Accept until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    await trio.lowlevel.wait_readable(sock)
+                    client = await self.accept(sock)
+                    if client is not None:
+                        stream = trio.SocketStream(trio.socket.from_stdlib_socket(client))
+                        nursery.start_soon(self.guard, stream)
+        finally:
+            self.spares.close()
+
+    async def accept(self, sock: socket.socket) -> socket.socket | None:
+        """The next connection, if there is one, with a spare descriptor if need be."""
+        try:
+            return sock.accept()[0]
+        except OSError as error:
+            if error.errno not in EXHAUSTED:  # mostly somebody who is gone again
+                return None
+            if not self.spares.give():
+                self.log.warning("admin connections cannot be accepted for now", error=error.strerror)
+                await trio.sleep(PAUSE)
+                return None
+        return await self.accept(sock)
+
+    async def guard(self, stream: trio.SocketStream) -> None:
+        """Serve one connection; what it raises ends no other."""
+        try:
+            await self.handle(stream)
+        except Exception as error:
+            self.log.warning("an admin connection has failed", exc_info=error)
+        finally:
+            await trio.aclose_forcefully(stream)
+            self.spares.keep()
 
     async def handle(self, stream: trio.SocketStream) -> None:
         """One connection, from its beginning to its end."""
@@ -73,18 +150,17 @@ def too_many() -> bytes:
 
 
 async def serve_admin(
-    app: Starlette, host: str, port: int, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
-) -> None:
+    app: Starlette, host: str, port: int, log: FilteringBoundLogger, *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:  # fmt: skip
     """Serves until cancelled. Reports the URL once it listens. Raises OSError when the address cannot be bound."""
     config = Config()
     config.bind = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
     config.accesslog = config.errorlog = None
     config.include_server_header = False
-    door = Door(app, config)
     (sock,) = config.create_sockets().insecure_sockets
-    sock.listen(config.backlog)
-    listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
-    url = f"http://{repr_socket_addr(sock.family, sock.getsockname())}"
-    async with listener, trio.open_nursery() as nursery:
-        await nursery.start(trio.serve_listeners, door.handle, [listener])
-        task_status.started(url)
+    with sock:
+        sock.setblocking(False)
+        sock.listen(config.backlog)
+        task_status.started(f"http://{repr_socket_addr(sock.family, sock.getsockname())}")
+        await Door(app, config, log).serve(sock)

@@ -1,28 +1,81 @@
-"""How many files a process may have open: the soft limit is often 1024, which is 500 connections."""
+"""How many files a process may have open, and how many connections that makes.
+
+The soft limit is often 1024, which is 400 connections; it is lifted as far as the hard one allows. What connections may
+not have is for ports of nodes, the admin address, look-ups of names and files, so that these go on working when there
+are as many connections as there can be.
+"""
 
 from __future__ import annotations
 
+import os
 import resource
+from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
+
+from kproxy.limits import Limits
 
 EACH = 2
 """Descriptors of a connection: one to the client, one to the broker."""
 OTHERS = 1100
 """Ports of nodes (a thousand at most by default), and what the process has open itself."""
+SHARE = 4
+"""Where that is more than one in so many of all, it is so much: a process with 64 files has 16 for these."""
+FEWEST = 4
+"""Connections that are tried in any case."""
 
 
-def raise_descriptor_limit(connections: int, log: FilteringBoundLogger) -> int:
-    """Lifts the soft limit as far as `connections` need and the hard limit allows; returns what it is then.
+@dataclass(frozen=True)
+class Room:
+    """What a process has room for: `files` may be open, `connections` are taken, `wanted` is limits.max_connections."""
 
-    Says so when that is not enough: connections then wait in the backlog once it is reached.
-    """
+    files: int
+    connections: int
+    wanted: int
+
+    @property
+    def lacking(self) -> bool:
+        """Whether there is less than was wanted."""
+        return self.connections < self.wanted
+
+    @property
+    def reason(self) -> str:
+        """Why no more connections are taken, when there are so many."""
+        if self.lacking:
+            return f"there are {self.connections} connections, as many as a limit of {self.files} open files allows"
+        return f"there are {self.wanted} connections, no more are allowed"
+
+    def times(self, processes: int) -> Room:
+        """The room of so many processes that share connections."""
+        return Room(self.files, min(self.wanted, self.connections * processes), self.wanted)
+
+
+def make_room(limits: Limits) -> Room:
+    """Lift the soft limit as far as `max_connections` need and the hard limit allows; return what there is room for."""
+    wanted = limits.max_connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections * EACH + OTHERS
+    needed = wanted * EACH + OTHERS
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        lifted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lifted, hard))
+        soft = lifted
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return soft
-    limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    if limit < needed:
-        log.info("fewer files may be open than max_connections needs", limit=limit, needed=needed)
-    return limit
+        return Room(soft, wanted, wanted)
+    left = soft - open_files() - min(OTHERS, soft // SHARE)
+    return Room(soft, max(FEWEST, min(wanted, left // EACH)), wanted)
+
+
+def tell_room(room: Room, limits: Limits, log: FilteringBoundLogger) -> None:
+    """Say that there is less room than somebody has asked for. Of the default that is told once it is reached."""
+    if room.lacking and "max_connections" in limits.model_fields_set:
+        needed = room.wanted * EACH + OTHERS
+        log.warning("fewer files may be open than max_connections needs", limit=room.files, needed=needed,
+                    connections=room.connections)  # fmt: skip
+
+
+def open_files() -> int:
+    """How many descriptors this process has."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0

@@ -17,6 +17,7 @@ from kproxy.rules.address import Address
 from kproxy.rules.kinds.advertise import Advertise
 
 from .counts import Counts
+from .descriptors import Room
 from .doors import Arrived, Doors, Places
 from .driven import HostPort
 from .lobby import Lobby
@@ -46,6 +47,9 @@ class WaysIn(Protocol):
     async def open(self) -> None: ...
     def close(self) -> None: ...
     def use_rules(self, rules: Sequence[Advertise]) -> None: ...
+    def admit(self, room: Room) -> None: ...
+    @property
+    def waiting(self) -> int: ...
     def port(self, listener: str) -> int: ...
     def ports_of_nodes(self, listener: str) -> Mapping[int, int]: ...
 
@@ -89,6 +93,15 @@ class Entrance:
         for doors in self.doors.values():
             doors.close()
         self.lobby.close()
+
+    def admit(self, room: Room) -> None:
+        """There is room for so many connections."""
+        self.lobby.room = room
+
+    @property
+    def waiting(self) -> int:
+        """Clients that have connected, and have not said yet who they are."""
+        return len(self.lobby.guests)
 
     def port(self, listener: str) -> int:
         """Its bootstrap port."""

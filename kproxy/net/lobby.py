@@ -18,6 +18,7 @@ from kproxy.errors import TheyDidWrong
 from kproxy.limits import Limits
 
 from .counts import Counts
+from .descriptors import Room
 from .driven import HostPort, show
 from .reactor import IN, Reactor
 from .throttle import Throttle
@@ -55,14 +56,15 @@ class Lobby:
         self.reactor, self.limits, self.counts, self.log = reactor, limits, counts, log
         self.logs: dict[str, Throttle] = {}
         self.guests: set[Guest[Any]] = set()
+        self.room = Room(0, limits.max_connections, limits.max_connections)
 
     def listen(
         self, listener: str, wanted: Wanted, sock: socket.SocketType, client: HostPort, hear: Hear[T],
         then: Callable[[T], object],
     ) -> None:  # fmt: skip
         """Call `then` with what `hear` makes of the first bytes, or send the client away."""
-        if len(self.guests) >= self.limits.max_connections:
-            why = f"{self.limits.max_connections} connections have not said yet who they are, no more are allowed"
+        if len(self.guests) >= self.room.connections:
+            why = f"{self.room.connections} connections have not said yet who they are, no more are allowed"
             self.refuse(listener, sock, client, "max_connections", why)
         else:
             Guest(self, listener, wanted, sock, client, hear, then)

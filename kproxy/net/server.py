@@ -20,7 +20,7 @@ from kproxy.sinks.fanout import Fanout
 
 from .connection import Connection
 from .counts import Counts
-from .descriptors import raise_descriptor_limit
+from .descriptors import Room, make_room, tell_room
 from .driven import HostPort, SessionFactory, Waiting
 from .entrance import Entrance, WaysIn
 from .listener import Listener
@@ -64,6 +64,8 @@ class Server:
         self.advertise = advertise
         self.closes = Throttle(self.log)
         self.limits = config.limits
+        self.room = Room(0, self.limits.max_connections, self.limits.max_connections)  # until it is known
+        self.alone = entrance is None
         self.connections: set[Connection] = set()
         self.taps = Taps(Fanout(self.log), lambda: self.connections)
         self.per_address: Counter[str] = Counter()
@@ -98,7 +100,10 @@ class Server:
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Needs the reactor to run. Raises WeDidWrong or DocumentError when it cannot start; returns after a drain."""
-        raise_descriptor_limit(self.limits.max_connections, self.log)
+        self.room = make_room(self.limits)
+        if self.alone:
+            tell_room(self.room, self.limits, self.log)
+        self.entrance.admit(self.room)
         try:
             await self.entrance.open()
             for whereabouts in self.whereabouts.values():
@@ -113,8 +118,8 @@ class Server:
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
         """(cause, reason) if a connection from there may not begin now."""
         limits = self.limits
-        if len(self.connections) + self.handshaking >= limits.max_connections:
-            return "max_connections", f"there are {limits.max_connections} connections, no more are allowed"
+        if len(self.connections) + self.handshaking + self.entrance.waiting >= self.room.connections:
+            return "max_connections", self.room.reason
         most = limits.max_connections_per_address
         if most and self.per_address[client[0]] >= most:
             return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"

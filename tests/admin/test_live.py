@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 import pytest
+import structlog
 import trio
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -26,7 +30,9 @@ async def here(request: Request) -> PlainTextResponse:
 async def serving() -> AsyncIterator[int]:
     """A small application at a port of its own."""
     async with trio.open_nursery() as nursery:
-        url = await nursery.start(live.serve_admin, Starlette(routes=[Route("/here", here)]), "127.0.0.1", 0)
+        url = await nursery.start(
+            live.serve_admin, Starlette(routes=[Route("/here", here)]), "127.0.0.1", 0, structlog.get_logger()
+        )
         yield int(url.rpartition(":")[2])
         nursery.cancel_scope.cancel()
 
@@ -79,3 +85,27 @@ async def test_a_client_that_is_refused_and_says_nothing_is_not_waited_for(monke
             with trio.fail_after(30):
                 assert await stream.receive_some() == b""
             await stream.aclose()
+
+
+@pytest.mark.trio
+async def test_it_answers_when_all_descriptors_are_used_up() -> None:
+    """A few are kept for it; once they are used up, too, nobody is accepted until one is free."""
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving() as port:
+        with ExitStack() as stack:
+            clients = [
+                stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(live.SPARES + 1)
+            ]
+            top = max(int(name) for name in os.listdir("/proc/self/fd"))
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (usual, most))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (top + 1, most))
+            try:
+                while True:
+                    stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                pass
+            streams = [trio.SocketStream(trio.socket.from_stdlib_socket(client)) for client in clients]
+            for stream in streams[:-1]:
+                assert (await said(stream)).startswith(b"HTTP/1.1 200")
+            await streams[0].aclose()
+            assert (await said(streams[-1])).startswith(b"HTTP/1.1 200")

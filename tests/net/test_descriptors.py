@@ -1,4 +1,4 @@
-"""The limit on open files."""
+"""The limit on open files, and what it leaves for connections."""
 
 from __future__ import annotations
 
@@ -7,24 +7,34 @@ from typing import Any
 
 import pytest
 
-from kproxy.net.descriptors import raise_descriptor_limit
+from kproxy.limits import Limits
+from kproxy.net import descriptors
+from kproxy.net.descriptors import FEWEST, make_room, tell_room
+
+OPEN = 20
+UNLIMITED = resource.RLIM_INFINITY
 
 
 @pytest.mark.parametrize(
-    ("limits", "wanted", "warned"),
+    ("limits", "lifted", "connections"),
     [
-        pytest.param((1024, 100_000), 41_100, False, id="lifted as far as needed"),
-        pytest.param((1024, 4096), 4096, True, id="as far as allowed, with a warning"),
-        pytest.param((50_000, 100_000), 50_000, False, id="never lowered"),
-        pytest.param((1024, resource.RLIM_INFINITY), 41_100, False, id="no hard limit"),
-        pytest.param((resource.RLIM_INFINITY, resource.RLIM_INFINITY), resource.RLIM_INFINITY, False, id="no limit"),
+        pytest.param((1024, 100_000), 41_100, 20_000, id="lifted as far as needed"),
+        pytest.param((1024, 4096), 4096, (4096 - OPEN - 1024) // 2, id="as far as allowed, with fewer connections"),
+        pytest.param((1024, 20_000), 20_000, (20_000 - OPEN - 1100) // 2, id="ports take no more than there are"),
+        pytest.param((64, 64), 64, (64 - OPEN - 16) // 2, id="very few"),
+        pytest.param((16, 16), 16, FEWEST, id="fewer than are open"),
+        pytest.param((50_000, 100_000), 50_000, 20_000, id="never lowered"),
+        pytest.param((1024, UNLIMITED), 41_100, 20_000, id="no hard limit"),
+        pytest.param((UNLIMITED, UNLIMITED), UNLIMITED, 20_000, id="no limit"),
     ],
 )
+@pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.trio
 async def test_the_soft_limit_is_lifted(
-    net: Any, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], wanted: int, warned: bool
+    net: Any, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], lifted: int, connections: int, asked: bool
 ) -> None:
-    """20,000 connections need 40,000 descriptors and some for ports, and 1024 is what a process mostly starts with."""
+    """20,000 connections need 40,000 descriptors and some for ports. Where there are fewer, fewer connections are
+    taken, which is told at the start to who has asked for so many."""
     now = limits
 
     def lift(which: int, new: tuple[int, int]) -> None:
@@ -33,8 +43,22 @@ async def test_the_soft_limit_is_lifted(
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits)
     monkeypatch.setattr(resource, "setrlimit", lift)
+    monkeypatch.setattr(descriptors, "open_files", lambda: OPEN)
     log, entries = net.make_log()
+    config = Limits(max_connections=20_000) if asked else Limits()
 
-    assert raise_descriptor_limit(20_000, log) == wanted
-    assert now == (wanted, limits[1])
-    assert bool(entries) == warned
+    room = make_room(config)
+    tell_room(room, config, log)
+
+    assert (room.files, room.connections, room.lacking) == (lifted, connections, connections < 20_000)
+    assert now == (lifted, limits[1])
+    assert bool(entries) == (room.lacking and asked)
+    assert str(connections) in room.reason
+
+
+def test_processes_share_what_was_asked_for() -> None:
+    """Each has room of its own; all of them take no more than limits.max_connections."""
+    room = descriptors.Room(64, 14, 20)
+
+    assert (room.times(1).connections, room.times(2).connections) == (14, 20)
+    assert "64 open files" in room.reason and "64" not in room.times(2).reason

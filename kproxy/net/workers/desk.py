@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config import Config
 
 from ..counts import Counts
+from ..descriptors import Room
 from ..driven import HostPort, host_port, show
 from ..throttle import Throttle
 from ..topology import Topology
@@ -40,9 +41,16 @@ class Desk:
         self.logs = {name: Throttle(log.bind(listener=name)) for name in self.clusters}
         self.waiting: deque[tuple[Visitor, socket.socket]] = deque()
         self.last = 0
+        self.room = Room(0, self.limits.max_connections, self.limits.max_connections)
+        self.most_waiting = MOST_WAITING
         self.draining = False
         crew.on_room = self.serve_waiting
         crew.on_returned = self.take_back
+
+    def admit(self, room: Room) -> None:
+        """A process has room for so many connections; in this one they only wait."""
+        self.room = room.times(len(self.crew.members))
+        self.most_waiting = min(MOST_WAITING, room.connections)
 
     @property
     def connections(self) -> int:
@@ -64,8 +72,8 @@ class Desk:
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
         """(cause, reason) if a connection from there may not begin now."""
         limits = self.limits
-        if self.connections >= limits.max_connections:
-            return "max_connections", f"there are {limits.max_connections} connections, no more are allowed"
+        if self.connections >= self.room.connections:
+            return "max_connections", self.room.reason
         most = limits.max_connections_per_address
         if most and self.connections_from(client[0]) >= most:
             return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"
@@ -98,8 +106,8 @@ class Desk:
         return ready
 
     def wait(self, visitor: Visitor, sock: socket.socket) -> None:
-        if len(self.waiting) >= MOST_WAITING:
-            why = f"no worker can take it, and {MOST_WAITING} connections wait for one"
+        if len(self.waiting) >= self.most_waiting:
+            why = f"no worker can take it, and {self.most_waiting} connections wait for one"
             self.refuse(visitor.listener, sock, visitor.client, "no_worker", why)
         else:
             self.waiting.append((visitor, sock))

@@ -7,6 +7,7 @@ from time import monotonic
 
 from kproxy.rules.kinds.advertise import Advertise
 
+from ..descriptors import Room
 from ..doors import Places
 from ..driven import HostPort
 from ..entrance import Asked
@@ -47,6 +48,12 @@ class RemoteEntrance:
 
     def use_rules(self, rules: Sequence[Advertise]) -> None:
         """The supervisor has them, too."""
+
+    waiting = 0
+    """The supervisor has them."""
+
+    def admit(self, room: Room) -> None:
+        """The supervisor admits them."""
 
     def port(self, listener: str) -> int:
         return self.ports[listener]
