@@ -17,6 +17,7 @@ from kproxy.core.sasl import GSSAPI_FIRST, RawTokens
 from kproxy.core.software import software
 from kproxy.errors import DecodeError
 from kproxy.watch.credentials import RESPONSE, take_out
+from kproxy.watch.error_places import error_at, in_order
 from kproxy.watch.seen import Form, Frame, Outcome, Seen
 from kproxy.wire import schema
 from kproxy.wire.head import Acks, produce_acks
@@ -119,6 +120,7 @@ class Exchanges:
         seen = pending.popleft()
         seen.response = kept(cut, seen.key, seen.version, RESPONSE, said, own=self.own)
         seen.outcome = "answered"
+        seen.known_errors = in_order(error_at(seen.key, seen.version, bytes(4) + cut.data[:20]) or 0, ())
         if said:
             self._tell(seen, said)
         self._learn(seen)
@@ -149,6 +151,9 @@ class Exchanges:
             self.who.tell(said["who"])
         seen.rules = said.get("rules", seen.rules)
         seen.answered_by_rule = said.get("answered_by") == "kproxy"
+        if "errors" in said:
+            seen.known_errors = in_order(0, said["errors"])._replace(top=said.get("error_at_top", False))
+        seen.own_errors = frozenset(said.get("failed", ()))
         seen.rule_wait = said.get("rule_wait", seen.rule_wait)
         seen.other_wait = said.get("other_wait", seen.other_wait)
         seen.outcome = said.get("outcome", seen.outcome)

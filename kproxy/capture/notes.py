@@ -30,7 +30,8 @@ class Note(Client, total=False):
 
     `who`: what has become known of the client since. `acks`: of a Produce request, where the bytes that are kept do not
     have them. `withheld`: why the frame is not whole. `rules`, `answered_by`, `rule_wait`, `other_wait`, `outcome`: of
-    the exchange that ends with the frame.
+    the exchange that ends with the frame. `failed`: error codes that rules put into the broker's answer. `errors`,
+    `error_at_top`: those in a response of which not all is kept; the first one stands at its top.
     """
 
     connection: int
@@ -42,6 +43,9 @@ class Note(Client, total=False):
     rule_wait: tuple[float, float]
     other_wait: tuple[float, float]
     outcome: Literal["closed"]
+    failed: list[int]
+    errors: list[int]
+    error_at_top: bool
 
 
 _decode = msgspec.json.Decoder(Note).decode

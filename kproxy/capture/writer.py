@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from kproxy.watch.seen import Frame, Seen, Who
+from kproxy.watch.error_places import errors_of
+from kproxy.watch.seen import Errors, Frame, Seen, Who
 
 from . import pcapng
 from .exchanges import SASL_HANDSHAKE, acks
@@ -134,6 +135,8 @@ class CaptureWriter:
         kept = self.policy.kept(seen, frame, response=side == 1)
         if seen.acks is not None and side == 0 and (len(kept) < frame.size - 4 and acks(kept, seen.version) is None):
             said = {**said, "acks": seen.acks}
+        if side == 1 and len(kept) < frame.size - 4:
+            said = said | about_errors(errors_of(seen))
         if frame.withheld:
             said = {**said, "withheld": frame.withheld}
         first, last = self.wall(frame.first), self.wall(frame.last)
@@ -184,6 +187,11 @@ def about_client(who: Who) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
+def about_errors(errors: Errors) -> dict[str, Any]:
+    """The errors in a response, which the bytes that are kept of it need not tell; none: nothing."""
+    return {"errors": list(errors.codes), "error_at_top": errors.top} if errors.codes else {}
+
+
 def about_exchange(seen: Seen) -> dict[str, Any]:
     """What the bytes do not say of an exchange; empty for most."""
     said: dict[str, Any] = {}
@@ -191,6 +199,8 @@ def about_exchange(seen: Seen) -> dict[str, Any]:
         said["rules"] = list(seen.rules)
     if seen.answered_by_rule:
         said["answered_by"] = "kproxy"
+    if seen.own_errors:
+        said["failed"] = sorted(seen.own_errors)
     if seen.rule_wait != (0.0, 0.0):
         said["rule_wait"] = list(seen.rule_wait)
     if seen.other_wait != (0.0, 0.0):

@@ -20,7 +20,10 @@ from kproxy.watch.filter.view import EventView, SeenView
 
 FORMS = ("table", "json")
 LINE = ("requests", "errors", "unanswered", "request_bytes", "response_bytes", "p50_ms", "p90_ms", "p99_ms", "max_ms")
-TOPIC = ("partitions", "requests", "written_records", "written_bytes", "read_records", "read_bytes", "errors")
+TOPIC = (
+    "partitions", "requests", "written_records", "written_bytes", "unconfirmed_records", "read_records", "read_bytes",
+    "errors",
+)  # fmt: skip
 
 
 @click.command("stats")
@@ -75,7 +78,7 @@ def print_tables(found: Mapping[str, Any], top: int) -> None:
     section("by API", ("api", *LINE), found["apis"], top)
     section("by topic", ("topic", *TOPIC), found["topics"], top)
     section("by client", ("client_id", *LINE), found["clients"], top)
-    section("errors", ("api", "error", "count"), found["errors"], top)
+    section("errors", ("api", "error", "level", "by", "count"), found["errors"], top)
 
 
 def section(title: str, heads: Sequence[str], rows: Iterable[Mapping[str, Any]], top: int) -> None:

@@ -1,8 +1,9 @@
 """Counts over exchanges: by API, topic, client and error, with latencies, in memory that does not grow with the file.
 
-Strategy: one pass. Latencies are counted in buckets a twentieth apart, so that percentiles of any number of them are
-right within 5 %; of summaries only the audit's own buckets are known, and the upper bound of each is taken. Names
-beyond a limit are counted together.
+What counts as what is said in `events/counting.py` and docs/numbers.md: an exchange that was told by itself and a line
+of a summary count alike. Strategy: one pass. Latencies are counted in buckets a twentieth apart, so that percentiles of
+any number of them are right within 5 %; of summaries only the audit's own buckets are known, and the upper bound of
+each is taken. Names beyond a limit are counted together.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from math import ceil, log
 from typing import Any, TypeVar
 
+from kproxy.events.counting import CUT_OFF, READS, WRITES, is_stored, is_unconfirmed, partitions
 from kproxy.events.schema import LATENCY_BOUNDS_MS
 
 STEP = log(1.05)
@@ -21,9 +23,9 @@ MOST_NAMES = 10_000
 OTHERS = "(others)"
 NEVER_MS = 1e-3
 """What is faster counts as this: clocks of captures see microseconds."""
-WRITES, READS = ("Produce",), ("Fetch", "ShareFetch")
-
 Data = Mapping[str, Any]
+ErrorKey = tuple[str, str | None, str, str]
+"""(API, error, `request` or `partition`, who made it: `broker` or `kproxy`)"""
 L = TypeVar("L")
 
 
@@ -70,10 +72,10 @@ class Line:
     response_bytes: int = 0
     latencies: Latencies = field(default_factory=Latencies)
 
-    def add(self, data: Data, times: int, failed: bool) -> None:
+    def add(self, data: Data, times: int) -> None:
         self.requests += times
-        self.errors += times * failed
-        self.unanswered += data.get("outcome") in ("unanswered", "closed")
+        self.errors += times * (data.get("error") is not None)
+        self.unanswered += times * (data.get("outcome") in CUT_OFF)
         self.request_bytes += data.get("request_bytes") or 0
         self.response_bytes += data.get("response_bytes") or 0
         if data.get("latency_buckets"):
@@ -91,25 +93,29 @@ class Line:
 
 @dataclass(slots=True)
 class TopicLine:
-    """What was done with one topic. `requests`: exchanges that were about it; of summaries, about a partition of it."""
+    """What was written to one topic and read from it. `requests`: counted once for each of its partitions."""
 
     requests: int = 0
     written_records: int = 0
     written_bytes: int = 0
+    unconfirmed_records: int = 0
     read_records: int = 0
     read_bytes: int = 0
     errors: int = 0
     partitions: set[int] = field(default_factory=set)
 
-    def add(self, api: str, part: Data, times: int = 1) -> None:
-        records, size = part.get("records") or 0, part.get("bytes") or 0
-        if api in WRITES:
+    def add(self, api: str, acks: int | None, part: Data, times: int = 1) -> None:
+        records, size, error = part.get("records") or 0, part.get("bytes") or 0, part.get("error")
+        self.requests += times
+        self.errors += times * (error is not None)
+        if api in WRITES and is_stored(acks, error):
             self.written_records += records
             self.written_bytes += size
-        elif api in READS:
+        elif api in WRITES and is_unconfirmed(acks, error):
+            self.unconfirmed_records += records
+        elif api in READS and error is None:
             self.read_records += records
             self.read_bytes += size
-        self.errors += times * (part.get("error") is not None)
         if part.get("partition") is not None:
             self.partitions.add(part["partition"])
 
@@ -117,8 +123,8 @@ class TopicLine:
         """For tables and JSON."""
         return {
             "partitions": len(self.partitions), "requests": self.requests, "written_records": self.written_records,
-            "written_bytes": self.written_bytes, "read_records": self.read_records, "read_bytes": self.read_bytes,
-            "errors": self.errors,
+            "written_bytes": self.written_bytes, "unconfirmed_records": self.unconfirmed_records,
+            "read_records": self.read_records, "read_bytes": self.read_bytes, "errors": self.errors,
         }  # fmt: skip
 
 
@@ -130,48 +136,55 @@ class Tally:
         self.apis: dict[str, Line] = {}
         self.clients: dict[str, Line] = {}
         self.topics: dict[str, TopicLine] = {}
-        self.errors: Counter[str] = Counter()
+        self.errors: Counter[ErrorKey] = Counter()
         self.connections: set[tuple[str, Any]] = set()
         self.first = self.last = ""
 
     def add(self, data: Data, source: str) -> None:
         """One exchange; connections are told apart by `source` and their number."""
-        self._common(data, source, 1, data.get("errors") or ([data["error"]] if data.get("error") else []))
-        self._when(data.get("request_in"), data.get("response_out") or data.get("request_in"))
-        for topic in data.get("topics") or ():
-            line = _line(self.topics, str(topic.get("topic") or topic.get("topic_id")), TopicLine)
-            line.requests += 1
-            for part in topic.get("partitions") or ():
-                line.add(str(data.get("api")), part)
+        self._common(data, source, 1)
+        self._when(data.get("request_in"), data.get("request_in"))
+        for topic, part in partitions(data):
+            self._part(data, topic, part, 1)
 
     def add_summary(self, data: Data, source: str) -> None:
         """One line of a summary event."""
         count = data.get("count") or 0
         self._when(data.get("first"), data.get("last"))
-        if data.get("topic") is None and data.get("topic_id") is None:
-            self._common(data, source, count, [data["error"]] if data.get("error") else [])
+        if data.get("topic") is not None or data.get("topic_id") is not None:
+            self._part(data, data, data, count)
             return
-        line = _line(self.topics, str(data.get("topic") or data.get("topic_id")), TopicLine)
-        line.requests += count
-        line.add(str(data.get("api")), data, count)
-        if data.get("error"):
-            self._error(data, data["error"], count)
+        self._common(data, source, count)
+        if data.get("records"):  # of topics that the summary could not tell apart any more
+            _line(self.topics, OTHERS, TopicLine).add(
+                str(data.get("api")), data.get("acks"), {**data, "error": None}, 0
+            )
 
-    def _common(self, data: Data, source: str, times: int, errors: list[str]) -> None:
+    def _part(self, data: Data, topic: Data, part: Data, times: int) -> None:
+        """One partition of an exchange, or of so many as a summary counts in one line."""
+        line = _line(self.topics, str(topic.get("topic") or topic.get("topic_id")), TopicLine)
+        line.add(str(data.get("api")), data.get("acks"), part, times)
+        if part.get("error"):
+            self._error(data, part["error"], "partition", part.get("error_by") or "broker", times)
+
+    def _common(self, data: Data, source: str, times: int) -> None:
         for line in (
             self.total,
             _line(self.apis, str(data.get("api")), Line),
             _line(self.clients, str(data.get("client_id")), Line),
         ):
-            line.add(data, times, bool(errors))
-        for error in errors:
-            self._error(data, error, times)
+            line.add(data, times)
+        by_kproxy = data.get("kproxy_errors") or ()
+        for error in data.get("errors") or ([data["error"]] if data.get("error") else ()):
+            self._error(data, error, "request", "kproxy" if error in by_kproxy else "broker", times)
         if len(self.connections) < MOST_NAMES * 10:
             self.connections.add((source, data.get("connection")))
 
-    def _error(self, data: Data, error: str, times: int) -> None:
-        key = f"{data.get('api')} {error}"
-        self.errors[key if key in self.errors or len(self.errors) < MOST_NAMES else OTHERS] += times
+    def _error(self, data: Data, error: str, level: str, by: str, times: int) -> None:
+        key: ErrorKey = (str(data.get("api")), error, level, by)
+        if key not in self.errors and len(self.errors) >= MOST_NAMES:
+            key = OTHERS, None, level, by
+        self.errors[key] += times
 
     def _when(self, first: str | None, last: str | None) -> None:
         if first and (not self.first or first < self.first):
@@ -188,7 +201,7 @@ class Tally:
             "apis": [{"api": name, **line.shown()} for name, line in _most(self.apis)],
             "topics": [{"topic": name, **line.shown()} for name, line in by_bytes],
             "clients": [{"client_id": name, **line.shown()} for name, line in _most(self.clients)],
-            "errors": [{"api": key.partition(" ")[0], "error": key.partition(" ")[2] or None, "count": count}
+            "errors": [dict(zip(("api", "error", "level", "by"), key, strict=True)) | {"count": count}
                        for key, count in self.errors.most_common()],
         }  # fmt: skip
 

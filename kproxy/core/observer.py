@@ -16,3 +16,7 @@ class Observer(Protocol):
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
         """These rules fired. `answered`: kproxy answers in the broker's place."""
         ...
+
+    def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
+        """Rules put these error codes into the broker's answer, somewhere."""
+        ...

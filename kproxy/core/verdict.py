@@ -78,15 +78,20 @@ class Verdict:
         """Put in what was decided when the request came."""
         exchange = self.exchange
         if exchange.failures:
-            self.becomes(merge(exchange.request, exchange.response, exchange.failures))
+            self.becomes(merge(exchange.request, exchange.response, exchange.failures), exchange.failures)
         if exchange.late:
-            self.becomes(overwrite(exchange.request, exchange.response, exchange.late))
+            self.becomes(overwrite(exchange.request, exchange.response, exchange.late), exchange.late)
         if exchange.whole is not None:
-            self.becomes(overwrite_top(exchange.response, exchange.whole))
+            self.becomes(overwrite_top(exchange.response, exchange.whole), exchange.whole)
 
-    def becomes(self, response: Message) -> None:
+    def becomes(self, response: Message, failed: Mapping[Entity, Failure] | Failure) -> None:
+        """Take this response in place of the one that came. `failed`: entities, or the response as a whole."""
         self.exchange.answer_is(response)
         self.edited = True
+        observer = self.session.observer
+        if observer is not None:
+            failures = [failed] if isinstance(failed, Failure) else failed.values()
+            observer.failed(self.exchange.correlation_id, {one.code for one in failures})
 
     def consider(self, pending: Pending) -> None:
         running, matched = pending.part.running, pending.entities
@@ -128,11 +133,10 @@ class Verdict:
             case Fail(code=code, message=message, entities=chosen, whole=whole):
                 failure = Failure(code, message)
                 if whole or not (chosen or matched):
-                    self.becomes(overwrite_top(exchange.response, failure))
+                    self.becomes(overwrite_top(exchange.response, failure), failure)
                 else:
-                    self.becomes(
-                        overwrite(exchange.request, exchange.response, dict.fromkeys(chosen or matched, failure))
-                    )
+                    failures = dict.fromkeys(chosen or matched, failure)
+                    self.becomes(overwrite(exchange.request, exchange.response, failures), failures)
             case Delay(seconds=seconds):
                 ruling.delay(seconds, self.now)
             case Throttle(seconds=seconds, hint=hint, mute=mute):

@@ -149,6 +149,9 @@ class Tap:
         else:
             early.rules.extend(names)
 
+    def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
+        self.watcher.failed(correlation_id, codes)
+
     def early(self, correlation_id: int) -> Seen | None:
         """The exchange of this id that was over before the session looked at it."""
         return next((seen for seen in reversed(self.over_early) if seen.correlation_id == correlation_id), None)

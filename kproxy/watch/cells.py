@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kproxy.events.schema import LATENCY_BOUNDS_MS
 
@@ -30,7 +31,13 @@ class Line:
     topic: str | None = None
     topic_id: str | None = None
     partition: int | None = None
+    outcome: str | None = None
+    answered_by: str | None = None
     error: str | None = None
+    errors: list[str] | None = None
+    kproxy_errors: list[str] | None = None
+    error_level: str | None = None
+    error_by: str | None = None
     acks: int | None = None
     codec: str | None = None
     idempotent: bool | None = None
@@ -50,11 +57,30 @@ class Line:
     wait_ms: float | None = None
 
 
-ApiKey = tuple[int | None, int | None, str | None, int | None, int | None]
-"""(api key, version, client id, error code, acks)"""
+class Ending(NamedTuple):
+    """How an exchange ended. `codes`: all in its response, that at the top first; `own`: those that kproxy made.
 
-PartKey = tuple[int | None, int | None, str | None, str | bytes, int | None, int, int | None, str, bool | None]
-"""(api key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent)"""
+    `top`: the first of them stands at the top. `answered_by`: empty where there was no answer.
+    """
+
+    outcome: str
+    answered_by: str = ""
+    codes: tuple[int, ...] = ()
+    own: tuple[int, ...] = ()
+    top: bool = False
+
+
+WELL = Ending("answered", "broker")
+"""The broker answered, and without any error."""
+SILENT = Ending("no_answer_due")
+"""A Produce with acks=0."""
+
+ApiKey = tuple[int | None, int | None, str | None, Ending, int | None]
+"""(api key, version, client id, how they ended, acks)"""
+
+PartKey = tuple[int | None, int | None, str | None, str | bytes, int | None, int, int | None, str, bool | None, bool]
+"""(api key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent, the error is
+kproxy's)"""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ in one read. More in a capture are requests whose responses are missing there.""
 class Open:
     """An exchange that is under way. `seen` is None where nobody wants more than the number of frames."""
 
-    __slots__ = ("arriving", "asked", "correlation", "error", "kept", "seen", "wanted")
+    __slots__ = ("arriving", "asked", "correlation", "kept", "seen", "wanted")
     answer = None
     """Nothing is known of its response: it does not go the short way."""
 
@@ -27,7 +27,6 @@ class Open:
         self.arriving: Arriving | None = None  # the request, as long as it is not whole
         self.kept = 0  # bytes that may be kept for it
         self.asked: list[Asked] | None = None  # the request's rows, if they are known already
-        self.error: int | None = None  # at the top of the response
 
 
 Entry = tuple[Any, ...]

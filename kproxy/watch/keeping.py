@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kproxy.wire.sketch import MOST_SKETCH, Sketcher
 
 from .credentials import REQUEST, RESPONSE, header_end, take_out
+from .error_places import is_long_list
 from .exchanges import Open
 from .frames import SIZE_BYTES, Arriving
 from .seen import Depth, Form, Frame
@@ -25,7 +26,7 @@ def keep(watcher: Watcher, frame: Arriving, found: Open, which: int) -> None:
     depth, direction, total = wanted.depths[which], DIRECTIONS[which], frame.total
     if wanted.key == SASL_HANDSHAKE:  # looked at in any case, for what it says about tokens
         depth = max(depth, Depth.SKETCH)
-    if depth < Depth.SKETCH:
+    if depth < Depth.SKETCH or (wanted.nested and is_long_list(wanted.key, total - SIZE_BYTES)):
         frame.settle(0)
         return
     if wanted.secret[which]:

@@ -25,6 +25,7 @@ from .batch_places import (
     spans,
     worth_trying,
 )
+from .cells import SILENT
 from .credentials import REQUEST
 from .hot import PRODUCED, ROWS, Answer, Ask, Place, asked_form
 from .learn_answers import part_key
@@ -135,7 +136,7 @@ class Asks:
                 return None
             ask = made
         if not ask.acks:
-            key = self.wanted.key, version, client, None, 0
+            key = self.wanted.key, version, client, SILENT, 0
             ask.silent = Answer(ask, PRODUCED, b"", key, part_key(ask) if self.rows else None)
         return ask
 

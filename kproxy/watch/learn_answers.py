@@ -9,22 +9,26 @@ from kproxy.wire.primitives import Buffer
 from kproxy.wire.sketch import decode_sketch
 
 from .batch_places import ATTRIBUTES, ATTRIBUTES_AT, MOST_LEARNT, batch_place, shortened, spans, worth_trying
+from .cells import WELL
 from .credentials import RESPONSE
-from .error_places import error_at, place
+from .error_places import error_at, errors_in, place
+from .frames import SIZE_BYTES
 from .hot import BATCH, EXACT, PLAIN, PRODUCED, ROWS, Answer, Answers, Ask, read_form
 from .outgoing import HEAD
 from .rows import topic_of
-from .seen import Depth
+from .seen import NO_ERRORS, Depth
 from .summary import LONGEST
 from .wanted import FETCH, PRODUCE
 
+MOST_ALIKE = 1024
+"""Bytes of a response that is remembered as a whole."""
 BASE = frozenset(("responses[].partition_responses[].base_offset",))
 
 
 def part_key(ask: Ask) -> Any:
     assert ask.part is not None
     topic, partition, codec, idempotent = ask.part
-    return ask.wanted.key, ask.wanted.version, ask.client_id, topic, partition, 0, ask.acks, codec, idempotent
+    return ask.wanted.key, ask.wanted.version, ask.client_id, topic, partition, 0, ask.acks, codec, idempotent, False
 
 
 def find_answer(ask: Ask, buf: Buffer, pos: int, size: int, n: int) -> Answer | None:
@@ -77,6 +81,8 @@ def learn_answer(ask: Ask, frame: bytes, size: int) -> Answer | None:
     if wanted.depths[1] < Depth.SKETCH:
         prefix = frame[4 : where[0] - 2] if where is not None else b""
         return remember(ask, Answer(ask, PLAIN, prefix, api_key(ask)), 0)
+    if wanted.nested:
+        return learn_whole(ask, frame)
     try:
         body = decode_sketch(frame, wanted.key, wanted.version, RESPONSE)
     except DecodeError:
@@ -85,7 +91,7 @@ def learn_answer(ask: Ask, frame: bytes, size: int) -> Answer | None:
 
 
 def api_key(ask: Ask) -> Any:
-    return ask.wanted.key, ask.wanted.version, ask.client_id, None, ask.acks
+    return ask.wanted.key, ask.wanted.version, ask.client_id, WELL, ask.acks
 
 
 def remember(ask: Ask, answer: Answer, size: int, key: Any = None) -> Answer:
@@ -114,6 +120,14 @@ def learn_produced(ask: Ask, frame: bytes, body: dict[str, Any]) -> Answer | Non
     return remember(ask, answer, len(frame))
 
 
+def learn_whole(ask: Ask, frame: bytes) -> Answer | None:
+    """Of a response without any error that may come again to the last byte, such as that to a commit."""
+    buf = bytes(SIZE_BYTES) + frame
+    if len(frame) > MOST_ALIKE or errors_in(ask.wanted.key, ask.wanted.version, buf, 0, len(buf)) is not NO_ERRORS:
+        return None
+    return remember(ask, Answer(ask, EXACT, frame[4:], api_key(ask)), len(frame))
+
+
 def learn_read(ask: Ask, frame: bytes, size: int, body: dict[str, Any]) -> Answer | None:
     topics = list(body["responses"] or ())
     if not topics:
@@ -128,7 +142,7 @@ def learn_read(ask: Ask, frame: bytes, size: int, body: dict[str, Any]) -> Answe
         return None
     (attributes,) = ATTRIBUTES.unpack_from(frame, where.before + where.width + ATTRIBUTES_AT)
     codec = part["records"].codec
-    key = FETCH, ask.wanted.version, ask.client_id, name, part["partition_index"], 0, None, codec, None
+    key = FETCH, ask.wanted.version, ask.client_id, name, part["partition_index"], 0, None, codec, None, False
     answer = Answer(ask, BATCH, frame[4 : where.prefix], api_key(ask), key)
     middle = frame[where.before - where.middle : where.before]
     where = where.of_size(size)

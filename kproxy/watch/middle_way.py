@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from kproxy.wire.primitives import Buffer
 
+from .cells import SILENT, WELL, Ending
 from .credentials import REQUEST, RESPONSE
-from .error_places import error_at
+from .error_places import error_at, errors_in, in_order
 from .exchanges import Open
 from .outgoing import HEAD
 from .row_reader import read_rows
-from .rows import produce_rows
-from .seen import Depth, Form, Frame
-from .wanted import PRODUCE, SMALL, Wanted
+from .rows import is_told, produce_rows
+from .seen import NO_ERRORS, Depth, Form, Frame
+from .wanted import PRODUCE, SHARE_FETCH, SMALL, Wanted
 
 if TYPE_CHECKING:
     from .short_way import ShortWay
@@ -52,7 +53,7 @@ def take_request(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) -
     if acks:
         watcher.open.append((correlation, ask, now, size, rows))
     elif watcher.summary is not None:
-        key = PRODUCE, asks.wanted.version, ask.client_id, None, 0
+        key = PRODUCE, asks.wanted.version, ask.client_id, SILENT, 0
         watcher.summary.count(key, now, now, size + 4, 0, None, produce_rows(rows, {}))
     return end
 
@@ -70,19 +71,29 @@ def take_response(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) 
         return keep_response(watcher, ask, buf, pos, now) if ask.wanted.plain[1] else -1
     if watcher.summary is None or not ask.wanted.counted:
         return -1
-    wanted, rows = ask.wanted, None
-    if wanted.depths[1] >= Depth.SKETCH:
+    wanted, rows, top = ask.wanted, None, 0
+    if wanted.nested:
+        errors = errors_in(wanted.key, wanted.version, buf, pos, end)
+    else:
+        top = error_at(wanted.key, wanted.version, buf[pos : min(pos + HEAD, end)]) or 0
+        errors = in_order(top, ())
+    if wanted.depths[1] >= Depth.SKETCH and not wanted.nested:
         read = read_rows(wanted.key, wanted.version, RESPONSE, buf, pos, end)
         if read is None:
             return -1
         rows = read[0]
+        share = wanted.key == SHARE_FETCH
         if wanted.key == PRODUCE:
             answers = {(topic, index): (error, base) for topic, index, error, base in rows}
             rows = produce_rows(ask.asked(asked_size, asked_count) or [], answers)
+        else:
+            rows = [row for row in rows if is_told(row)]
+        codes = [row[2] for row in rows]
+        errors = errors_in(SHARE_FETCH, wanted.version, buf, pos, end) if share else in_order(top, codes)
     watcher.open.popleft()
     watcher.responses += 1
-    error = error_at(wanted.key, wanted.version, buf[pos : min(pos + HEAD, end)])
-    key = wanted.key, wanted.version, ask.client_id, error or None, ask.acks
+    ended = WELL if errors is NO_ERRORS else Ending("answered", "broker", errors.codes, (), errors.top)
+    key = wanted.key, wanted.version, ask.client_id, ended, ask.acks
     watcher.summary.count(key, then, now, asked_size + 4, size + 4, now - then, rows)
     return end
 
@@ -121,8 +132,7 @@ def keep_response(watcher: ShortWay, found: Open, buf: Buffer, pos: int, now: fl
         return -1
     watcher.open.popleft()
     watcher.responses += 1
-    if wanted.counted:
-        found.error = error_at(wanted.key, wanted.version, buf[pos : min(pos + HEAD, end)])
+    seen.known_errors = in_order(error_at(wanted.key, wanted.version, buf[pos : min(pos + HEAD, end)]) or 0, ())
     seen.response = Frame(size + 4, now, now, bytes(buf[pos + 4 : end]), Form.WHOLE)
     watcher.over(found, "answered", now)
     return end

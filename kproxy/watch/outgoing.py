@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.core.sasl import MAX_TOKEN, RawTokens
 
-from .error_places import error_at
+from .error_places import error_at, in_order
 from .exchanges import Open
 from .frames import SIZE_BYTES, Arriving, Stream
 from .keeping import frame_of, keep
@@ -68,8 +68,8 @@ class ResponseStream(Stream):
         found = watcher.slowly(entry)
         frame.owner = found
         wanted = found.wanted
-        if wanted.counted:
-            found.error = error_at(wanted.key, wanted.version, data)
+        if found.seen is not None:
+            found.seen.known_errors = in_order(error_at(wanted.key, wanted.version, data) or 0, ())
         if wanted.key == SASL_HANDSHAKE and not wanted.version and data[FIXED : FIXED + 2] == NO_ERROR:
             watcher.raw = RawTokens(watcher.mechanism)
         keep(watcher, frame, found, 1)

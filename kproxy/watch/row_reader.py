@@ -35,6 +35,7 @@ NUMBERS = {
     "index": "i",
     "partition_index": "i",
     "error_code": "h",
+    "acknowledge_error_code": "h",
     "base_offset": "q",
     "high_watermark": "q",
 }
@@ -49,7 +50,9 @@ PATHS = {
                         "responses[].partitions[].error_code", "responses[].partitions[].high_watermark",
                         "responses[].partitions[].records"),
     (SHARE_FETCH, RESPONSE): ("responses[].topic_id", "responses[].partitions[].partition_index",
-                              "responses[].partitions[].error_code", "responses[].partitions[].records"),
+                              "responses[].partitions[].error_code",
+                              "responses[].partitions[].acknowledge_error_code",
+                              "responses[].partitions[].records"),
 }  # fmt: skip
 """Fields that rows are made of."""
 ROWS = {
@@ -60,7 +63,8 @@ ROWS = {
         RESPONSE,
     ): "(topic, partition_index, error_code, *read(buf, {start}, {end}), None if high_watermark < 0 else "
     "high_watermark)",
-    (SHARE_FETCH, RESPONSE): "(topic, partition_index, error_code, *read(buf, {start}, {end}), None)",
+    (SHARE_FETCH, RESPONSE): "(topic, partition_index, error_code or acknowledge_error_code, "
+    "*read(buf, {start}, {end}), None)",
 }
 """The row that the last field of a partition completes; see `rows.Asked` and `rows.Row`."""
 

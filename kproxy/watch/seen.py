@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from kproxy.errors import DecodeError
 from kproxy.wire import schema
@@ -56,6 +56,16 @@ class Frame:
 
 
 Outcome = Literal["answered", "no_answer_due", "unanswered", "closed"]
+
+
+class Errors(NamedTuple):
+    """Error codes of one response, each once. `top`: the first one stands at its top; the others are in its order."""
+
+    codes: tuple[int, ...] = ()
+    top: bool = False
+
+
+NO_ERRORS = Errors()
 
 
 class Who(Protocol):
@@ -115,6 +125,10 @@ class Seen:
     depth: str = ""
     rules: list[str] = field(default_factory=list)
     answered_by_rule: bool = False
+    known_errors: Errors = NO_ERRORS
+    """What is known of the errors in its response without its body."""
+    own_errors: frozenset[int] = frozenset()
+    """Codes that rules put into the broker's answer: such a code in it counts as kproxy's."""
     rule_wait: tuple[float, float] = (0.0, 0.0)
     other_wait: tuple[float, float] = (0.0, 0.0)
     unread: str = ""
@@ -125,6 +139,15 @@ class Seen:
     def api(self) -> str:
         """The API's name; `unknown(123)` for one that the table lacks."""
         return schema.load(self.key).name if self.key in schema.paths() else f"unknown({self.key})"
+
+    @property
+    def answer(self) -> Frame | None:
+        """The response, if it came to its end: one of which only a part went out was no answer."""
+        return self.response if self.outcome == "answered" else None
+
+    def kproxy_made(self, code: int) -> bool:
+        """Return True if this error code in its response is one that a rule of kproxy's put there."""
+        return self.answered_by_rule or code in self.own_errors
 
     @property
     def request_body(self) -> dict[str, Any] | None:

@@ -8,21 +8,21 @@
 Strategy. An exchange belongs to the minute in which it was over, so no line comes after its minute was drained. The
 number of cells is bounded: what there are no cells for is counted in a cell of less detail, and sums stay exact.
 
-`error` of the lines without a topic is the error code at the top of the response, if only numbers stand before it there
-(as in Heartbeat, SyncGroup, InitProducerId, Fetch); for other APIs it is absent, whatever the response says.
+What is counted how stands in docs/numbers.md: lines of a summary add up to what the events of the same exchanges do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kproxy.wire import error_codes, schema
 
-from .cells import ApiCell, ApiKey, Line, PartCell, PartKey
-from .rows import Asked, Row, rows_of
-from .seen import Seen, Who
+from .cells import ApiCell, ApiKey, Ending, Line, PartCell, PartKey
+from .error_places import in_order
+from .rows import Asked, Row, rows_of, share_codes
+from .seen import Errors, Seen, Who
 from .wanted import FETCH, PRODUCE, SHARE_FETCH
 
 if TYPE_CHECKING:
@@ -37,8 +37,10 @@ MOST_APIS = 500
 """Cells of APIs. A client uses twenty APIs in one version each, and some errors; more is somebody playing."""
 MOST_LINES = 10_000
 """Lines that wait to be drained. As long as there are so many, the minute goes on."""
-LONGEST = 255
-"""Characters of a name that are kept. Topics have at most 249."""
+LONGEST = 501
+"""Characters of a name that are kept: one more than an event tells, so that it is cut there as everywhere else."""
+MANY = -2
+"""Stands for error codes that are not told apart any more, since there are too many kinds."""
 READS = (FETCH, SHARE_FETCH)
 ROWS = (PRODUCE, FETCH, SHARE_FETCH)
 
@@ -81,11 +83,11 @@ class Summary:
         self.waiting.clear()
 
     def add(
-        self, seen: Seen, error: int | None, now: float, *, deep: bool = True, asked: list[Asked] | None = None
+        self, seen: Seen, errors: Errors, now: float, *, deep: bool = True, asked: list[Asked] | None = None
     ) -> None:
-        """An exchange was over at `now`. `error`: at the top of its response. `deep`: count its partitions, too.
+        """An exchange was over at `now`. `errors`: of its response, without those of rows.
 
-        `asked`: the rows of its request, where they were read already.
+        `deep`: count its partitions, too. `asked`: the rows of its request, where they were read already.
         """
         request, response = seen.request, seen.response
         begun = now if request is None else request.first
@@ -97,9 +99,12 @@ class Summary:
         if deep and seen.key in ROWS and seen.outcome in ("answered", "no_answer_due"):
             known = seen.key == PRODUCE or seen.response_body is not None
             rows = rows_of(seen, asked) if known else None
-        key = seen.key, seen.version, seen.client_id, error or None, seen.acks
+        if rows:
+            codes = [row[2] for row in rows] if seen.key != SHARE_FETCH else share_codes(seen.response_body)
+            errors = in_order(errors.codes[0] if errors.top else 0, codes)
+        key = seen.key, seen.version, seen.client_id, ending(seen, errors), seen.acks
         asked_size = request.size if request is not None else 0
-        cell = self.count(key, begun, now, asked_size, size, latency, rows)
+        cell = self.count(key, begun, now, asked_size, size, latency, rows, seen)
         cell.rule += sum(seen.rule_wait)
         cell.wait += sum(seen.other_wait)
 
@@ -112,8 +117,12 @@ class Summary:
         response_size: int,
         latency: float | None,
         rows: list[Row] | None,
+        seen: Seen | None = None,
     ) -> ApiCell:
-        """An exchange that began at `begun` was over at `now`. `rows`: of its partitions; None: they are not known."""
+        """An exchange that began at `begun` was over at `now`. `rows`: of its partitions; None: they are not known.
+
+        `seen`: knows which errors kproxy made; None: it made none.
+        """
         if now >= self.until:
             self.roll(now)
         cell = self.api(key, begun)
@@ -126,14 +135,20 @@ class Summary:
             reads = key[0] in READS
             if reads and not any(row[3] for row in rows):
                 cell.empty += 1
-            self.rows(key, rows, cell, begun, reads)
+            if not key[3].top:  # else nothing was done of what was asked for
+                self.rows(key, rows, cell, begun, reads, seen)
         return cell
 
-    def rows(self, api_key: ApiKey, rows: list[Row], api: ApiCell, begun: float, reads: bool) -> None:
+    def rows(
+        self, api_key: ApiKey, rows: list[Row], api: ApiCell, begun: float, reads: bool, seen: Seen | None
+    ) -> None:
         start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
         for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
             name = topic[:LONGEST] if len(topic) > LONGEST else topic
-            cell = self.part((*start, name, partition, error, acks, codec, idempotent), begun) or api
+            own = bool(error) and seen is not None and seen.kproxy_made(error)
+            cell = self.part((*start, name, partition, error, acks, codec, idempotent, own), begun) or api
+            if error and isinstance(cell, ApiCell):
+                continue  # what was refused was neither written nor read
             cell.records += records
             cell.bytes += size
             cell.batches += batches
@@ -156,7 +171,7 @@ class Summary:
             if key not in self.apis and len(self.apis) >= MOST_APIS:
                 key = (*key[:2], None, *key[3:])
                 if key not in self.apis and len(self.apis) >= 2 * MOST_APIS:
-                    key = (None, None, None, None, None)
+                    key = (None, None, None, key[3]._replace(codes=(MANY,) if key[3].codes else (), own=()), None)
             cell = self.apis.get(key)
             if cell is None:
                 cell = self.apis[key] = ApiCell(key, begun, begun)
@@ -212,9 +227,13 @@ class Summary:
         return lines
 
     def api_line(self, cell: ApiCell) -> Line:
-        key, version, client_id, error, acks = cell.key
+        key, version, client_id, ended, acks = cell.key
         line = Line(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version, client_id)
-        line.error, line.acks = error_name(error), acks
+        line.outcome, line.answered_by, line.acks = ended.outcome, ended.answered_by or None, acks
+        if ended.codes:
+            line.errors = list(error_names(ended.codes))
+            line.error, line.error_level = line.errors[0], "request" if ended.top else "part"
+            line.kproxy_errors = list(error_names(ended.own)) or None
         line.count, line.request_bytes, line.response_bytes = cell.count, cell.request_bytes, cell.response_bytes
         line.latency_ms, line.latency_max_ms = cell.latency * 1000, cell.latency_max * 1000
         line.latency_buckets, line.rule_ms, line.wait_ms = cell.buckets, cell.rule * 1000, cell.wait * 1000
@@ -224,9 +243,11 @@ class Summary:
         return line
 
     def part_line(self, cell: PartCell) -> Line:
-        key, version, client_id, topic, partition, error, acks, codec, idempotent = cell.key
+        key, version, client_id, topic, partition, error, acks, codec, idempotent, own = cell.key
         line = Line(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version)
         line.client_id, line.partition, line.error, line.acks = client_id, partition, error_name(error), acks
+        if own:
+            line.error_by = "kproxy"
         if isinstance(topic, bytes):
             line.topic_id = str(UUID(bytes=topic))
             line.topic = self.who.topic_of(line.topic_id) if self.who is not None else None
@@ -246,9 +267,20 @@ def api_name(key: int | None) -> str | None:
     return schema.load(key).name if key in schema.paths() else f"unknown({key})"
 
 
-def error_name(code: int | None) -> str | None:
+def ending(seen: Seen, errors: Errors) -> Ending:
+    """How this exchange ended, with these errors in its response."""
+    if seen.outcome != "answered":
+        return Ending(seen.outcome)
+    by = "kproxy" if seen.answered_by_rule else "broker"
+    own = tuple(code for code in errors.codes if seen.kproxy_made(code))
+    return Ending("answered", by, errors.codes, own, errors.top)
+
+
+def error_names(codes: Iterable[int]) -> Iterable[str]:
+    """The names of these codes."""
+    return ("various" if code == MANY else error_codes.error_name(code) for code in codes)
+
+
+def error_name(code: int) -> str | None:
     """The error's name; None for none."""
-    if not code:
-        return None
-    known = error_codes.numbers().get(code)
-    return known.name if known else f"unknown({code})"
+    return error_codes.error_name(code) if code else None

@@ -8,6 +8,7 @@ from kproxy.wire import schema
 from kproxy.wire.head import Acks, produce_acks
 
 from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
+from .error_places import has_errors_inside
 from .seen import Depth
 
 PRODUCE, FETCH, SHARE_FETCH, SASL_HANDSHAKE = 0, 1, 78, 17
@@ -22,9 +23,14 @@ HEAD_KEPT = 1024
 
 
 class Wanted:
-    """Of one (api key, version). `counted`: the summary wants it. `taken`: somebody takes its exchanges."""
+    """Of one (api key, version). `counted`: the summary wants it. `taken`: somebody takes its exchanges.
 
-    __slots__ = ("acks", "counted", "depth", "depths", "key", "plain", "secret", "small", "taken", "values", "version")
+    `nested`: it is counted only, and its responses have to be walked for the errors in them.
+    """
+
+    __slots__ = (
+        "acks", "counted", "depth", "depths", "key", "nested", "plain", "secret", "small", "taken", "values", "version",
+    )  # fmt: skip
 
     def __init__(self, key: int, version: int, depth: Depth, counted: bool) -> None:
         self.key, self.version, self.depth, self.counted = key, version, depth, counted
@@ -35,6 +41,7 @@ class Wanted:
             self.acks = produce_acks(version)
         self.secret = tuple(withheld_body(key, version, one) for one in (REQUEST, RESPONSE))
         self.values = tuple(bool(known and secret_paths(key, one)) for one in (REQUEST, RESPONSE))
+        self.nested = counted and depth == Depth.ROWS and not self.secret[1] and has_errors_inside(key, version)
         self.depths = (self._depth(REQUEST), self._depth(RESPONSE))
         # whole frames are kept as they are; produce requests have to say whether an answer is due
         odd = key in (SASL_HANDSHAKE, CONTROLLED_SHUTDOWN) or (key == PRODUCE and self.acks is None)
@@ -47,6 +54,7 @@ class Wanted:
         if self.depth != Depth.ROWS:
             return self.depth
         rows = self.counted and (self.key == PRODUCE or (self.key, direction) in RECORDS)
+        rows |= self.nested and direction == RESPONSE
         return Depth.SKETCH if rows else Depth.COUNT
 
 

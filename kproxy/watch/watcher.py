@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 
 from kproxy.core.sasl import RawTokens
 
+from .error_places import errors_of, has_errors_inside
 from .exchanges import MOST_OPEN, Entry, Exchanges, Open, add_wait
 from .frames import SIZE_BYTES
 from .incoming import RequestStream
@@ -122,6 +123,12 @@ class Watcher(ShortWay):
             seen.rules.extend(names)
             seen.answered_by_rule |= answered
 
+    def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
+        """Rules put these error codes into the response of this exchange; see `core.observer.Observer`."""
+        seen = self._seen(correlation_id)
+        if seen is not None:
+            seen.own_errors = seen.own_errors.union(codes)
+
     def _seen(self, correlation: int) -> Seen | None:
         """The exchange that was opened last under this id, if it is not over."""
         at = self.open.newest(correlation)
@@ -211,6 +218,7 @@ class Watcher(ShortWay):
             return
         seen.outcome = outcome
         if found.wanted.counted and self.summary is not None:
-            self.summary.add(seen, found.error, now, deep=found.wanted.depth >= Depth.ROWS, asked=found.asked)
+            errors = errors_of(seen) if has_errors_inside(seen.key, seen.version) else seen.known_errors
+            self.summary.add(seen, errors, now, deep=found.wanted.depth >= Depth.ROWS, asked=found.asked)
         if found.wanted.taken:
             self.take(seen)

@@ -18,6 +18,7 @@ class Noted:
         self.waits: list[tuple[int, float, bool, bool]] = []
         self.fired: list[tuple[int, list[str]]] = []
         self.answered: list[int] = []
+        self.failures: list[tuple[int, set[int]]] = []
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
         self.waits.append((correlation_id, seconds, response, by_rule))
@@ -27,6 +28,9 @@ class Noted:
             self.answered.append(correlation_id)
         else:
             self.fired.append((correlation_id, list(names)))
+
+    def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
+        self.failures.append((correlation_id, set(codes)))
 
 
 def watched(rules: str = "", **more: bool) -> tuple[Dialogue, Noted]:

@@ -217,6 +217,9 @@ class SessionMachine(RuleBasedStateMachine):
         if answered:
             self.ours.add(correlation_id)
 
+    def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
+        assert all(codes)
+
     def released(self) -> None:
         self.session.released(self.talk.now)
         self.talk.obey()

@@ -253,6 +253,9 @@ class Rehearsal:
             finding.rules += [name for name in names if name not in finding.rules]
             finding.answered |= answered
 
+    def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
+        """The response tells."""
+
     def settle(self, correlation: int) -> None:
         """No answer comes any more. One that was recorded is lost."""
         finding = self.open[correlation]

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.rules.permissions import permissions
+from kproxy.watch.error_places import LISTS, LONGEST_LIST
 from kproxy.watch.seen import Form, Seen
 
 from .connection_event import connection_columns
+from .extract.error_names import error_columns
 from .extract.exchange import exchange
 from .text import milliseconds, plain, stamp
 
@@ -21,14 +22,6 @@ Wall = Callable[[float], float]
 
 MOST = 100
 """Topics, partitions and resources that one event tells one by one."""
-
-LONGEST_LIST = 256 * 1024
-"""Bytes of an answer that is read although it only shows something, such as Metadata of all topics: 30 ms at worst, in
-which no other connection is served. What a request has changed is read whatever the length."""
-
-LISTS = frozenset(key for key, asked in permissions().items() if asked.changes == "nothing") - {1, 78}
-"""APIs that only show something; without Fetch and ShareFetch: most of a long answer of theirs is records, of which
-only the headers are read."""
 
 
 def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGEST_LIST) -> dict[str, Any]:
@@ -44,7 +37,7 @@ def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGE
     if seen.depth:
         data["depth"] = seen.depth
     data["outcome"] = seen.outcome
-    if seen.response is not None:
+    if seen.answer is not None:
         data["answered_by"] = "kproxy" if seen.answered_by_rule else "broker"
     if seen.acks is not None:
         data["acks"] = seen.acks
@@ -52,9 +45,11 @@ def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGE
     if seen.rules:
         data["rules"] = [plain(name) or "" for name in seen.rules]
     long = too_long(seen, longest)
-    request, response = seen.request_body, None if long else seen.response_body
+    request, response = seen.request_body, None if long or seen.answer is None else seen.response_body
     if request is not None or response is not None:
-        data |= exchange(seen.key, seen.version).columns(request, response, seen.who, most)
+        data |= exchange(seen.key, seen.version).columns(request, response, seen, most)
+    if response is None and seen.answer is not None and not long:
+        data |= error_columns(seen.known_errors, seen)
     why = long or unread(seen)
     if why:
         data["unread"] = plain(why)
@@ -63,7 +58,7 @@ def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGE
 
 def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:
     """Sizes, and when what passed. A frame that was held went on, or came, that much later, or earlier."""
-    request, response, to_broker = seen.request, seen.response, not seen.answered_by_rule
+    request, response, to_broker = seen.request, seen.answer, not seen.answered_by_rule
     (rule_asked, rule_answered), (other_asked, other_answered) = seen.rule_wait, seen.other_wait
     gone = came = 0.0
     if request is not None:
@@ -88,7 +83,7 @@ def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:
 
 def too_long(seen: Seen, longest: int) -> str:
     """Why the response is not read although it is here; empty: it is."""
-    response = seen.response
+    response = seen.answer
     if response is None or response.form is not Form.WHOLE or len(response.data) <= longest or seen.key not in LISTS:
         return ""
     return f"response: {response.size} bytes, more than the {longest} that are read of lists"

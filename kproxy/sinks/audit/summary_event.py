@@ -14,7 +14,8 @@ TIMES = ("minute", "first", "last")
 TEXTS = ("client_id", "topic")
 DURATIONS = ("latency_ms", "latency_max_ms", "rule_ms", "wait_ms")
 AS_THEY_ARE = (
-    "api", "version", "topic_id", "partition", "error", "acks", "codec", "idempotent", "count", "records", "bytes",
+    "api", "version", "topic_id", "partition", "outcome", "answered_by", "error", "errors", "kproxy_errors",
+    "error_level", "error_by", "acks", "codec", "idempotent", "count", "records", "bytes",
     "batches", "last_offset", "high_watermark", "empty", "request_bytes", "response_bytes", "latency_buckets",
 )  # fmt: skip
 

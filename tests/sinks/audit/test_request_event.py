@@ -39,6 +39,7 @@ def test_produce() -> None:
         "response_in": "2026-11-21T10:00:01.009500Z", "response_out": "2026-11-21T10:00:01.012500Z",
         "latency_ms": 12.5, "broker_ms": 6.5, "rule_ms": 3.0, "wait_ms": 0.5, "throttle_ms": 20,
         "rules": ["slow", "limit"], "error": "NOT_LEADER_OR_FOLLOWER", "errors": ["NOT_LEADER_OR_FOLLOWER"],
+        "error_level": "part",
         "error_message": "not here", "transactional_id": "till",
         "topics": [{**NAMED, "partitions": [
             {"partition": 0, "records": 3, "bytes": len(data), "batches": 1, "codec": "gzip", "base_offset": 100,
@@ -111,7 +112,7 @@ def test_fetch_in_a_session() -> None:
     }  # fmt: skip
 
     assert said(seen("Fetch", 12, request, response, who=KNOWN)) == {
-        "throttle_ms": 0, "error": "OFFSET_OUT_OF_RANGE", "errors": ["OFFSET_OUT_OF_RANGE"],
+        "throttle_ms": 0, "error": "OFFSET_OUT_OF_RANGE", "errors": ["OFFSET_OUT_OF_RANGE"], "error_level": "part",
         "topics": [
             {**NAMED, "partitions": [
                 {"partition": 0, "fetch_offset": 10, "leader_epoch": 4},
@@ -156,7 +157,8 @@ def test_share_fetch() -> None:
         {"partition": 1, "error": "INVALID_RECORD_STATE"},
     ]  # fmt: skip
     assert said(seen("ShareFetch", 1, request, response, who=KNOWN)) == {
-        "throttle_ms": 0, "error": "INVALID_RECORD_STATE", "errors": ["INVALID_RECORD_STATE"], "group": "g",
+        "throttle_ms": 0, "error": "INVALID_RECORD_STATE",
+        "errors": ["INVALID_RECORD_STATE"], "error_level": "part", "group": "g",
         "member": "m", "topics": [{**NAMED, "topic_id": str(ORDERS), "partitions": rows}],
         "total_records": 2, "total_bytes": len(batch(2)),
     }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kproxy.watch.seen import Form, Frame
+from kproxy.watch.seen import Errors, Form, Frame
 
 from .exchanges import KNOWN, NAMED, ORDERS, said, seen
 
@@ -22,7 +22,7 @@ def test_create_topics() -> None:
         {"name": "bills", "error_code": 36, "error_message": "secret"},
     ]
     assert said(seen("CreateTopics", 7, request, {"topics": answers}, who=KNOWN)) == {
-        "throttle_ms": 0, "error": "TOPIC_ALREADY_EXISTS", "errors": ["TOPIC_ALREADY_EXISTS"],
+        "throttle_ms": 0, "error": "TOPIC_ALREADY_EXISTS", "errors": ["TOPIC_ALREADY_EXISTS"], "error_level": "part",
         "topics": [
             {**NAMED, "topic_id": str(ORDERS)}, {"topic": "bills", "error": "TOPIC_ALREADY_EXISTS"}],
         "resources": [
@@ -43,7 +43,7 @@ def test_delete_topics() -> None:
     ]
     assert said(seen("DeleteTopics", 6, {"topics": asked}, {"responses": answers}, who=KNOWN)) == {
         "throttle_ms": 0, "error": "TOPIC_AUTHORIZATION_FAILED",
-        "errors": ["TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID"], "error_message": "no",
+        "errors": ["TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID"], "error_level": "part", "error_message": "no",
         "topics": [
             {"topic": "bills"}, {**NAMED, "topic_id": str(ORDERS), "error": "TOPIC_AUTHORIZATION_FAILED"},
             {"topic_id": str(other), "error": "UNKNOWN_TOPIC_ID"}],
@@ -76,7 +76,7 @@ def test_incremental_alter_configs() -> None:
     ]
     assert said(seen("IncrementalAlterConfigs", 1, request, {"responses": answers})) == {
         "throttle_ms": 0, "error": "CLUSTER_AUTHORIZATION_FAILED",
-        "errors": ["CLUSTER_AUTHORIZATION_FAILED", "INVALID_CONFIG"],
+        "errors": ["CLUSTER_AUTHORIZATION_FAILED", "INVALID_CONFIG"], "error_level": "part",
         "resources": [
             {"type": "topic", "name": "orders", "error": "INVALID_CONFIG",
              "detail": "set retention.ms, delete cleanup.policy"},
@@ -96,6 +96,7 @@ def test_create_acls() -> None:
     response = {"results": [{"error_code": 0}, {"error_code": 31, "error_message": "not yours"}]}
     assert said(seen("CreateAcls", 3, request, response)) == {
         "throttle_ms": 0, "error": "CLUSTER_AUTHORIZATION_FAILED", "errors": ["CLUSTER_AUTHORIZATION_FAILED"],
+        "error_level": "part",
         "error_message": "not yours",
         "resources": [
             {"type": "topic", "name": "orders", "detail": "allow read, for User:bob, from *, prefixed"},
@@ -139,15 +140,20 @@ def test_api_versions() -> None:
     assert said(seen("ApiVersions", 3, request, {"api_keys": []})) == {"throttle_ms": 0}
     exchange = seen("ApiVersions", 3, request)
     answer = bytes(4) + b"\x00\x23" + b"\x00\x00\x00\x01" + b"\x00\x12\x00\x00\x00\x04"
-    exchange.response = Frame(len(answer) + 4, 1.011, 1.0125, answer, Form.WHOLE)
-    assert said(exchange) == {"error": "UNSUPPORTED_VERSION", "errors": ["UNSUPPORTED_VERSION"]}
+    exchange.response, exchange.outcome = Frame(len(answer) + 4, 1.011, 1.0125, answer, Form.WHOLE), "answered"
+    assert said(exchange) == {
+        "error": "UNSUPPORTED_VERSION",
+        "errors": ["UNSUPPORTED_VERSION"],
+        "error_level": "request",
+    }
 
 
 def test_api_versions_of_the_future() -> None:
     """What the broker answers to a version that nobody here knows is read as version 0."""
     answer = bytes(4) + b"\x00\x23" + b"\x00\x00\x00\x01" + b"\x00\x12\x00\x00\x00\x04"
     exchange = seen("ApiVersions", 0, None)
-    exchange.version, exchange.response = 99, Frame(len(answer) + 4, 1.011, 1.0125, answer, Form.WHOLE)
+    exchange.response = Frame(len(answer) + 4, 1.011, 1.0125, answer, Form.WHOLE)
+    exchange.version, exchange.outcome = 99, "answered"
     assert said(exchange)["error"] == "UNSUPPORTED_VERSION"
 
 
@@ -155,12 +161,18 @@ def test_sasl() -> None:
     """The mechanism is told; of the tokens nothing is there, and the event says why."""
     handshake = said(seen("SaslHandshake", 1, {"mechanism": "PLAIN"}, {"error_code": 33, "mechanisms": ["X"]}))
     assert handshake == {
-        "error": "UNSUPPORTED_SASL_MECHANISM", "errors": ["UNSUPPORTED_SASL_MECHANISM"],
+        "error": "UNSUPPORTED_SASL_MECHANISM", "errors": ["UNSUPPORTED_SASL_MECHANISM"], "error_level": "request",
         "resources": [{"type": "mechanism", "name": "PLAIN"}],
     }  # fmt: skip
     exchange = seen("SaslAuthenticate", 2, None, None)
     exchange.request = Frame(90, 1.0, 1.001, bytes(20), Form.HEAD, "SASL token")
-    exchange.response = Frame(30, 1.011, 1.012, bytes(5), Form.HEAD, "SASL token")
+    exchange.response, exchange.outcome = Frame(30, 1.011, 1.012, bytes(5), Form.HEAD, "SASL token"), "answered"
     assert said(exchange) == {"unread": "request: SASL token"}
+    exchange.known_errors = Errors((58,), top=True)
+    assert said(exchange)["errors"] == ["SASL_AUTHENTICATION_FAILED"]
     whole = seen("SaslAuthenticate", 2, {"auth_bytes": b"secret"}, {"auth_bytes": b"secret", "error_code": 58})
-    assert said(whole) == {"error": "SASL_AUTHENTICATION_FAILED", "errors": ["SASL_AUTHENTICATION_FAILED"]}
+    assert said(whole) == {
+        "error": "SASL_AUTHENTICATION_FAILED",
+        "errors": ["SASL_AUTHENTICATION_FAILED"],
+        "error_level": "request",
+    }

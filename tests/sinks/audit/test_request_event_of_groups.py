@@ -21,7 +21,7 @@ def test_offset_commit() -> None:
     response = {"topics": [{"name": "orders", "partitions": answers}]}
 
     assert said(seen("OffsetCommit", 8, request, response, who=KNOWN)) == {
-        "throttle_ms": 0, "error": "REBALANCE_IN_PROGRESS", "errors": ["REBALANCE_IN_PROGRESS"],
+        "throttle_ms": 0, "error": "REBALANCE_IN_PROGRESS", "errors": ["REBALANCE_IN_PROGRESS"], "error_level": "part",
         "group": "billing", "broker_group": "prod.billing", "member": "m-1", "instance": "till-1", "generation": 4,
         "topics": [{**NAMED, "partitions": [
             {"partition": 0, "committed_offset": 55, "leader_epoch": 2},
@@ -49,6 +49,7 @@ def test_offset_fetch_of_several_groups() -> None:
 
     assert said(seen("OffsetFetch", 8, request, response, who=KNOWN)) == {
         "throttle_ms": 0, "error": "GROUP_AUTHORIZATION_FAILED", "errors": ["GROUP_AUTHORIZATION_FAILED"],
+        "error_level": "part",
         "group": "billing", "broker_group": "prod.billing",
         "topics": [
             {**NAMED, "group": "billing", "partitions": [{"partition": 0, "committed_offset": 9}, {"partition": 1}]},
@@ -94,7 +95,8 @@ def test_join_group_that_failed() -> None:
     request = {"group_id": "g", "member_id": "m-0", "protocol_type": "consumer", "protocols": []}
     response = {"error_code": 79, "generation_id": -1, "member_id": "m-9", "members": []}
     assert said(seen("JoinGroup", 9, request, response)) == {
-        "throttle_ms": 0, "error": "MEMBER_ID_REQUIRED", "errors": ["MEMBER_ID_REQUIRED"], "group": "g",
+        "throttle_ms": 0, "error": "MEMBER_ID_REQUIRED",
+        "errors": ["MEMBER_ID_REQUIRED"], "error_level": "request", "group": "g",
         "member": "m-0",
     }  # fmt: skip
 
@@ -108,7 +110,8 @@ def test_rounds_of_a_group(api: str, version: int) -> None:
         protocol = {"protocol": "range"}
         request |= {"protocol_name": "range", "assignments": [{"member_id": "m", "assignment": b"secret"}]}
     assert said(seen(api, version, request, {"error_code": 22})) == {
-        "throttle_ms": 0, "error": "ILLEGAL_GENERATION", "errors": ["ILLEGAL_GENERATION"], "group": "g",
+        "throttle_ms": 0, "error": "ILLEGAL_GENERATION",
+        "errors": ["ILLEGAL_GENERATION"], "error_level": "request", "group": "g",
         "member": "m", "generation": 3, **protocol,
     }  # fmt: skip
 
@@ -118,7 +121,8 @@ def test_leave_group() -> None:
     members = [{"member_id": "m-1"}, {"member_id": "", "group_instance_id": "till-2"}]
     answers = [members[0], {**members[1], "error_code": 25}]
     assert said(seen("LeaveGroup", 5, {"group_id": "g", "members": members}, {"members": answers})) == {
-        "throttle_ms": 0, "error": "UNKNOWN_MEMBER_ID", "errors": ["UNKNOWN_MEMBER_ID"], "group": "g",
+        "throttle_ms": 0, "error": "UNKNOWN_MEMBER_ID",
+        "errors": ["UNKNOWN_MEMBER_ID"], "error_level": "part", "group": "g",
         "member": "m-1",
         "resources": [
             {"type": "member", "name": "m-1"},
@@ -155,7 +159,7 @@ def test_share_group_heartbeat() -> None:
     request = {"group_id": "g", "member_id": "m", "member_epoch": 4, "subscribed_topic_names": ["a"]}
     response = {"error_code": 110, "error_message": "epoch 4, not 5", "member_epoch": 0}
     assert said(seen("ShareGroupHeartbeat", 1, request, response)) == {
-        "throttle_ms": 0, "error": "FENCED_MEMBER_EPOCH", "errors": ["FENCED_MEMBER_EPOCH"],
+        "throttle_ms": 0, "error": "FENCED_MEMBER_EPOCH", "errors": ["FENCED_MEMBER_EPOCH"], "error_level": "request",
         "error_message": "epoch 4, not 5", "group": "g", "member": "m", "generation": 4, "topics": [{"topic": "a"}],
     }  # fmt: skip
 
@@ -182,14 +186,15 @@ def test_init_producer_id() -> None:
     failed = said(seen("InitProducerId", 4, request, {"error_code": 53, "producer_id": -1, "producer_epoch": -1}))
     assert failed == {
         "throttle_ms": 0, "error": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        "errors": ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"], "transactional_id": "till",
+        "errors": ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"], "error_level": "request", "transactional_id": "till",
     }  # fmt: skip
 
 
 def test_add_partitions_to_txn() -> None:
     """Of clients' versions, and of the one that brokers use among themselves, which may be about several."""
     expected = {
-        "throttle_ms": 0, "error": "UNKNOWN_TOPIC_OR_PARTITION", "errors": ["UNKNOWN_TOPIC_OR_PARTITION"],
+        "throttle_ms": 0, "error": "UNKNOWN_TOPIC_OR_PARTITION",
+        "errors": ["UNKNOWN_TOPIC_OR_PARTITION"], "error_level": "part",
         "transactional_id": "till", "producer_id": 7, "producer_epoch": 1,
         "topics": [{"topic": "a", "partitions": [
             {"partition": 0}, {"partition": 9, "error": "UNKNOWN_TOPIC_OR_PARTITION"}]}],

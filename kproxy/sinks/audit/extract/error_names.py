@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from kproxy.watch.seen import Errors, Seen
 from kproxy.wire import layout
 from kproxy.wire.error_codes import error_name
 from kproxy.wire.layout import Slot, Struct
-
-MOST_ERRORS = 20
-"""Different errors that one event names. A broker has few in one response; a number may be any of 65,535."""
 
 WORDS = ("error_message", "acknowledge_error_message")
 """Fields with what a broker says about a request or a partition; not those that are about single records."""
@@ -33,7 +31,7 @@ class Place(NamedTuple):
     inside: tuple[Place, ...]
 
 
-class Errors:
+class Found:
     """Those of one response: `codes` in wire order, each once, and the first text of a broker that is not empty."""
 
     __slots__ = ("codes", "text")
@@ -58,9 +56,18 @@ class Errors:
             else:
                 self.codes[value] = None
 
-    def names(self) -> list[str]:
-        """The errors' names."""
-        return [error_name(code) for code in list(self.codes)[:MOST_ERRORS]]
+
+def error_columns(errors: Errors, seen: Seen) -> dict[str, Any]:
+    """The columns that tell of the errors in a response; of one without any, none."""
+    if not errors.codes:
+        return {}
+    data: dict[str, Any] = {"error": error_name(errors.codes[0])}
+    data["errors"] = [error_name(code) for code in errors.codes]
+    data["error_level"] = "request" if errors.top else "part"
+    own = [error_name(code) for code in errors.codes if seen.kproxy_made(code)]
+    if own:
+        data["kproxy_errors"] = own
+    return data
 
 
 @cache

@@ -7,13 +7,13 @@ from functools import cache
 from typing import Any
 
 from kproxy.rules.entity import coordinator
-from kproxy.watch.seen import Who
+from kproxy.watch.error_places import in_order
+from kproxy.watch.seen import Seen
 from kproxy.wire import layout, schema
-from kproxy.wire.error_codes import error_name
 from kproxy.wire.shapes import Level, Shape, shape
 
 from ..text import plain
-from .error_names import Errors, places
+from .error_names import Found, error_columns, places
 from .fields import REQUEST, RESPONSE, present, put
 from .resources import Things
 from .sides import side_of
@@ -53,12 +53,13 @@ class Exchange:
                 return level
         return None
 
-    def columns(self, request: Body | None, response: Body | None, who: Who, most: int) -> dict[str, Any]:
+    def columns(self, request: Body | None, response: Body | None, seen: Seen, most: int) -> dict[str, Any]:
         """The columns; those of a body that is None are missing."""
+        who = seen.who
         whole = None if response is None else response.get(self.form.code, 0) if self.form.code else 0
         data: dict[str, Any] = {}
         if response is not None:
-            self.put_errors(data, response, whole or 0)
+            self.put_errors(data, response, whole or 0, seen)
         if request is not None:
             self.put_asked(data, request)
         if response is not None:
@@ -67,18 +68,16 @@ class Exchange:
             broker_group = plain(who.broker_group(data["group"]))
             if broker_group is not None:
                 data["broker_group"] = broker_group
-        self.put_topics(data, request, response, whole, who, most)
+        self.put_topics(data, request, response, whole, seen, most)
         if request is not None:
             data |= self.things.tell(request, response, whole, most)
         return data
 
-    def put_errors(self, data: dict[str, Any], response: Body, whole: int) -> None:
-        errors = Errors()
-        errors.look(self.places, response)
-        if errors.codes:
-            data["error"] = error_name(whole or next(iter(errors.codes)))
-            data["errors"] = errors.names()
-        text = plain(errors.text)
+    def put_errors(self, data: dict[str, Any], response: Body, whole: int, seen: Seen) -> None:
+        found = Found()
+        found.look(self.places, response)
+        data |= error_columns(in_order(whole, found.codes), seen)
+        text = plain(found.text)
         if text is not None:
             data["error_message"] = text
 
@@ -109,20 +108,21 @@ class Exchange:
             data["members"] = len(members)
 
     def put_topics(
-        self, data: dict[str, Any], request: Body | None, response: Body | None, whole: int | None, who: Who, most: int
+        self, data: dict[str, Any], asked: Body | None, answered: Body | None, whole: int | None, seen: Seen, most: int
     ) -> None:
+        who = seen.who
         table = Table(self.asked, self.answered)
-        if request is not None:
-            table.add(0, request)
+        if asked is not None:
+            table.add(0, asked)
             if self.key in HEARTBEATS:
-                add_subscription(table, request, who)
-        if response is not None:
-            table.add(1, response)
+                add_subscription(table, asked, who)
+        if answered is not None:
+            table.add(1, answered)
             if self.key in HEARTBEATS:
-                add_assignment(table, response, who)
-        several = self.first is not None and request is not None and len(self.first.elements(request)) > 1
+                add_assignment(table, answered, who)
+        several = self.first is not None and asked is not None and len(self.first.elements(asked)) > 1
         if table.topics:
-            data |= table.tell(who, most, None if self.key in HEARTBEATS else whole, several=several)
+            data |= table.tell(seen, most, None if self.key in HEARTBEATS else whole, several=several)
         data |= table.totals()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.watch.seen import Who
+from kproxy.watch.seen import Seen, Who
 from kproxy.wire.error_codes import error_name
 from kproxy.wire.records.digest import RecordsDigest
 
@@ -102,7 +102,7 @@ class Table:
             self.known[by_id] = topic
         return topic
 
-    def tell(self, who: Who, most: int, whole: int | None, *, several: bool) -> dict[str, Any]:
+    def tell(self, seen: Seen, most: int, whole: int | None, *, several: bool) -> dict[str, Any]:
         """The columns about topics. `whole`: the error code at the top of the response, None: there was none.
 
         `several`: topics say to which group, or transaction, they belong.
@@ -111,11 +111,11 @@ class Table:
         room = most
         omitted = 0
         for topic in self.topics[:most]:
-            row = named(topic, who)
+            row = named(topic, seen.who)
             if several and isinstance(topic.around, str):
                 row["group"] = plain(topic.around) or ""
             around = self.around_codes.get(topic.around) or whole or 0
-            rows = [self.part(number, topic.parts[number], topic.code or around) for number in first(topic, room)]
+            rows = [self.part(number, topic.parts[number], topic.code or around, seen) for number in first(topic, room)]
             code = topic.code if topic.answered else around
             if code and (not topic.parts or topic.answered):
                 row["error"] = error_name(code)
@@ -132,7 +132,7 @@ class Table:
             data["omitted_partitions"] = omitted
         return data
 
-    def part(self, number: int, pair: list[Any], around: int) -> dict[str, Any]:
+    def part(self, number: int, pair: list[Any], around: int, seen: Seen) -> dict[str, Any]:
         """The columns of one partition. `pair`: asked, answered. `around`: the error code of what it is in."""
         row: dict[str, Any] = {"partition": number}
         code = around
@@ -154,6 +154,8 @@ class Table:
                 row["leader"], row["leader_epoch"] = leader["leader_id"], leader["leader_epoch"]
         if code:
             row["error"] = error_name(code)
+            if seen.kproxy_made(code):
+                row["error_by"] = "kproxy"
         if "base_offset" in row and "last_offset" not in row and row.get("records"):
             row["last_offset"] = row["base_offset"] + row["records"] - 1
         if row.get("last_offset", 0) > LAST_OFFSET:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from kproxy.sinks.audit.extract.error_names import MOST_ERRORS, SILENT, Errors, places
+from kproxy.sinks.audit.extract.error_names import SILENT, Found, places
+from kproxy.watch.error_places import MOST_CODES, in_order
 from kproxy.wire import layout, schema
+from kproxy.wire.error_codes import error_name
 
 SETS_CONFIGS = {"CreateTopics", "AlterConfigs", "IncrementalAlterConfigs"}
 
 
-def errors(api: str, version: int, body: dict[str, object]) -> Errors:
-    found = Errors()
+def errors(api: str, version: int, body: dict[str, object]) -> Found:
+    found = Found()
     found.look(places(schema.names()[api], version), body)
     return found
+
+
+def names(api: str, version: int, body: dict[str, object]) -> list[str]:
+    return [error_name(code) for code in in_order(0, errors(api, version, body).codes).codes]
 
 
 def test_codes_in_wire_order_each_once() -> None:
@@ -20,7 +26,7 @@ def test_codes_in_wire_order_each_once() -> None:
         {"error_code": 0, "partitions": [{"error_code": 5}, {"error_code": 0}, {"error_code": 9}]},
         {"error_code": 3, "partitions": [{"error_code": 5}]},
     ]
-    assert errors("Metadata", 9, {"topics": topics}).names() == [
+    assert names("Metadata", 9, {"topics": topics}) == [
         "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PARTITION",
     ]  # fmt: skip
 
@@ -38,8 +44,8 @@ def test_the_first_words_count() -> None:
 def test_unknown_codes_are_bounded() -> None:
     """A number stands for a code that the table lacks; there is an end to them."""
     members = [{"error_code": code} for code in range(1000, 1100)]
-    names = errors("LeaveGroup", 5, {"members": members}).names()
-    assert names == [str(code) for code in range(1000, 1000 + MOST_ERRORS)]
+    found = names("LeaveGroup", 5, {"members": members})
+    assert found == [str(code) for code in range(1000, 1000 + MOST_CODES)]
 
 
 def test_words_of_apis_that_set_configs_are_not_told() -> None:
