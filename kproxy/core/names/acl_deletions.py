@@ -1,7 +1,8 @@
-"""DeleteAcls for any name, from clients that live in a part of the cluster.
+"""DeleteAcls for any name, or for all that matches a name, from clients that live in a part of the cluster.
 
-Strategy. A filter cannot say "any name with my prefix", and one for any name would delete the ACLs of others. It is
-sent as one that matches nothing, noted by its place, and answered with INVALID_REQUEST and the reason.
+Strategy. A filter cannot say "any name with my prefix", and one for any name would delete the ACLs of others. One for
+all that matches a name would delete those that cover more than the client: `*`, or a prefix of its prefix. Both are
+sent as a filter that matches nothing, noted by its place, and answered with INVALID_REQUEST and the reason.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
 from kproxy.wire.walk import Walk, read_string, write_string
 
-from .acls import ANY_TYPE, IMPOSSIBLE, TYPES, Spellings
+from .acls import IMPOSSIBLE, Spellings, is_for_all_that_match, isolated_types
 
 INVALID_REQUEST = b"\x00\x2a"
-REASON = b"this filter is for any name, and would delete the ACLs of others: give a name"
+REASON = b"this filter could delete the ACLs of others: give a name, and LITERAL, PREFIXED or ANY for its pattern"
 REFUSED = "acl_deletions_refused"
 FILTERS, KIND, NAME = "filters[]", "filters[].resource_type_filter", "filters[].resource_name_filter"
+PATTERN = "filters[].pattern_type_filter"
 RESULTS, CODE, MESSAGE = "filter_results[]", "filter_results[].error_code", "filter_results[].error_message"
 
 
@@ -27,23 +29,23 @@ class NamedOnly:
 
     spellings: Spellings
     compact: bool
-    wanted: frozenset[str] = frozenset((FILTERS, KIND, NAME))
+    wanted: frozenset[str] = frozenset((FILTERS, KIND, NAME, PATTERN))
 
     def bind(self, walk: Walk) -> Apply:
-        kind_mark, name_mark, element_mark = (
-            walk.find(what, path) for what, path in (("value", KIND), ("value", NAME), ("element", FILTERS))
-        )
-        isolated = {space for space, spelling in self.spellings.items() if spelling.names.isolates}
-        kinds = {ANY_TYPE, *(kind for kind, space in TYPES.items() if space in isolated)}
+        kind_mark, name_mark, pattern_mark = (walk.find("value", path) for path in (KIND, NAME, PATTERN))
+        element_mark = walk.find("element", FILTERS)
+        kinds = isolated_types(self.spellings)
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
             refused, number, kind = set(), 0, 0
             for mark, start, end in hits:
                 if mark == kind_mark:
                     kind = buf[start]
-                elif mark == name_mark and kind in kinds and read_string(buf, start, end, self.compact) is None:
+                elif mark == name_mark and kind in kinds and not read_string(buf, start, end, self.compact):
                     edits.replace(start, end, write_string(IMPOSSIBLE, self.compact))
                     refused.add(number)
+                elif mark == pattern_mark and is_for_all_that_match(self.spellings, kind, buf[start]):
+                    refused.add(number)  # its name is put by `acls.deleted`
                 elif mark == element_mark:
                     number += 1
             if refused:

@@ -24,7 +24,7 @@ from .spell import Spelling
 
 ANY_TYPE = 1  # of org.apache.kafka.common.resource.ResourceType
 TYPES: Mapping[int, Namespace] = {2: TOPIC, 3: GROUP, 5: TRANSACTIONAL_ID}
-LITERAL, PREFIXED = 3, 4  # org.apache.kafka.common.resource.PatternType
+MATCH, LITERAL, PREFIXED = 2, 3, 4  # org.apache.kafka.common.resource.PatternType
 ALL = b"*"
 NOBODY = b""  # brokers refuse an ACL for a resource without a name: INVALID_REQUEST
 IMPOSSIBLE = b"!"  # no topic has it, and no ACL of a tenant is for it
@@ -54,6 +54,8 @@ def counterpart(spelling: Spelling, one: Resource, context: Context) -> Resource
             return one
         mine = None if response or not one.has_pattern else names.prefix_to_broker(b"")
         return one._replace(name=mine, pattern=PREFIXED) if mine else None
+    if names.isolates and not names.space.takes_prefix(one.name):  # no name, but prefixes of others may match it
+        return None
     name = spelling.translate(one.name, context)
     return None if name is None else one._replace(name=name)
 
@@ -92,6 +94,24 @@ def asked_for(spellings: Spellings, one: Resource, context: Context) -> Resource
         return one
     new = counterpart(spelling, one, context)
     return straddles(one, spelling.names.escaped(one.name), context) if new is None else new
+
+
+def deleted(spellings: Spellings, one: Resource, context: Context) -> Resource:
+    """A filter for what is to be deleted. One for all that matches a name would reach what covers more than a tenant:
+    it becomes one for what nobody has (see `acl_deletions.py`)."""
+    new = asked_for(spellings, one, context)
+    return new._replace(name=IMPOSSIBLE) if is_for_all_that_match(spellings, one.kind, one.pattern) else new
+
+
+def isolated_types(spellings: Spellings) -> set[int]:
+    """Types of resources of which a client has a part, and the one that means any of them."""
+    isolated = {space for space, spelling in spellings.items() if spelling.names.isolates}
+    return {kind for kind, space in TYPES.items() if space in isolated} | ({ANY_TYPE} if isolated else set())
+
+
+def is_for_all_that_match(spellings: Spellings, kind: int, pattern: int) -> bool:
+    """Whether a filter is for everything that matches a name, of a type of which the client has only a part."""
+    return pattern == MATCH and kind in isolated_types(spellings)
 
 
 def asked_of_any(spellings: Spellings, one: Resource, context: Context) -> Resource:

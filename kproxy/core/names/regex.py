@@ -111,7 +111,7 @@ class HeartbeatRegex:
         kept = recall(context.cluster_memory, REGEXES)
         if epoch < 0 or regex == b"":  # the member leaves (-2: a static one, to come back), or unsubscribes
             kept.pop(member, None)
-            return None
+            return NOTHING if regex else None
         original, last, age = kept.get(member, (None, None, 0))
         wanted = original if regex is None else regex
         topics = None if wanted is None else context.topics()

@@ -122,7 +122,7 @@ PLACES: dict[tuple[int, str], Place] = {
     (29, "request"): Place("", *FILTER, acls.asked_for),
     (29, "response"): Place("resources[]", *ACL, acls.found),
     (30, "request"): Place("creations[]", "resource_type", "resource_name", "resource_pattern_type", acls.created),
-    (31, "request"): Place("filters[]", *FILTER, acls.asked_for),
+    (31, "request"): Place("filters[]", *FILTER, acls.deleted),
     (31, "response"): Place("filter_results[].matching_acls[]", *ACL, acls.found),
     (32, "request"): Place("resources[]", *CONFIG, config_name),
     (32, "response"): Place("results[]", *CONFIG, config_name),

@@ -176,3 +176,25 @@ def test_a_renames_target_stays_in_the_tenant(context: Context) -> None:
     groups = NameMap([Layer.of({"app": "prod"}, GROUP), PrefixLayer(GROUP, b"a.")], GROUP)
     assert name_rewrite(12, 4, "request", Names(groups=groups)) is not None
     assert groups.to_broker(b"prod") == b"a.!unreachable:prod"
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_deletion_of_all_that_matches_a_name_is_refused(through: Through, context: Context, version: int) -> None:
+    """It would delete what covers more than the tenant, `*` and shorter prefixes; so would what is no name."""
+    asked = [(TOPIC_TYPE, "x", MATCH), (GROUP_TYPE, "", MATCH), (ANY, "x", MATCH), (TOPIC_TYPE, "b.x\0", MATCH),
+             (TOPIC_TYPE, "x", LITERAL), (TOPIC_TYPE, "x", PREFIXED), (CLUSTER, "x", MATCH), (TOPIC_TYPE, "", LITERAL),
+             (TOPIC_TYPE, "b.x\0", LITERAL)]  # fmt: skip
+    fields = ("resource_type_filter", "resource_name_filter", "pattern_type_filter")
+    rows = [dict(zip(fields, one, strict=True)) for one in asked]
+    sent = through(31, version, "request", filters=rows)["filters"]
+    assert [one["resource_name_filter"] for one in sent] == ["!"] * 4 + ["a.x", "a.x", "x", "!", "a.!b.x\0"]
+    results = [{"error_code": 0, "error_message": None, "matching_acls": []} for _ in asked]
+    found = through(31, version, "response", filter_results=results)["filter_results"]
+    assert [one["error_code"] for one in found] == [42] * 4 + [0, 0, 0, 42, 0]
+    assert context.counters.events["acl_deletions_refused"] == 5
+
+
+def test_what_is_no_name_is_created_for_nobody(through: Through) -> None:
+    """An ACL may be for any text, so what no topic can be called does not pass as it is."""
+    row = {"resource_type": TOPIC_TYPE, "resource_name": "b.x\0", "resource_pattern_type": LITERAL, "principal": ""}
+    assert through(30, 3, "request", creations=[row | {"host": ""}])["creations"][0]["resource_name"] == ""
