@@ -23,6 +23,7 @@ from kproxy.wire.message import Message
 
 from .cluster import Cluster
 from .commands import CLIENT, Reshape
+from .fetch_sessions import LISTING
 from .respond.answer import fail, fail_each
 from .respond.failure import Failure
 from .respond.part import without
@@ -31,7 +32,7 @@ from .ruled import Part, Ruled
 from .ruled_exchange import Pending, RuledExchange
 from .ruling import PASS, Pass, Ruling
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
-from .subjects import Subjects
+from .subjects import Subjects, key_of
 
 if TYPE_CHECKING:
     from .session import Session
@@ -142,7 +143,10 @@ class Engine:
             if self.session.context.incomplete:
                 return None
             if isinstance(found, int):
-                ruling.answer = encode(fail(exchange.request, Failure(found)))
+                answer = fail(exchange.request, Failure(found))
+                if "session_id" in answer.body:
+                    answer.body["session_id"] = 0  # as brokers say it: there is none
+                ruling.answer = encode(answer)
                 return ruling
             exchange.find = lambda: found
             open_ = list(found)
@@ -191,7 +195,7 @@ class Engine:
         if part.request:
             for decision in self.asked(running, "on_request", exchange, matched, now):
                 ruling.act(running)
-                self.take(decision, matched, open_, ruling, now)
+                self.take(decision, running, matched, open_, ruling, now)
 
     def counted(self, running: Running, exchange: RuledExchange, fired: bool) -> None:
         """The rule's selectors held for this exchange, and perhaps its trigger."""
@@ -214,8 +218,9 @@ class Engine:
     # ---- decisions
 
     def take(
-        self, decision: Decision, matched: tuple[Entity, ...], open_: list[Entity], ruling: Ruling, now: float
-    ) -> None:
+        self, decision: Decision, running: Running, matched: tuple[Entity, ...], open_: list[Entity], ruling: Ruling,
+        now: float,
+    ) -> None:  # fmt: skip
         exchange = ruling.exchange
         match decision:
             case Fail(code=code, message=message, entities=chosen, whole=whole):
@@ -228,6 +233,7 @@ class Engine:
                         if entity in open_:
                             open_.remove(entity)
                             exchange.failures[entity] = failure
+                            exchange.refuses |= running.rule.family != "fault"
             case Answer(body=body):
                 header = {"correlation_id": exchange.correlation_id}
                 self.answer(ruling, Message(exchange.api, exchange.version, header, body))
@@ -274,16 +280,19 @@ class Engine:
         if exchange.throttle > 0 and "throttle_time_ms" in response.body:
             response.body["throttle_time_ms"] = milliseconds(exchange.throttle)
         if exchange.find is not None:
-            self.subjects.answered(exchange, response)
+            self.subjects.answered_here(exchange, response)
         ruling.answer = encode(response)
 
     def fail_some(self, ruling: Ruling, exchange: RuledExchange, open_: list[Entity]) -> None:
         """Entities that the broker shall not see: taken out of the request, and answered for by kproxy."""
         failures = exchange.failures
-        if exchange.api.key == FETCH:  # the broker's session must not be torn: it answers at once, and is overwritten
-            exchange.request.body["max_wait_ms"] = 0
+        if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session goes on whatever faults there are
+            exchange.request.body["max_wait_ms"] = 0  # it answers at once, and is overwritten
             exchange.late, exchange.failures = failures, {}
             ruling.frame = b""
+            return
+        if exchange.api.key == FETCH:
+            self.refuse_some(ruling, exchange)
             return
         rest = without(exchange.request, tuple(failures)) if open_ else None
         if rest is None and exchange.api.key == METADATA and exchange.version > 0:
@@ -298,6 +307,17 @@ class Engine:
             ruling.frame = b""  # the session knows how to leave them out
         else:
             ruling.frame = encode(rest)
+
+    def refuse_some(self, ruling: Ruling, exchange: RuledExchange) -> None:
+        """Partitions of a Fetch that the broker must not see: the others are fetched without a session, so that none
+        holds what was refused; the client lists all of them each time."""
+        refused = {key_of(one) for one in exchange.failures}
+        if all(key in refused for key, _ in LISTING.listed(exchange.request.body)):
+            if exchange.session is not None:
+                self.subjects.end(exchange.session)
+            self.answer(ruling, fail_each(exchange.request, exchange.failures))
+        else:
+            ruling.frame = b""  # `forwarded` leaves them out
 
 
 def client_of(buf: Buffer, pos: int) -> str | None:

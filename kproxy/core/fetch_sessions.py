@@ -1,14 +1,25 @@
 """The fetch sessions of one connection (KIP-227): which partitions a request is about, beyond those that it lists.
 
     sessions = FetchSessions(counters)
-    sessions.request(message)              each Fetch request: its partitions, in order; None: not known
-    sessions.forward(message, removed)     each that goes to the broker: the body to send; None: as it is
-    sessions.response(request, response)   each answer, of the broker or of kproxy's own
+    session = sessions.request(message)             each Fetch request: its session, None: none, or an error code
+    sessions.forward(session, message, removed)     each that goes to the broker: the body to send; None: as it is
+    sessions.response(session, error, number)       each answer of the broker; `own_answer` for those of kproxy
 
-A request that continues a session whose start was not seen is to be answered once with FETCH_SESSION_ID_NOT_FOUND
-(`NOT_FOUND`): the client then begins anew, with all its partitions. Requests that are not forwarded need nothing: the
-broker is told of what was in them, and given the epoch that it expects, with the next one that is. A request of which
-rules answer all partitions is not to be forwarded: brokers close a session that has none.
+Rules judge a partition when a request lists it; from then on the broker sends it for every request of the session. So
+nobody may get a session with partitions in it that were not judged here:
+
+- A session belongs to the exchange that opened it. Its id is known when that one's own response tells it; no number
+  that a client chooses stands for a session before that.
+- A request that continues a session whose start was not seen on this connection is answered with
+  FETCH_SESSION_ID_NOT_FOUND (`NOT_FOUND`): brokers would let any connection continue it. The client begins anew.
+- A request that continues a session while the one before is unanswered is answered in the same way. So whatever this
+  side remembers of a session has been confirmed: had another connection used the session, the epoch would be wrong,
+  and the broker's error ends it here. Clients know the next epoch only from the answer, none of them asks before that.
+- A request that access rules have refused some partitions of leaves without these and without a session (epoch -1):
+  no session of a broker holds a partition that was refused.
+
+Requests that rules answer as a whole are not forwarded: the broker is told of what was in them, and given the epoch
+that it expects, with the next one that is.
 """
 
 from __future__ import annotations
@@ -26,7 +37,7 @@ FETCH: Final = 1
 NOT_FOUND: Final = 70
 SESSIONS_SINCE: Final = 7  # the version of Fetch
 MOST_SESSIONS: Final = 16
-"""Sessions of a connection, and requests that would open one: a client has one. The one used longest ago goes."""
+"""Sessions of a connection: a client has one. The one used longest ago goes, and cannot be continued."""
 MOST_PARTITIONS: Final = 100_000
 """Partitions of all sessions of a connection together. A session beyond that is not remembered."""
 
@@ -36,100 +47,109 @@ LISTING = Listing("partition", {})
 class FetchSessions:
     """See the module. Messages have the client's names and epochs, and are only read.
 
-    `absent`: why the last request's partitions were not known. Each such is counted as `fetch_session_unknown`.
+    `absent`: why the last request's session was not known. Each such is counted as `fetch_session_unknown`.
     """
 
-    __slots__ = ("absent", "counters", "opening", "sessions")
+    __slots__ = ("absent", "counters", "sessions", "size")
 
     def __init__(self, counters: Counters) -> None:
         self.counters = counters
         self.absent = ""
         self.sessions: OrderedDict[int, PartitionSession] = OrderedDict()  # by id
-        self.opening: OrderedDict[int, PartitionSession] = OrderedDict()  # by correlation id of the request
+        self.size = 0  # partitions of all of them
 
-    def request(self, message: Message) -> tuple[Key, ...] | None:
-        """The partitions that a Fetch request is about, in the order in which the client first named them."""
+    def request(self, message: Message) -> PartitionSession | int | None:
+        """The session that a Fetch request opens or continues; None: it belongs to none. NOT_FOUND: nothing is known
+        of the session, so the request must not reach a broker whose answer a rule would have a say in."""
         body = message.body
         if message.version < SESSIONS_SINCE:
-            return tuple(dict(LISTING.listed(body)))
+            return None
         number, epoch = body["session_id"], body["session_epoch"]
         if epoch in (OPENING, CLOSING):
-            self.sessions.pop(number, None)
-            if epoch == OPENING:
-                return self.begin(message)
-            return tuple(dict(LISTING.listed(body)))
+            self.forget(self.sessions.get(number))
+            return None if epoch == CLOSING else self.begin(body)
         session = self.sessions.get(number)
         if session is None:
             return self.unknown("the start of its fetch session was not seen")
         if session.client_epoch != epoch:
             return self.unknown(f"epoch {epoch} of its fetch session, expected {session.client_epoch}")
-        if self.size + sum(1 for _ in LISTING.listed(body)) > MOST_PARTITIONS:
-            del self.sessions[number]
+        if session.awaited:
+            self.forget(session)
+            return self.unknown("the request before it in its fetch session has not been answered")
+        before = len(session.asked)
+        session.update(body)
+        self.size += len(session.asked) - before
+        if self.size > MOST_PARTITIONS:
+            self.forget(session)
             return self.unknown(f"more than {MOST_PARTITIONS} partitions in fetch sessions")
         self.sessions.move_to_end(number)
-        session.update(body)
-        return tuple(session.asked)
+        return session
 
-    def forward(self, message: Message, removed: Collection[Key] = ()) -> dict[str, Any] | None:
-        """The body with which a request goes to the broker when rules answer for the partitions `removed`.
+    def forward(
+        self, session: PartitionSession | None, message: Message, removed: Collection[Key] = ()
+    ) -> dict[str, Any] | None:
+        """The body with which a request goes to the broker, without the partitions `removed`; None: it goes as it is.
 
-        To be called once after `request`, for every request that is forwarded. None: the request goes as it is. Without
-        a session the partitions are taken out and that is all.
+        To be called once after `request`, for every request that is forwarded.
         """
         body = message.body
-        session = self.session(message)
-        if session is not None:
-            return session.forward(body, removed)
+        if session is not None and session.followed and not removed:
+            session.awaited = True
+            return session.forward(body, ())
         listed = dict(LISTING.listed(body))
-        if not any(key in listed for key in removed):
+        kept = {key: one for key, one in listed.items() if key not in removed}
+        if session is None and len(kept) == len(listed):
             return None
-        return {**body, "topics": LISTING.topics((key, one) for key, one in listed.items() if key not in removed)}
+        alone = {**body, "topics": LISTING.topics(kept.items())}
+        if session is not None:
+            self.forget(session)
+            alone |= {"session_epoch": CLOSING, "forgotten_topics_data": []}
+        return alone
 
-    def response(self, request: Message, response: Message) -> None:
-        """An answer: the session id that the broker gave, or the end of a session."""
-        if request.version < SESSIONS_SINCE:
+    def response(self, session: PartitionSession, error: int, number: int) -> None:
+        """The broker's answer: it opens a session, confirms what was asked of one, or ends it."""
+        session.awaited = False
+        if error or not number or session.number not in (0, number):
+            self.forget(session)
+        elif not session.number and session.followed:
+            self.forget(self.sessions.get(number))
+            session.number = number
+            self.sessions[number] = session
+            self.size += len(session.asked)
+            while len(self.sessions) > MOST_SESSIONS or self.size > MOST_PARTITIONS:
+                self.forget(next(iter(self.sessions.values())))
+
+    def own_answer(self, session: PartitionSession, error: int, body: dict[str, Any]) -> None:
+        """An answer of kproxy's own: a session goes on with the next epoch, and none is opened by it."""
+        if error == NOT_FOUND or not session.number:
+            self.forget(session)
+        if not session.followed:
+            body["session_id"] = 0
+
+    def forget(self, session: PartitionSession | None) -> None:
+        """Nobody can continue this session any more."""
+        if session is None:
             return
-        opened = self.opening.pop(request.header["correlation_id"], None)
-        number, error = response.body["session_id"], response.body["error_code"]
-        if request.body["session_epoch"] > OPENING and (error == NOT_FOUND or (not error and not number)):
-            self.sessions.pop(request.body["session_id"], None)
-        elif opened is not None and number and not error:
-            self.sessions[number] = opened
-            self.sessions.move_to_end(number)
-            while len(self.sessions) > MOST_SESSIONS:
-                self.sessions.popitem(last=False)
+        session.followed = False
+        if self.sessions.get(session.number) is session:
+            del self.sessions[session.number]
+            self.size -= len(session.asked)
 
     def lose(self, message: Message) -> None:
         """The session of this request is not followed any more."""
         if message.version >= SESSIONS_SINCE:
-            self.sessions.pop(message.body["session_id"], None)
+            self.forget(self.sessions.get(message.body["session_id"]))
 
     # ---- inside
 
-    def session(self, message: Message) -> PartitionSession | None:
-        """The session that a request opens or continues."""
-        if message.version < SESSIONS_SINCE or message.body["session_epoch"] == CLOSING:
-            return None
-        if message.body["session_epoch"] == OPENING:
-            return self.opening.get(message.header["correlation_id"])
-        return self.sessions.get(message.body["session_id"])
-
-    def begin(self, message: Message) -> tuple[Key, ...]:
-        session = PartitionSession(LISTING, message.body)
-        if self.size + len(session.asked) <= MOST_PARTITIONS:
-            self.opening[message.header["correlation_id"]] = session
-            while len(self.opening) > MOST_SESSIONS:
-                self.opening.popitem(last=False)
-        else:
+    def begin(self, body: dict[str, Any]) -> PartitionSession:
+        session = PartitionSession(LISTING, body)
+        if self.size + len(session.asked) > MOST_PARTITIONS:
+            session.followed = False
             self.counters.count("fetch_session_too_large")
-        return tuple(session.asked)
+        return session
 
-    @property
-    def size(self) -> int:
-        """Partitions that are remembered."""
-        return sum(len(one.asked) for group in (self.sessions, self.opening) for one in group.values())
-
-    def unknown(self, reason: str) -> tuple[Key, ...] | None:
+    def unknown(self, reason: str) -> int:
         self.absent = reason
         self.counters.count("fetch_session_unknown")
-        return None
+        return NOT_FOUND

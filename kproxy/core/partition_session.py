@@ -71,11 +71,16 @@ class Listing:
 class PartitionSession:
     """The partitions of a session in the order in which the client first named them, each with what it said last."""
 
-    __slots__ = ("asked", "broker_epoch", "client_epoch", "dropped", "known", "listing", "owed")
+    __slots__ = (
+        "asked", "awaited", "broker_epoch", "client_epoch", "dropped", "followed", "known", "listing", "number", "owed",
+    )  # fmt: skip
 
     def __init__(self, listing: Listing, body: Mapping[str, Any]) -> None:
         """From the request that opens it."""
         self.listing = listing
+        self.number = 0  # its id, once a broker has given one
+        self.awaited = False  # one of its requests is with the broker, and not answered yet
+        self.followed = True  # False: it has been given up, and no request may continue it
         self.asked: dict[Key, dict[str, Any]] = {}  # by the client
         self.known: set[Key] = set()  # to the broker
         self.owed: dict[Key, None] = {}  # told by the client, not yet to the broker; in order

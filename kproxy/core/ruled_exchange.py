@@ -19,6 +19,7 @@ from .step import Step
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
 
+    from .partition_session import PartitionSession
     from .ruled import Part, Ruled
 
 
@@ -34,9 +35,14 @@ class Pending:
 class RuledExchange(Exchange):
     """`failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part
     of the answer becomes an error; `whole` is an error for the answer's top level. `counted` are rules that were told
-    that they did something: once an exchange, though it be to the request and to the response."""
+    that they did something: once an exchange, though it be to the request and to the response. `session` is the fetch
+    or share session that the request opens or continues, `awaits` that the broker's answer to it is to be noticed,
+    `refuses` that a rule other than a fault has failed something."""
 
-    __slots__ = ("counted", "failures", "late", "mute", "opens", "pending", "ruled", "step", "throttle", "whole")
+    __slots__ = (
+        "awaits", "counted", "failures", "late", "mute", "pending", "refuses", "ruled", "session", "step", "throttle",
+        "whole",
+    )  # fmt: skip
 
     def __init__(self, step: Step, ruled: Ruled, connection: ConnectionView, correlation: int, client_id: str | None,
                  size: int, came: float) -> None:  # fmt: skip
@@ -47,7 +53,8 @@ class RuledExchange(Exchange):
         self.failures: dict[Entity, Failure] = {}
         self.late: dict[Entity, Failure] = {}
         self.whole: Failure | None = None
-        self.opens = False  # a Fetch that wants a session: the response's head tells which
+        self.session: PartitionSession | None = None
+        self.awaits = self.refuses = False
         self.throttle = 0.0  # seconds that the client is told in the response
         self.mute = 0.0  # seconds for which it is not read after that
 
@@ -56,7 +63,7 @@ class RuledExchange(Exchange):
         if self.failures or self.late or self.whole is not None:
             return Depth.BODY
         depth = max((each.part.response for each in self.pending), default=Depth.NOTHING)
-        if self.opens:
+        if self.awaits:
             depth = max(depth, Depth.HEADER)
         if self.throttle:
             depth = max(depth, Depth.HEADER if self.ruled.throttle_first else Depth.BODY)

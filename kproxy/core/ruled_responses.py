@@ -90,14 +90,14 @@ class RuledResponses:
         if need:
             lane.halt = Keep(need)
             return None
-        if exchange.opens:
-            self.session.engine.subjects.opened(exchange, buf, pos, n)
+        if exchange.awaits:
+            self.session.engine.subjects.head(exchange, buf, pos, n)
         return Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
 
     def more_of_head(self, exchange: RuledExchange, step: Step, buf: Buffer, pos: int, n: int, end: int) -> int:
         """How many bytes of the frame must be here, so that throttle_time_ms can be put in; 0: there are enough."""
         assert step.ruled is not None
-        if not (exchange.opens or step.ruled.throttle_first):
+        if not (exchange.awaits or step.ruled.throttle_first):
             return 0
         have, need = n - pos, min(HEAD, end - pos)
         if have < need:

@@ -1,8 +1,12 @@
 """The share sessions of one connection (KIP-932): which partitions a ShareFetch or ShareAcknowledge is about.
 
-A member of a share group has one session with each broker, known by group and member alone. ShareFetch opens it with
-epoch 0, both APIs continue it and count its epochs, and epoch -1 closes it. A request that continues a session whose
-start was not seen is to be answered with SHARE_SESSION_NOT_FOUND (`NOT_FOUND`); the client then begins anew.
+A member of a share group has one session with each broker, known by group and member alone, whatever connection they
+come on. ShareFetch opens it with epoch 0, both APIs continue it and count its epochs, and epoch -1 closes it. What
+`fetch_sessions.py` says of trust holds here, too: a request that continues a session whose start was not seen, or of
+which a request is unanswered, is to be answered with SHARE_SESSION_NOT_FOUND (`NOT_FOUND`); the client begins anew.
+
+There is no fetch without a session here, so partitions that rules answer for are left out of the broker's session, and
+named when no rule has them any more.
 """
 
 from __future__ import annotations
@@ -20,102 +24,119 @@ from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession
 SHARE_FETCH: Final = 78
 SHARE_ACKNOWLEDGE: Final = 79
 NOT_FOUND: Final = 122
-WRONG_EPOCH: Final = 123
 
 LISTING = Listing("partition_index", {"acknowledgement_batches": []})
 Owner = tuple[str | None, str | None]
-"""Group and member."""
+"""Group and member, by which brokers know a session, too."""
 
 
 class ShareSessions:
     """As `FetchSessions`, for both APIs of share sessions, which must both be shown to it."""
 
-    __slots__ = ("absent", "counters", "sessions")
+    __slots__ = ("absent", "counters", "sessions", "size")
 
     def __init__(self, counters: Counters) -> None:
         self.counters = counters
         self.absent = ""
         self.sessions: OrderedDict[Owner, PartitionSession] = OrderedDict()
+        self.size = 0  # partitions of all of them
 
-    def request(self, message: Message) -> tuple[Key, ...] | None:
-        """The partitions that it is about: those of the session, then others of which it only acknowledges records.
+    def request(self, message: Message) -> PartitionSession | int | None:
+        """The session that a request opens or continues; None: it belongs to none that goes on. Or NOT_FOUND.
 
-        A ShareAcknowledge is about those that it lists.
+        A ShareFetch is about the session's partitions, and others of which it only acknowledges records; a
+        ShareAcknowledge about those that it lists.
         """
-        body, owner = message.body, self.owner(message)
+        body, owner = message.body, owner_of(message)
         epoch = body["share_session_epoch"]
-        listed = tuple(dict(LISTING.listed(body)))
-        if epoch == CLOSING:
-            self.sessions.pop(owner, None)
-            return listed
-        if epoch == OPENING:
-            if message.api.key == SHARE_FETCH:
-                self.begin(owner, body)
-            return listed
         session = self.sessions.get(owner)
+        if epoch in (OPENING, CLOSING):
+            if epoch == CLOSING or message.api.key == SHARE_FETCH:
+                self.forget(owner, session)
+            return self.begin(owner, body) if epoch == OPENING and message.api.key == SHARE_FETCH else None
         if session is None:
             return self.unknown("the start of its share session was not seen")
         if session.client_epoch != epoch:
             return self.unknown(f"epoch {epoch} of its share session, expected {session.client_epoch}")
-        if self.size + len(listed) > MOST_PARTITIONS:
-            del self.sessions[owner]
-            return self.unknown(f"more than {MOST_PARTITIONS} partitions in share sessions")
+        if session.awaited:
+            self.forget(owner, session)
+            return self.unknown("the request before it in its share session has not been answered")
         self.sessions.move_to_end(owner)
         if message.api.key == SHARE_ACKNOWLEDGE:
             session.pass_epoch()
-            return listed
+            return session
+        before = len(session.asked)
         session.update(body)
-        return tuple(dict.fromkeys((*session.asked, *listed)))
+        self.size += len(session.asked) - before
+        if self.size > MOST_PARTITIONS:
+            self.forget(owner, session)
+            return self.unknown(f"more than {MOST_PARTITIONS} partitions in share sessions")
+        return session
 
-    def forward(self, message: Message, removed: Collection[Key] = ()) -> dict[str, Any] | None:
+    def forward(
+        self, session: PartitionSession | None, message: Message, removed: Collection[Key] = ()
+    ) -> dict[str, Any] | None:
         """The body with which a request goes to the broker when rules answer for the partitions `removed`.
 
         To be called once after `request`, for every request that is forwarded. None: the request goes as it is.
         """
         body = message.body
-        session = None if body["share_session_epoch"] == CLOSING else self.sessions.get(self.owner(message))
-        if session is not None and message.api.key == SHARE_FETCH:
-            return session.forward(body, removed)
+        if session is not None:
+            session.awaited = True
+            if message.api.key == SHARE_FETCH:
+                return session.forward(body, removed)
         listed = dict(LISTING.listed(body))
         epoch = body["share_session_epoch"] if session is None else session.broker_takes()
-        if epoch == body["share_session_epoch"] and not any(key in listed for key in removed):
+        kept = {key: one for key, one in listed.items() if key not in removed}
+        if epoch == body["share_session_epoch"] and len(kept) == len(listed):
             return None
-        kept = ((key, one) for key, one in listed.items() if key not in removed)
-        return {**body, "share_session_epoch": epoch, "topics": LISTING.topics(kept)}
+        return {**body, "share_session_epoch": epoch, "topics": LISTING.topics(kept.items())}
 
-    def response(self, request: Message, response: Message) -> None:
-        """An answer: the broker may know of no session, or may not have opened one."""
-        error = response.body["error_code"]
-        opening = request.body["share_session_epoch"] == OPENING
-        if error in (NOT_FOUND, WRONG_EPOCH) or (error and opening):
-            self.sessions.pop(self.owner(request), None)
+    def response(self, session: PartitionSession, request: Message, error: int) -> None:
+        """The broker's answer confirms what was asked of the session, or ends it."""
+        session.awaited = False
+        if error:
+            self.forget(owner_of(request), session)
+
+    def own_answer(self, session: PartitionSession, request: Message, error: int) -> None:
+        """An answer of kproxy's own: the session goes on, unless a start was refused."""
+        if error and request.body["share_session_epoch"] == OPENING:
+            self.forget(owner_of(request), session)
 
     def lose(self, message: Message) -> None:
         """The session of this request is not followed any more."""
-        self.sessions.pop(self.owner(message), None)
+        owner = owner_of(message)
+        self.forget(owner, self.sessions.get(owner))
+
+    def forget(self, owner: Owner, session: PartitionSession | None) -> None:
+        """Nobody can continue this session any more."""
+        if session is None:
+            return
+        session.followed = False
+        if self.sessions.get(owner) is session:
+            del self.sessions[owner]
+            self.size -= len(session.asked)
 
     # ---- inside
 
-    @staticmethod
-    def owner(message: Message) -> Owner:
-        return message.body["group_id"], message.body["member_id"]
-
-    @property
-    def size(self) -> int:
-        """Partitions that are remembered."""
-        return sum(len(one.asked) for one in self.sessions.values())
-
-    def begin(self, owner: Owner, body: dict[str, Any]) -> None:
-        self.sessions.pop(owner, None)
+    def begin(self, owner: Owner, body: dict[str, Any]) -> PartitionSession:
         session = PartitionSession(LISTING, body)
         if self.size + len(session.asked) > MOST_PARTITIONS:
             self.counters.count("fetch_session_too_large")
-            return
+            session.followed = False
+            return session
         self.sessions[owner] = session
+        self.size += len(session.asked)
         while len(self.sessions) > MOST_SESSIONS:
-            self.sessions.popitem(last=False)
+            self.forget(*next(iter(self.sessions.items())))
+        return session
 
-    def unknown(self, reason: str) -> tuple[Key, ...] | None:
+    def unknown(self, reason: str) -> int:
         self.absent = reason
         self.counters.count("fetch_session_unknown")
-        return None
+        return NOT_FOUND
+
+
+def owner_of(message: Message) -> Owner:
+    """Group and member of a request of both APIs."""
+    return message.body["group_id"], message.body["member_id"]

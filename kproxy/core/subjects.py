@@ -1,7 +1,8 @@
 """What the requests of a connection are about: their entities, with names for topic ids and all of a fetch session's.
 
 Strategy. Sessions are remembered only while a rule looks at Fetch or ShareFetch; one whose start was not seen is
-answered with an error of sessions, once, and the client begins anew with all its partitions.
+answered with an error of sessions, once, and the client begins anew with all its partitions. A session is held by the
+exchange that opens or continues it, and by the id or owner that its broker has confirmed.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity
 from kproxy.rules.entity_reader import entity_reader
 from kproxy.wire.head import body_start
+from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.message import Message
 
-from . import fetch_sessions, share_sessions
-from .fetch_sessions import FETCH, SESSIONS_SINCE, FetchSessions
+from .fetch_sessions import FETCH, FetchSessions
 from .names.ids import DELETE_TOPICS
-from .partition_session import OPENING, Key
+from .partition_session import Key, PartitionSession
 from .rewrite import Buffer
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH, ShareSessions
 
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from .ruled_exchange import RuledExchange
     from .session import Session
 
-SESSION_HEAD = 14
-"""Bytes behind a Fetch response's header up to the end of session_id: throttle_time_ms, error_code, session_id."""
+SESSION_HEAD, SHARE_HEAD = 10, 6
+"""Bytes behind a response's header that tell of its session: throttle_time_ms, error_code, for a Fetch session_id."""
+UNREADABLE = -1
+"""Stands for the error of a response that cannot be read."""
 
 
 class Subjects:
@@ -61,14 +64,17 @@ class Subjects:
             return ()
         sessions = self.sessions(exchange)
         if sessions is not None:
-            keys = sessions.request(exchange.request)
-            if keys is None and not ruled.enforces:  # who only observes changes no answer
-                sessions.lose(exchange.request)
-                return self.named(exchange, found)
-            if keys is None:
-                return fetch_sessions.NOT_FOUND if exchange.api.key == FETCH else share_sessions.NOT_FOUND
-            exchange.opens = exchange.api.key == FETCH and opens(exchange.request)
-            found = self.all_of(keys, found)
+            session = sessions.request(exchange.request)
+            if isinstance(session, int):
+                if ruled.enforces:
+                    return session
+                sessions.lose(exchange.request)  # who only observes changes no answer
+                session = None
+            exchange.session = session
+            keys = dict.fromkeys(key_of(one) for one in found)
+            if session is not None and exchange.api.key != SHARE_ACKNOWLEDGE:
+                keys = dict.fromkeys((*session.asked, *keys))
+            found = self.all_of(tuple(keys), found)
         return self.named(exchange, found)
 
     def sessions(self, exchange: RuledExchange) -> FetchSessions | ShareSessions | None:
@@ -85,7 +91,7 @@ class Subjects:
 
     def all_of(self, keys: tuple[Key, ...], listed: tuple[Entity, ...]) -> tuple[Entity, ...]:
         """The session's partitions: those that the request lists, and those that it does not."""
-        known = {(one.topic_id or one.topic, one.partition): one for one in listed}
+        known = {key_of(one): one for one in listed}
         return tuple(known.get(key) or unlisted(key) for key in keys)
 
     def named(self, exchange: RuledExchange, found: tuple[Entity, ...]) -> tuple[Entity, ...]:
@@ -110,34 +116,62 @@ class Subjects:
     def forwarded(self, exchange: RuledExchange, removed: Iterable[Entity] = ()) -> Message | None:
         """The request goes to the broker, without some of its partitions. Gives what is to be sent if that is not the
         request itself: the broker lacks what kproxy has answered before."""
-        sessions = self.sessions(exchange)
-        if sessions is None:
+        sessions, request, session = self.sessions(exchange), exchange.request, exchange.session
+        if sessions is None or (session is not None and not (session.followed or exchange.ruled.enforces)):
             return None
-        keys = [(one.topic_id or one.topic or "", one.partition or 0) for one in removed]
-        request = exchange.request
-        body = sessions.forward(request, keys)
+        exchange.awaits = session is not None
+        body = sessions.forward(session, request, {key_of(one) for one in removed})
         return None if body is None else Message(request.api, request.version, request.header, body)
 
-    def answered(self, exchange: RuledExchange, response: Message) -> None:
-        """A whole response, of the broker or of kproxy."""
-        sessions = self.sessions(exchange)
-        if sessions is not None:
-            sessions.response(exchange.request, response)
+    def end(self, session: PartitionSession) -> None:
+        """A fetch session is to be continued by nobody."""
+        assert self.fetch is not None
+        self.fetch.forget(session)
 
-    def opened(self, exchange: RuledExchange, buf: Buffer, pos: int, n: int) -> None:
-        """The head of a response that may open a session, size included."""
+    def answered_here(self, exchange: RuledExchange, response: Message) -> None:
+        """An answer of kproxy's own to a request that a session may belong to."""
+        session, error = exchange.session, response.body.get("error_code", 0)
+        if session is None:
+            return
+        if exchange.api.key == FETCH:
+            assert self.fetch is not None
+            self.fetch.own_answer(session, error, response.body)
+        else:
+            assert self.share is not None
+            self.share.own_answer(session, exchange.request, error)
+
+    def answered(self, exchange: RuledExchange, response: Message | None) -> None:
+        """A whole response of the broker; None: it cannot be read."""
+        body = {"error_code": UNREADABLE} if response is None else response.body
+        self.confirm(exchange, body["error_code"], body.get("session_id", 0))
+
+    def head(self, exchange: RuledExchange, buf: Buffer, pos: int, n: int) -> None:
+        """The head of a response to a request of a session, size included."""
         version = exchange.api.header_version("response", exchange.version)
         at = body_start(buf, pos + 4, n, version, "response")
-        if at is not None and at + SESSION_HEAD - 4 <= n:
-            error = int.from_bytes(buf[at + 4 : at + 6], "big", signed=True)
-            number = int.from_bytes(buf[at + 6 : at + 10], "big", signed=True)
-            body = {"error_code": error, "session_id": number}
-            self.answered(exchange, Message(exchange.api, exchange.version, {}, body))
+        length = SESSION_HEAD if exchange.api.key == FETCH else SHARE_HEAD
+        if at is None or at + length > n:
+            self.answered(exchange, None)
+            return
+        error = int.from_bytes(buf[at + 4 : at + 6], "big", signed=True)
+        self.confirm(exchange, error, int.from_bytes(buf[at + 6 : at + 10], "big", signed=True))
+
+    def confirm(self, exchange: RuledExchange, error: int, number: int) -> None:
+        """The broker has answered a request of a session. `number`: the id that a Fetch response gives."""
+        session = exchange.session
+        assert session is not None
+        if exchange.api.key == FETCH:
+            assert self.fetch is not None
+            self.fetch.response(session, error, number)
+        else:
+            assert self.share is not None
+            self.share.response(session, exchange.request, error)
 
 
-def opens(request: Message) -> bool:
-    """Whether a Fetch wants a new session."""
-    return request.version >= SESSIONS_SINCE and request.body["session_epoch"] == OPENING
+def key_of(entity: Entity) -> Key:
+    """The partition that an entity of a Fetch or share request is; -1 for a topic that lists none."""
+    topic = entity.topic_id or ZERO_UUID if entity.topic is None or entity.topic_id else entity.topic
+    return topic, -1 if entity.partition is None else entity.partition
 
 
 def unlisted(key: Key) -> Entity:

@@ -53,9 +53,9 @@ class Verdict:
         readable = frame is not None and self.read(frame)
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
+        if frame is not None and exchange.awaits:
+            self.engine.subjects.answered(exchange, exchange.response if readable else None)
         if readable:
-            if exchange.opens:
-                self.engine.subjects.answered(exchange, exchange.response)
             self.merge()
         for pending in exchange.pending:
             if (readable or frame is None) and not ruling.final:

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from uuid import UUID
 
 from kproxy.core.counters import Counters
-from kproxy.core.fetch_sessions import FETCH, FetchSessions
+from kproxy.core.fetch_sessions import FETCH, NOT_FOUND, FetchSessions
+from kproxy.core.partition_session import PartitionSession
 from kproxy.core.respond.errors import errors_of
-from kproxy.core.subjects import unlisted
+from kproxy.core.subjects import key_of, unlisted
 from kproxy.errors import DecodeError
 from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities
@@ -173,12 +174,15 @@ class Selection:
 
     def _session(self, exchange: Exchange, sessions: FetchSessions) -> None:
         """A Fetch that continues a session is about all partitions of it."""
-        keys = sessions.request(exchange.request)
-        listed = {(one.topic_id or one.topic, one.partition): one for one in entities(exchange.request)}
-        known = listed if keys is None else {key: listed.get(key) or unlisted(key) for key in keys}
+        session = sessions.request(exchange.request)
+        known = {key_of(one): one for one in entities(exchange.request)}
+        if isinstance(session, PartitionSession):
+            known = {key: known.get(key) or unlisted(key) for key in (*session.asked, *known)}
         exchange.entities = exchange.named(known.values())
-        if exchange.response is not None:
-            sessions.response(exchange.request, exchange.response)
+        if exchange.response is not None and isinstance(session, PartitionSession):
+            error, number = exchange.response.body["error_code"], exchange.response.body["session_id"]
+            if error in (0, NOT_FOUND) or not session.number:  # others may be rules' own, and the session goes on
+                sessions.response(session, error, number)
 
     def where(self, yes: FrameMatch, no: FrameMatch | None = None) -> list[Exchange]:
         """Those that the selectors are about."""

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kproxy.core import fetch_sessions
 from kproxy.core.counters import Counters
-from kproxy.core.fetch_sessions import NOT_FOUND, FetchSessions
-from kproxy.core.partition_session import LAST_EPOCH, Key, next_epoch
+from kproxy.core.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
+from kproxy.core.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, next_epoch
 from kproxy.wire import decode_request, decode_response, encode, layout, schema
 from kproxy.wire.message import Message
 
@@ -55,21 +55,33 @@ def fetch(
     return decode_request(encode(Message(schema.load(1), version, header, body)))
 
 
-def answer(session: int, error: int = 0, version: int = 12) -> Message:
-    body = {"throttle_time_ms": 0, "error_code": error, "session_id": session, "responses": []}
-    return Message(schema.load(1), version, {"correlation_id": 0}, body)
-
-
 A, B, C = ("a", 0), ("a", 1), ("b", 0)
+
+
+def asked(sessions: FetchSessions, message: Message) -> tuple[Key, ...] | None:
+    """The partitions that a request is about; None: it continues a session of which nothing is known."""
+    session = sessions.request(message)
+    if session is None:
+        return tuple(dict(LISTING.listed(message.body)))
+    return tuple(session.asked) if isinstance(session, PartitionSession) else None
+
+
+def goes(
+    sessions: FetchSessions, message: Message, error: int = 0, number: int | None = None
+) -> tuple[dict[str, Any] | None, tuple[Key, ...]]:
+    """A request that is forwarded and answered: (what goes to the broker if not the request, what it is about)."""
+    session = sessions.request(message)
+    assert isinstance(session, PartitionSession)
+    about = tuple(session.asked)
+    body = sessions.forward(session, message)
+    sessions.response(session, error, message.body["session_id"] if number is None else number)
+    return body, about
 
 
 def opened(counters: Counters | None = None) -> FetchSessions:
     """A session 7 with A and B, which the broker knows."""
     sessions = FetchSessions(counters or Counters())
-    first = fetch(1, 0, 0, {A: 10, B: 20})
-    assert sessions.request(first) == (A, B)
-    assert sessions.forward(first) is None
-    sessions.response(first, answer(7))
+    assert goes(sessions, fetch(1, 0, 0, {A: 10, B: 20}), number=7) == (None, (A, B))
     return sessions
 
 
@@ -92,10 +104,11 @@ def test_a_request_is_about_its_whole_session() -> None:
     """What it lists is added or changed in place, what it forgets is gone; the rest stays in order."""
     sessions = opened()
 
-    assert sessions.request(fetch(2, 7, 1, {})) == (A, B)
-    assert sessions.request(fetch(3, 7, 2, {C: 5, A: 11})) == (A, B, C)
-    assert sessions.request(fetch(4, 7, 3, {}, [A])) == (B, C)
-    assert sessions.request(fetch(5, 7, 4, {A: 11})) == (B, C, A)
+    assert goes(sessions, fetch(2, 7, 1, {})) == (None, (A, B))
+    assert goes(sessions, fetch(3, 7, 2, {C: 5, A: 11})) == (None, (A, B, C))
+    assert goes(sessions, fetch(4, 7, 3, {}, [A])) == (None, (B, C))
+    assert goes(sessions, fetch(5, 7, 4, {A: 11})) == (None, (B, C, A))
+    assert sessions.size == 3
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12])
@@ -105,22 +118,21 @@ def test_a_request_outside_a_session_is_about_what_it_lists(version: int) -> Non
     epoch = -1 if version >= 7 else 0
     message = fetch(2, 7 if version >= 7 else 0, epoch, {C: 0}, version=version)
 
-    assert sessions.request(message) == (C,)
-    assert sessions.forward(message) is None
+    assert asked(sessions, message) == (C,)
+    assert sessions.forward(None, message) is None
     if version >= 7:
-        assert sessions.request(fetch(3, 7, 1, {})) is None
+        assert sessions.size == 0
+        assert asked(sessions, fetch(3, 7, 1, {})) is None
 
 
 def test_topics_by_id() -> None:
     """From version 13 on partitions are told apart by topic id."""
     sessions = FetchSessions(Counters())
     key = UUID(int=5), 3
-    first = fetch(1, 0, 0, {key: 1}, version=17)
 
-    assert sessions.request(first) == (key,)
-    sessions.response(first, answer(9, version=17))
-    assert sessions.request(fetch(2, 9, 1, {}, version=17)) == (key,)
-    assert sessions.request(fetch(3, 9, 2, {}, [key], version=17)) == ()
+    assert goes(sessions, fetch(1, 0, 0, {key: 1}, version=17), number=9) == (None, (key,))
+    assert goes(sessions, fetch(2, 9, 1, {}, version=17)) == (None, (key,))
+    assert goes(sessions, fetch(3, 9, 2, {}, [key], version=17)) == (None, ())
 
 
 def test_a_session_that_was_not_seen_is_unknown() -> None:
@@ -128,53 +140,77 @@ def test_a_session_that_was_not_seen_is_unknown() -> None:
     counters = Counters()
     sessions = FetchSessions(counters)
 
-    assert sessions.request(fetch(1, 7, 4, {A: 1})) is None
+    assert asked(sessions, fetch(1, 7, 4, {A: 1})) is None
     assert sessions.absent == "the start of its fetch session was not seen"
     assert counters.events["fetch_session_unknown"] == 1
-    assert sessions.request(fetch(2, 0, 0, {A: 1, B: 1})) == (A, B)
+    assert asked(sessions, fetch(2, 0, 0, {A: 1, B: 1})) == (A, B)
 
 
-def test_an_epoch_out_of_turn_changes_nothing() -> None:
-    """The broker will refuse it; what the session holds is not touched."""
+@pytest.mark.parametrize("epoch", [2, 3, LAST_EPOCH, -2, -(2**31)])
+def test_an_epoch_out_of_turn_changes_nothing(epoch: int) -> None:
+    """The broker would refuse it; what the session holds is not touched."""
     sessions = opened()
 
-    assert sessions.request(fetch(2, 7, 2, {C: 1})) is None
-    assert "epoch 2 of its fetch session, expected 1" in sessions.absent
-    assert sessions.request(fetch(3, 7, 1, {})) == (A, B)
+    assert asked(sessions, fetch(2, 7, epoch, {C: 1})) is None
+    assert f"epoch {epoch} of its fetch session, expected 1" in sessions.absent
+    assert asked(sessions, fetch(3, 7, 1, {})) == (A, B)
+
+
+def test_a_session_is_continued_only_when_the_last_answer_is_there() -> None:
+    """Else nobody could tell which partitions the broker has in it: the session ends here."""
+    sessions = opened()
+    first = fetch(2, 7, 1, {})
+    session = sessions.request(first)
+    assert isinstance(session, PartitionSession)
+    assert sessions.forward(session, first) is None
+
+    assert asked(sessions, fetch(3, 7, 2, {})) is None
+    assert sessions.absent == "the request before it in its fetch session has not been answered"
+    sessions.response(session, 0, 7)
+    assert asked(sessions, fetch(4, 7, 2, {})) is None
+    assert sessions.size == 0
 
 
 @pytest.mark.parametrize(
-    ("said", "lives"), [(answer(7), True), (answer(0), False), (answer(0, NOT_FOUND), False), (answer(0, 71), True)]
+    ("error", "number", "lives"), [(0, 7, True), (0, 0, False), (NOT_FOUND, 0, False), (71, 7, False), (0, 8, False)]
 )
-def test_the_broker_may_end_a_session(said: Message, lives: bool) -> None:
-    """By not knowing it, or by giving no id; other errors leave it to the client to begin anew."""
+def test_the_broker_may_end_a_session(error: int, number: int, lives: bool) -> None:
+    """By any error, by giving no id or another one: what it then holds for the session is not known here."""
     sessions = opened()
-    asked = fetch(2, 7, 1, {})
-    sessions.request(asked)
-    sessions.response(asked, said)
+    goes(sessions, fetch(2, 7, 1, {}), error, number)
 
-    assert (sessions.request(fetch(3, 7, 2, {})) is not None) == lives
+    assert (asked(sessions, fetch(3, 7, 2, {})) is not None) == lives
+    assert sessions.size == (2 if lives else 0)
 
 
 def test_no_session_where_the_broker_gave_none() -> None:
     """Its cache is full, or the request was throttled (session id 0)."""
     sessions = FetchSessions(Counters())
-    first = fetch(1, 0, 0, {A: 1})
-    sessions.request(first)
-    sessions.response(first, answer(0))
+    goes(sessions, fetch(1, 0, 0, {A: 1}), number=0)
 
     assert not sessions.sessions
-    assert not sessions.opening
+    assert sessions.size == 0
 
 
 def test_a_new_start_ends_the_session_before() -> None:
     """A client begins anew with epoch 0 and the old id."""
     sessions = opened()
-    again = fetch(2, 7, 0, {C: 1})
-    assert sessions.request(again) == (C,)
-    sessions.response(again, answer(8))
+    assert goes(sessions, fetch(2, 7, 0, {C: 1}), number=8) == (None, (C,))
 
     assert list(sessions.sessions) == [8]
+    assert sessions.size == 1
+
+
+def test_a_session_belongs_to_the_request_that_opened_it() -> None:
+    """Two are opened by requests of the same correlation id before either is answered."""
+    sessions = FetchSessions(Counters())
+    made = [sessions.request(fetch(5, 0, 0, listing)) for listing in ({A: 1, B: 1}, {C: 1})]
+    for number, session in enumerate(made, 7):
+        assert isinstance(session, PartitionSession)
+        sessions.response(session, 0, number)
+
+    assert asked(sessions, fetch(5, 7, 1, {})) == (A, B)
+    assert asked(sessions, fetch(5, 8, 1, {})) == (C,)
 
 
 def test_epochs_wrap_around_to_one() -> None:
@@ -183,28 +219,26 @@ def test_epochs_wrap_around_to_one() -> None:
     sessions = opened()
     session = sessions.sessions[7]
     session.client_epoch = session.broker_epoch = LAST_EPOCH
-    asked = fetch(2, 7, LAST_EPOCH, {})
-    assert sessions.request(asked) == (A, B)
-    assert sessions.forward(asked) is None
+    assert goes(sessions, fetch(2, 7, LAST_EPOCH, {})) == (None, (A, B))
 
-    assert sessions.request(fetch(3, 7, 1, {})) == (A, B)
+    assert asked(sessions, fetch(3, 7, 1, {})) == (A, B)
 
 
-def test_what_rules_answer_is_taken_out_and_told_later() -> None:
-    """A partition that a rule answers for is forgotten at the broker, and named again with the client's last word."""
-    sessions = opened()
-    asked = fetch(2, 7, 1, {C: 5})
-    sessions.request(asked)
-    body = sessions.forward(asked, {A, C})
-    assert (listed(body), forgotten(body)) == ({}, {A})
+@pytest.mark.parametrize("opens", [True, False])
+def test_what_rules_refuse_is_left_out_and_the_session_closed(opens: bool) -> None:
+    """The request leaves without the partition, and without a session: the one that there was is closed."""
+    sessions = FetchSessions(Counters()) if opens else opened()
+    message = fetch(2, 0 if opens else 7, 0 if opens else 1, {C: 5, A: 1}, () if opens else [B])
+    session = sessions.request(message)
+    assert isinstance(session, PartitionSession)
+    body = sessions.forward(session, message, {A})
 
-    later = fetch(3, 7, 2, {})
-    assert sessions.request(later) == (A, B, C)
-    body = sessions.forward(later)
-    assert (listed(body), forgotten(body)) == ({A: 10, C: 5}, set())
-    last = fetch(4, 7, 3, {})
-    sessions.request(last)
-    assert sessions.forward(last) is None
+    assert (listed(body), forgotten(body)) == ({C: 5}, set())
+    assert body is not None
+    assert (body["session_id"], body["session_epoch"]) == (message.body["session_id"], CLOSING)
+    sessions.response(session, 0, 0)
+    assert not sessions.sessions
+    assert sessions.size == 0
 
 
 def test_requests_that_the_broker_never_saw() -> None:
@@ -212,59 +246,80 @@ def test_requests_that_the_broker_never_saw() -> None:
     sessions = opened()
     sessions.request(fetch(2, 7, 1, {C: 5}, [A]))
     sessions.request(fetch(3, 7, 2, {B: 21}))
-    asked = fetch(4, 7, 3, {C: 6})
-    assert sessions.request(asked) == (B, C)
-    body = sessions.forward(asked)
+    last = fetch(4, 7, 3, {C: 6})
+    body, about = goes(sessions, last)
+    assert about == (B, C)
     assert body is not None
 
     assert body["session_epoch"] == 1
     assert (listed(body), forgotten(body)) == ({C: 6, B: 21}, {A})
-    assert decode_request(encode(Message(asked.api, asked.version, asked.header, body))).body["topics"]
+    assert decode_request(encode(Message(last.api, last.version, last.header, body))).body["topics"]
 
 
-def test_a_start_without_some_partitions() -> None:
-    """They are left out of the first request, and named with the next."""
-    sessions = FetchSessions(Counters())
-    first = fetch(1, 0, 0, {A: 1, C: 2})
-    assert sessions.request(first) == (A, C)
-    assert listed(sessions.forward(first, {A})) == {C: 2}
-    sessions.response(first, answer(3))
-    second = fetch(2, 3, 1, {})
-    sessions.request(second)
-    assert listed(sessions.forward(second)) == {A: 1}
+def test_an_answer_of_kproxy_opens_no_session() -> None:
+    """Whatever number the client has named; a session that there is goes on with the next epoch."""
+    sessions = opened()
+    other = sessions.request(fetch(2, 99, 0, {A: 1}))
+    assert isinstance(other, PartitionSession)
+    said = {"session_id": 99}
+    sessions.own_answer(other, 0, said)
+    assert said == {"session_id": 0}
+    assert list(sessions.sessions) == [7]
+
+    going = sessions.request(fetch(3, 7, 1, {}))
+    assert isinstance(going, PartitionSession)
+    said = {"session_id": 7}
+    sessions.own_answer(going, 6, said)
+    assert said == {"session_id": 7}
+    assert asked(sessions, fetch(4, 7, 2, {})) == (A, B)
 
 
 def test_without_a_session_partitions_are_taken_out() -> None:
-    """Nothing is owed to anybody."""
+    """Listed twice or once."""
     sessions = FetchSessions(Counters())
     message = fetch(1, 0, -1, {A: 1, C: 2})
-    sessions.request(message)
+    message.body["topics"] += grouped({A: 3})
+    assert sessions.request(message) is None
 
-    assert listed(sessions.forward(message, {A})) == {C: 2}
-    assert sessions.forward(message, {B}) is None
+    assert listed(sessions.forward(None, message, {A})) == {C: 2}
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions and partitions beyond the limits are not remembered, and those used longest ago are forgotten first."""
+    """Sessions and partitions beyond the limits are not remembered, those used longest ago are forgotten first, and
+    none that is forgotten can be continued."""
     monkeypatch.setattr(fetch_sessions, "MOST_SESSIONS", 3)
     monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 10)
     counters = Counters()
     sessions = FetchSessions(counters)
     for number in range(1, 6):
-        first = fetch(number, 0, 0, {A: 1})
-        sessions.request(first)
-        sessions.response(first, answer(number))
+        goes(sessions, fetch(number, 0, 0, {A: 1}), number=number)
     assert list(sessions.sessions) == [3, 4, 5]
+    assert asked(sessions, fetch(6, 2, 1, {})) is None
 
-    assert sessions.request(fetch(6, 3, 1, {("x", n): 1 for n in range(8)})) is None
+    assert asked(sessions, fetch(6, 3, 1, {("x", n): 1 for n in range(8)})) is None
     assert sessions.absent == "more than 10 partitions in fetch sessions"
     many = fetch(7, 0, 0, {("x", n): 1 for n in range(9)})
-    assert len(sessions.request(many) or ()) == 9
-    assert not sessions.opening
+    session = sessions.request(many)
+    assert isinstance(session, PartitionSession)
+    body = sessions.forward(session, many)
+    assert body is not None
+    assert (len(body["topics"]), body["session_epoch"]) == (1, CLOSING)
+    sessions.response(session, 0, 12)
+    assert list(sessions.sessions) == [4, 5]
     assert counters.events["fetch_session_too_large"] == 1
-    for number in range(10, 20):
-        sessions.request(fetch(number, 0, 0, {A: 1}))
-    assert len(sessions.opening) == 3
+
+
+def test_sessions_opened_at_once_are_bounded_when_they_are_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would fit when it is asked for."""
+    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 10)
+    sessions = FetchSessions(Counters())
+    made = [sessions.request(fetch(1, 0, 0, {("x", n): 1 for n in range(6)})) for _ in range(4)]
+    for number, session in enumerate(made, 1):
+        assert isinstance(session, PartitionSession)
+        sessions.response(session, 0, number)
+
+    assert sessions.size == 6
+    assert list(sessions.sessions) == [4]
 
 
 # ---- against a model
@@ -348,25 +403,28 @@ def test_client_and_broker_agree_whatever_rules_answer(
         message = client.request(correlation, wanted)
         if what == "evict" and late:
             broker.sessions.clear()
-        about = sessions.request(message)
-        assert about is not None
-        assert set(about) == set(wanted)
-        assert set(about) == set(client.said)
-        removed = taken & set(about)
-        if what == "answer" or (
-            removed and removed == set(about)
-        ):  # all of it by kproxy, which gives the session's id or none
-            error, number = 0, message.body["session_id"] if message.body["session_epoch"] > 0 else 0
-        elif what == "fail":
-            error, number = 6, 0
+        session = sessions.request(message)
+        assert isinstance(session, PartitionSession)
+        assert set(session.asked) == set(wanted)
+        assert set(session.asked) == set(client.said)
+        removed = taken & set(session.asked) if what != "answer" else set()
+        if what in ("answer", "fail") or (removed and removed >= set(listed(message.body))):  # by kproxy
+            error = 6 if what == "fail" else 0
+            if removed:
+                sessions.forget(session)
+            said = {"session_id": message.body["session_id"]}
+            sessions.own_answer(session, error, said)
+            number = said["session_id"]
         else:
-            body = sessions.forward(message, removed)
+            body = sessions.forward(session, message, removed)
             error, number, fetched = broker.fetch(body or message.body)
             assert error in (0, NOT_FOUND)
             if not error:
-                assert fetched == {key: offset for key, offset in client.said.items() if key not in removed}
-        sessions.response(message, answer(number, error))
+                expected = dict(listed(message.body)) if removed else client.said
+                assert fetched == {key: offset for key, offset in expected.items() if key not in removed}
+            sessions.response(session, error, number)
         client.response(error, number)
+    assert sessions.size == sum(len(one.asked) for one in sessions.sessions.values())
 
 
 def test_frames_of_a_java_consumer() -> None:
@@ -377,16 +435,17 @@ def test_frames_of_a_java_consumer() -> None:
     for request_hex, response_hex in json.loads(CAPTURED.read_text()):
         request = decode_request(bytes.fromhex(request_hex))
         response = decode_response(bytes.fromhex(response_hex), 1, request.version)
-        about = sessions.request(request)
-        assert about is not None
-        assert sessions.forward(request) is None
-        sessions.response(request, response)
+        session = sessions.request(request)
+        assert isinstance(session, PartitionSession)
+        about = set(session.asked)
+        assert sessions.forward(session, request) is None
+        sessions.response(session, response.body["error_code"], response.body["session_id"])
         answered = {
             (topic["topic_id"], partition["partition_index"])
             for topic in response.body["responses"]
             for partition in topic["partitions"]
         }
-        assert answered <= set(about)
+        assert answered <= about
         seen.append(len(about))
     assert seen[0] == EXPECTED[0]
     assert [count for index, count in enumerate(seen) if index == 0 or seen[index - 1] != count] == EXPECTED

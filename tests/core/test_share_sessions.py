@@ -12,8 +12,8 @@ import pytest
 
 from kproxy.core import share_sessions
 from kproxy.core.counters import Counters
-from kproxy.core.partition_session import Key
-from kproxy.core.share_sessions import NOT_FOUND, ShareSessions
+from kproxy.core.partition_session import Key, PartitionSession
+from kproxy.core.share_sessions import LISTING, NOT_FOUND, SHARE_FETCH, ShareSessions
 from kproxy.wire import decode_request, decode_response, encode, schema
 from kproxy.wire.message import Message
 
@@ -41,17 +41,30 @@ def share(
     return decode_request(encode(Message(schema.load(key), 2, header, body)))
 
 
-def answer(key: int, error: int = 0) -> Message:
-    return Message(schema.load(key), 2, {"correlation_id": 1}, {"error_code": error, "responses": []})
+def asked(sessions: ShareSessions, message: Message) -> tuple[Key, ...] | None:
+    """The partitions that a request is about; None: it continues a session of which nothing is known."""
+    session = sessions.request(message)
+    if session == NOT_FOUND:
+        return None
+    inside = session.asked if isinstance(session, PartitionSession) and message.api.key == SHARE_FETCH else ()
+    return tuple(dict.fromkeys((*inside, *dict(LISTING.listed(message.body)))))
+
+
+def goes(
+    sessions: ShareSessions, message: Message, removed: Sequence[Key] = (), error: int = 0
+) -> dict[str, Any] | None:
+    """A request that is forwarded and answered: what goes to the broker if not the request."""
+    session = sessions.request(message)
+    assert isinstance(session, PartitionSession)
+    body = sessions.forward(session, message, removed)
+    sessions.response(session, message, error)
+    return body
 
 
 def opened() -> ShareSessions:
     """A session of member m with A and B."""
     sessions = ShareSessions(Counters())
-    first = share(FETCH, 0, [A, B])
-    assert sessions.request(first) == (A, B)
-    assert sessions.forward(first) is None
-    sessions.response(first, answer(FETCH))
+    assert goes(sessions, share(FETCH, 0, [A, B])) is None
     return sessions
 
 
@@ -59,20 +72,19 @@ def test_both_apis_count_the_epochs() -> None:
     """A ShareFetch is about its session, a ShareAcknowledge about what it lists."""
     sessions = opened()
 
-    assert sessions.request(share(FETCH, 1, [])) == (A, B)
-    assert sessions.request(share(ACKNOWLEDGE, 2, [B])) == (B,)
-    assert sessions.request(share(FETCH, 3, [C], [A])) == (B, C)
-    assert sessions.request(share(ACKNOWLEDGE, 3, [B])) is None
+    assert asked(sessions, share(FETCH, 1, [])) == (A, B)
+    assert asked(sessions, share(ACKNOWLEDGE, 2, [B])) == (B,)
+    assert asked(sessions, share(FETCH, 3, [C], [A])) == (B, C)
+    assert asked(sessions, share(ACKNOWLEDGE, 3, [B])) is None
 
 
 def test_records_of_a_forgotten_partition_are_acknowledged() -> None:
     """It is listed and forgotten at once, and still what the request is about."""
     sessions = opened()
-    asked = share(FETCH, 1, [A], [A])
+    assert asked(sessions, share(FETCH, 1, [A], [A])) == (B, A)
+    assert asked(sessions, share(FETCH, 2, [])) == (B,)
 
-    assert sessions.request(asked) == (B, A)
-    assert sessions.forward(asked) is None
-    assert sessions.request(share(FETCH, 2, [])) == (B,)
+    assert goes(opened(), share(FETCH, 1, [A], [A])) is None
 
 
 @pytest.mark.parametrize("key", [FETCH, ACKNOWLEDGE])
@@ -81,55 +93,71 @@ def test_minus_one_closes(key: int) -> None:
     sessions = opened()
     last = share(key, -1, [A])
 
-    assert sessions.request(last) == (A,)
-    assert sessions.forward(last) is None
+    assert asked(sessions, last) == (A,)
+    assert sessions.forward(None, last) is None
     assert not sessions.sessions
+    assert sessions.size == 0
 
 
 def test_members_have_sessions_of_their_own() -> None:
     """They are told apart by group and member."""
     sessions = opened()
 
-    assert sessions.request(share(FETCH, 1, [], member="other")) is None
+    assert asked(sessions, share(FETCH, 1, [], member="other")) is None
     assert sessions.absent == "the start of its share session was not seen"
-    assert sessions.request(share(FETCH, 0, [C], member="other")) == (C,)
-    assert sessions.request(share(FETCH, 1, [])) == (A, B)
+    assert asked(sessions, share(FETCH, 0, [C], member="other")) == (C,)
+    assert asked(sessions, share(FETCH, 1, [])) == (A, B)
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(1, NOT_FOUND), (1, 123), (0, 133), (0, 29)])
 def test_an_error_ends_what_the_broker_does_not_have(epoch: int, error: int) -> None:
     """No session, an epoch out of turn, or a start that was refused."""
     sessions = opened()
-    asked = share(FETCH, epoch, [A])
-    sessions.request(asked)
-    sessions.response(asked, answer(FETCH, error))
+    goes(sessions, share(FETCH, epoch, [A]), error=error)
 
     assert not sessions.sessions
+    assert sessions.size == 0
+
+
+def test_a_session_is_continued_only_when_the_last_answer_is_there() -> None:
+    """Of either API; the answer that comes then is not for the session that the member opens anew."""
+    sessions = opened()
+    first = share(FETCH, 1, [])
+    old = sessions.request(first)
+    assert isinstance(old, PartitionSession)
+    sessions.forward(old, first)
+
+    assert asked(sessions, share(ACKNOWLEDGE, 2, [B])) is None
+    assert asked(sessions, share(FETCH, 0, [C])) == (C,)
+    sessions.response(old, first, NOT_FOUND)
+    assert asked(sessions, share(FETCH, 1, [])) == (C,)
+
+
+def test_a_request_opens_nothing_with_an_acknowledgement() -> None:
+    """Epoch 0 of a ShareAcknowledge is refused by the broker: what there is stays."""
+    sessions = opened()
+
+    assert asked(sessions, share(ACKNOWLEDGE, 0, [C])) == (C,)
+    assert asked(sessions, share(FETCH, 1, [])) == (A, B)
 
 
 def test_what_rules_answer_is_told_later_without_acknowledgements() -> None:
     """Records are acknowledged once only; the partition is named again, and the epochs are the broker's."""
     sessions = opened()
-    asked = share(FETCH, 1, [A, C])
-    sessions.request(asked)
-    body = sessions.forward(asked, {A})
+    body = goes(sessions, share(FETCH, 1, [A, C]), [A])
     assert body is not None
     assert [topic["partitions"][0]["partition_index"] for topic in body["topics"]] == [2]
     assert body["topics"][0]["partitions"][0]["acknowledgement_batches"] == ACKS
     assert body["forgotten_topics_data"] == [{"topic_id": TOPIC, "partitions": [0]}]
 
-    sessions.request(share(ACKNOWLEDGE, 2, [B]))  # answered by kproxy
-    later = share(FETCH, 3, [])
-    assert sessions.request(later) == (A, B, C)
-    body = sessions.forward(later)
+    asked(sessions, share(ACKNOWLEDGE, 2, [B]))  # answered by kproxy
+    body = goes(sessions, share(FETCH, 3, []))
     assert body is not None
     assert (body["share_session_epoch"], body["forgotten_topics_data"]) == (2, [])
     assert body["topics"] == [
         {"topic_id": TOPIC, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}
     ]
-    asked = share(ACKNOWLEDGE, 4, [A, B])
-    assert sessions.request(asked) == (A, B)
-    body = sessions.forward(asked, {A})
+    body = goes(sessions, share(ACKNOWLEDGE, 4, [A, B]), [A])
     assert body is not None
     assert (body["share_session_epoch"], len(body["topics"])) == (3, 1)
 
@@ -141,12 +169,12 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = Counters()
     sessions = ShareSessions(counters)
     for member in "abc":
-        sessions.request(share(FETCH, 0, [A], member=member))
+        asked(sessions, share(FETCH, 0, [A], member=member))
     assert [member for _, member in sessions.sessions] == ["b", "c"]
 
-    assert sessions.request(share(FETCH, 1, [(TOPIC, n) for n in range(9)], member="b")) is None
+    assert asked(sessions, share(FETCH, 1, [(TOPIC, n) for n in range(9)], member="b")) is None
     assert sessions.absent == "more than 5 partitions in share sessions"
-    assert sessions.request(share(FETCH, 0, [(TOPIC, n) for n in range(9)], member="d")) is not None
+    assert asked(sessions, share(FETCH, 0, [(TOPIC, n) for n in range(9)], member="d")) is not None
     assert counters.events["fetch_session_too_large"] == 1
     assert [member for _, member in sessions.sessions] == ["c"]
 
@@ -157,11 +185,14 @@ def test_frames_of_a_java_consumer() -> None:
     seen = []
     for request_hex, response_hex in json.loads(CAPTURED.read_text()):
         request = decode_request(bytes.fromhex(request_hex))
-        about = sessions.request(request)
-        assert about is not None
-        assert sessions.forward(request) is None
-        sessions.response(request, decode_response(bytes.fromhex(response_hex), request.api.key, request.version))
-        seen.append(len(about))
+        session = sessions.request(request)
+        assert not isinstance(session, int)
+        inside = session.asked if session is not None and request.api.key == SHARE_FETCH else ()
+        assert sessions.forward(session, request) is None
+        said = decode_response(bytes.fromhex(response_hex), request.api.key, request.version)
+        if session is not None:
+            sessions.response(session, request, said.body["error_code"])
+        seen.append(len({*inside, *dict(LISTING.listed(request.body))}))
 
     assert seen == [3] * 10 + [0]
     assert not sessions.sessions

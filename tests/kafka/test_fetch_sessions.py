@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from kproxy.core.counters import Counters
 from kproxy.core.fetch_sessions import FetchSessions
-from kproxy.core.partition_session import Key
+from kproxy.core.partition_session import Key, PartitionSession
 from kproxy.testing.client import RawClient
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.made import create_topics
@@ -41,25 +41,30 @@ class Between:
         self.epoch += 1
         return decode_request(self.client.request(FETCH, VERSION, body)[4:])
 
-    def unseen(self, offsets: Mapping[Key, int], forgotten: Sequence[Key] = ()) -> tuple[Key, ...] | None:
+    def unseen(self, offsets: Mapping[Key, int], forgotten: Sequence[Key] = ()) -> tuple[Key, ...]:
         """A request that a rule answers as a whole."""
-        return self.sessions.request(self.asked(offsets, forgotten))
+        session = self.sessions.request(self.asked(offsets, forgotten))
+        assert isinstance(session, PartitionSession)
+        return tuple(session.asked)
 
     def fetch(
         self, offsets: Mapping[Key, int], removed: Sequence[Key] = (), forgotten: Sequence[Key] = ()
     ) -> tuple[set[Key], set[Key]]:
-        """(what the request is about, partitions of which records came), with rules that answer for `removed`."""
+        """(what the request is about, partitions of which records came), with rules that refuse `removed`."""
         message = self.asked(offsets, forgotten)
-        about = self.sessions.request(message)
-        assert about is not None
-        body = self.sessions.forward(message, removed)
+        session = self.sessions.request(message)
+        assert isinstance(session, PartitionSession)
+        about = set(session.asked)
+        body = self.sessions.forward(session, message, removed)
         self.client.send(self.client.request(FETCH, VERSION, message.body if body is None else body))
         response = decode_response(self.client.frame(), FETCH, VERSION)
         assert response.body["error_code"] == 0
-        self.sessions.response(message, response)
+        self.sessions.response(session, 0, response.body["session_id"])
         self.session = response.body["session_id"]
-        assert self.session
-        return set(about), {key for key, found in partitions(response.body) if found["records"]}
+        assert (self.session == 0) == bool(removed)
+        if removed:
+            self.epoch = 0
+        return about, {key for key, found in partitions(response.body) if found["records"]}
 
 
 def partitions(body: dict[str, Any]) -> list[tuple[Key, dict[str, Any]]]:
@@ -72,7 +77,7 @@ def partitions(body: dict[str, Any]) -> list[tuple[Key, dict[str, Any]]]:
 
 
 def test_a_real_broker_is_told_what_it_missed(kafka: Kafka) -> None:
-    """Epochs are in turn for it; what a rule took out is fetched again when none does, what was forgotten is not."""
+    """Epochs are in turn for it; what a rule refused is fetched again when none does, what was forgotten is not."""
     topic = "fetch-session"
     create_topics(kafka.bootstrap("DIRECT"), topic, partitions=3)
     producer = Producer({"bootstrap.servers": kafka.bootstrap("DIRECT")})
@@ -85,9 +90,9 @@ def test_a_real_broker_is_told_what_it_missed(kafka: Kafka) -> None:
         offsets = {a: 0, **others}
 
         assert between.fetch(offsets, removed=[a]) == (set(offsets), set())
-        assert between.fetch({}) == (set(offsets), {a})
-        assert between.fetch({}, removed=[a]) == (set(offsets), set())
-        assert between.fetch({}) == (set(offsets), {a})
+        assert between.fetch(offsets) == (set(offsets), {a})
+        assert between.fetch({a: 0}, removed=[a]) == (set(offsets), set())
+        assert between.fetch(offsets) == (set(offsets), {a})
         assert between.unseen({a: 1}) == tuple(offsets)
         assert between.unseen({}) == tuple(offsets)
         assert between.fetch({}) == (set(offsets), set())
