@@ -31,6 +31,7 @@ from .rewrite import Buffer
 from .ruled import Part, Ruled
 from .ruled_exchange import Pending, RuledExchange
 from .ruling import PASS, Pass, Ruling
+from .screening import Screening
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from .subjects import Subjects, key_of
 
@@ -47,7 +48,7 @@ SHARED = frozenset((SHARE_FETCH, SHARE_ACKNOWLEDGE))
 class Engine:
     """The live rules of one connection."""
 
-    __slots__ = ("change", "cluster", "session", "shapes", "shaping", "subjects", "view")
+    __slots__ = ("change", "cluster", "screening", "session", "shapes", "shaping", "subjects", "view")
 
     def __init__(self, session: Session) -> None:
         names = session.plan.bound.names
@@ -55,6 +56,7 @@ class Engine:
         self.cluster = Cluster(session.context, None if names is None else names.topics)
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
         self.subjects = Subjects(session, self.cluster)
+        self.screening = Screening(self)
         self.shapes: tuple[Shape, ...] = ()
         self.shaping: dict[Running, Shape] = {}  # by the rules in force, those that observe included
         self.change: float | None = None  # when it has to be looked at again
@@ -138,6 +140,8 @@ class Engine:
         exchange = self.exchange(step, ruled, client_id, buf, pos, end, now)
         ruling = Ruling(exchange)
         open_: list[Entity] = []
+        if ruled.screens:
+            self.screening.prepare(exchange)
         if ruled.reads_entities:
             found = self.subjects.of(exchange, buf, pos + 4, end)
             if self.session.context.incomplete:
@@ -179,6 +183,8 @@ class Engine:
         running = part.running
         matched = part.matcher.matching(exchange, open_)
         if matched is None:
+            if part.screens and part.matcher.concerns(exchange):
+                self.screening.begin(part, exchange, ruling, judged=False)
             return
         if part.by_error:
             exchange.pending.append(Pending(part, matched, judged=False))
@@ -192,6 +198,8 @@ class Engine:
             ruling.act(running)
         if part.response:
             exchange.pending.append(Pending(part, matched, judged=True))
+        if part.screens:
+            self.screening.begin(part, exchange, ruling, judged=True)
         if part.request:
             for decision in self.asked(running, "on_request", exchange, matched, now):
                 ruling.act(running)
@@ -206,13 +214,14 @@ class Engine:
     def asked(
         self, running: Running, method: str, exchange: RuledExchange, matched: Sequence[Entity], now: float
     ) -> Sequence[Decision]:
-        """What the rule's effect decides. One that raises decides nothing: it is counted and named (promise 5)."""
+        """What the rule's effect decides. One that raises is counted and named (promise 5), and decides nothing; but
+        what a rule could not judge that forbids something does not pass."""
         try:
             decided: Sequence[Decision] = getattr(running.effect, method)(exchange, matched, now)
-        except Exception as error:  # noqa: BLE001  # whatever a rule does, traffic goes on
+        except Exception as error:  # noqa: BLE001  # whatever a rule does, the traffic of others goes on
             running.failed(error)
             self.session.counters.count("rules_failed")
-            return ()
+            return (Close("fin"),) if running.rule.family == "access" else ()
         return decided
 
     # ---- decisions

@@ -32,12 +32,9 @@ class Matcher:
 
     def matching(self, exchange: Exchange, open_: Sequence[Entity]) -> tuple[Entity, ...] | None:
         """The open entities that the rule is about; None: it is not about this request."""
-        for test in self.frames:
-            if not test(exchange):
-                return None
-        excluded = self.excluding is not None and self.excludes(self.excluding, exchange)
-        if excluded and self.not_entity is None:
+        if not self.concerns(exchange):
             return None
+        excluded = self.excluding is not None and self.excludes(self.excluding, exchange)
         if not open_ and self.entity is None:
             return ()  # there is nothing that `not:` could be about, either
         found = open_ if self.entity is None else [one for one in open_ if self.entity(one)]
@@ -46,6 +43,13 @@ class Matcher:
         if not found:
             return () if self.unnamed and self.rule.unnamed(exchange) else None
         return tuple(found)
+
+    def concerns(self, exchange: Exchange) -> bool:
+        """Whether it is about such a frame, whatever that asks for."""
+        for test in self.frames:
+            if not test(exchange):
+                return False
+        return self.not_entity is not None or self.excluding is None or not self.excludes(self.excluding, exchange)
 
     def excludes(self, no: FrameMatch, exchange: Exchange) -> bool:
         """Whether `not:` holds, as far as it is not about entities."""

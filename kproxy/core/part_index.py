@@ -80,7 +80,7 @@ class PartIndex:
         self.fields: dict[str, FieldIndex] = {}
         general = []
         for number, part in enumerate(parts):
-            name = None if part.matcher.unnamed else indexed_by(part.running.rule)
+            name = None if part.matcher.unnamed or part.screens else indexed_by(part.running.rule)
             if name is None:
                 general.append(number)
                 continue

@@ -94,7 +94,7 @@ class Plan(dict[int, Step]):
         newest = self.newest(key)
         if newest is None and key in schema.paths():
             last = schema.load(key).versions.last
-            newest = last if unread(key, last + 1, self.live) else None
+            newest = last if key != ENVELOPE and unread(key, last + 1, self.live) else None
         span = None if self.bound.versions is None else self.bound.versions.span(key)
         if newest is None:
             return span
@@ -118,8 +118,10 @@ class Plan(dict[int, Step]):
 
     def newest(self, key: int) -> int | None:
         """The newest version of this API that kproxy can let pass; None: any; HIDDEN: none."""
-        if key not in schema.paths() or (self.isolates and key == ENVELOPE):
-            return HIDDEN if self.hides_unknown or self.isolates else None
+        if key not in schema.paths():
+            return HIDDEN if self.hides_unknown or self.isolates or unread(key, 0, self.live) else None
+        if key == ENVELOPE and (self.isolates or unread(key, 0, self.live)):
+            return HIDDEN
         if self.bound.advertise:
             limit = newest_rewritable(key)
             if limit is not None:
@@ -175,8 +177,9 @@ class Plan(dict[int, Step]):
         return step
 
     def reason(self, api: schema.Api, version: int, newest: int) -> str:
-        if api.key == ENVELOPE and self.isolates:
-            return f"{api.name} {version} holds a request that could reach what belongs to others"
+        if api.key == ENVELOPE and newest == HIDDEN:
+            whose = "belongs to others" if self.isolates else "a rule forbids"
+            return f"{api.name} {version} holds a request that could reach what {whose}"
         if self.bound.advertise and carries_addresses(api.key) and version in api.versions:
             return f"{api.name} {version} answers with broker addresses that cannot be rewritten"
         return f"{api.name} {version} is not known, the newest version that is read is {max(newest, 0)}"

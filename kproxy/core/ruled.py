@@ -15,7 +15,7 @@ from .matcher import Matcher
 from .part_index import PartIndex
 from .screen import Screen, screen
 
-SASL_HANDSHAKE = 17
+SASL_HANDSHAKE, ENVELOPE = 17, 58
 
 
 class Part(NamedTuple):
@@ -27,6 +27,8 @@ class Part(NamedTuple):
     response: Depth
     by_error: bool = False
     """It selects on the broker's error, so that it has its say only then."""
+    screens: bool = False
+    """Answers may mention what it forbids."""
 
 
 MOST_CHOICES = 256
@@ -46,6 +48,7 @@ class Ruled:
             or (Depth.BODY in (part.request, part.response) and part.running.rule.reads_entities)
             for part in parts
         )
+        self.screens = any(part.screens for part in parts)
         self.enforces = any(not part.running.observes for part in parts)
         self.names_client = self.api.header_version("request", version) > 0
         self.reads_topics = any(part.running.rule.reads_topics for part in parts)
@@ -108,20 +111,26 @@ def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
                 continue
             response = Depth.BODY
         if known or not (Depth.BODY in (request, response) or sees_body(rule)):
-            parts.append(Part(running, Matcher(rule, key, version), request, response, late))
+            shows = known and rule.shows(key, version)
+            parts.append(Part(running, Matcher(rule, key, version), request, response, late, shows))
     return Ruled(key, version, parts) if parts else None
 
 
 def unread(key: int, version: int, live: Sequence[Running]) -> str:
-    """The rule that forbids some of what such requests may ask, in a version that the table lacks, so that nobody can
-    tell; empty when there is none. What the newest version can ask, this one can."""
-    if key not in schema.paths() or version in schema.load(key).versions:
+    """The rule that forbids some of what such requests may ask, of an API or in a version that the table lacks, so that
+    nobody can tell; empty when there is none. What the newest version can ask, this one can. An Envelope holds a
+    request of any API."""
+    known = key in schema.paths()
+    if known and version in schema.load(key).versions and key != ENVELOPE:
         return ""
-    last = schema.load(key).versions.last
+    last = schema.load(key).versions.last if known else version
     for running in live:
         rule = running.rule
-        if rule.family != "access" or running.observes or not rule.about(key, last):
+        if rule.family != "access" or running.observes:
             continue
-        if rule.depth("request", key, last) == Depth.BODY:
+        unseen = key == ENVELOPE or (not known and (rule.match is None or rule.match.about_frame(key, version)))
+        if unseen and rule.stops_unread:
+            return running.name
+        if known and rule.about(key, last) and rule.depth("request", key, last) == Depth.BODY:
             return running.name
     return ""

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A rule that has something to do when the response comes. `judged`: it has fired; else it selects on errors."""
+    """A rule that has something to do when the response comes. `judged`: it has fired; else it selects on errors, or,
+    if it `screens`, it fires when there is something to be left out."""
 
     part: Part
     entities: tuple[Entity, ...]
     judged: bool
+    screens: bool = False
 
 
 class RuledExchange(Exchange):

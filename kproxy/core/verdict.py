@@ -47,12 +47,15 @@ class Verdict:
         self.errors: Mapping[Entity, int] | None = None
 
     def reach(self, size: int, frame: bytes | None) -> Ruling:
-        """What becomes of the response. One that cannot be read passes as it is, counted."""
+        """What becomes of the response. One that cannot be read passes as it is, counted, unless a rule forbids what
+        it may show."""
         exchange, ruling = self.exchange, self.ruling
         exchange.response_size = size
         readable = frame is not None and self.read(frame)
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
+            if any(pending.part.running.rule.family == "access" for pending in exchange.pending):
+                ruling.close = "fin"  # it may show what is forbidden
         if frame is not None and exchange.awaits:
             self.engine.subjects.answered(exchange, exchange.response if readable else None)
         if readable:
@@ -95,6 +98,9 @@ class Verdict:
 
     def consider(self, pending: Pending) -> None:
         running, matched = pending.part.running, pending.entities
+        if pending.screens:
+            self.screen(pending)
+            return
         if not pending.judged:
             found = self.with_error(pending.part, matched)
             if found is None:
@@ -111,6 +117,23 @@ class Verdict:
                 decision = Edit()
             self.ruling.act(running)
             self.take(decision, matched)
+
+    def screen(self, pending: Pending) -> None:
+        """Leave out what the rule forbids and the answer mentions; nothing is counted if there is no such thing."""
+        running, exchange = pending.part.running, self.exchange
+        found = self.engine.screening.find(running.rule, exchange, exchange.response)
+        if not found:
+            return
+        if not pending.judged:
+            fired = running.trigger.fires(self.now, self.engine.view.number, exchange.client_id)
+            self.engine.counted(running, exchange, fired)
+            if not fired or running.observes:
+                return
+        self.ruling.act(running)
+        failure = self.engine.screening.leave_out(running.rule, exchange, exchange.response)
+        if failure is not None:
+            self.becomes(overwrite_top(exchange.response, failure))
+        self.edited = True
 
     def with_error(self, part: Part, matched: tuple[Entity, ...]) -> tuple[Entity, ...] | None:
         """Those entities that the broker answered with a selected error; None when there are none."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kproxy.wire import schema
 from kproxy.wire.message import Message
 from kproxy.wire.shapes import Shape, shape
-
-SUBSCRIBERS = frozenset((68, 76, 88))
-"""ConsumerGroupHeartbeat, ShareGroupHeartbeat and StreamsGroupHeartbeat say which topics a member wants."""
 
 
 def asks_all(request: Message) -> bool:
@@ -49,14 +46,3 @@ def listed_roles(key: int, version: int) -> frozenset[str]:
     if "resource_name" in roles:
         roles |= {"topic", "group", "transactional_id"}
     return frozenset(roles)
-
-
-def subscribed(request: Message) -> Iterator[str]:
-    """The topics that a member of a group says it wants, with those that a streams application makes."""
-    body = request.body
-    yield from body.get("subscribed_topic_names") or ()
-    for part in (body.get("topology") or {}).get("subtopologies") or ():
-        yield from part["source_topics"]
-        yield from part["repartition_sink_topics"]
-        for made in ("state_changelog_topics", "repartition_source_topics"):
-            yield from (topic["name"] for topic in part[made])

@@ -7,6 +7,9 @@ From KafkaApis, ControllerApis and AclApis of Kafka 3.9 and 4.
 
 *changes*: `nothing`; `data`, what is stored or set; `offsets`, how far a group has read; `members`, who is in a group,
 which a client that only reads needs, too.
+
+Behind that, where it is so: `makes-topics`, a request that changes little else may make topics that are not there;
+`brokers-only`, brokers and controllers say it to each other, and no client has a reason to.
 """
 
 from __future__ import annotations
@@ -27,17 +30,22 @@ class Permission(NamedTuple):
 
     checks: tuple[Check, ...]
     changes: Change
+    makes_topics: bool = False
+    brokers_only: bool = False
+
+
+MAKES_TOPICS, BROKERS_ONLY = "makes-topics", "brokers-only"
 
 
 TABLE = """
 Produce                         topic transactional_id          data
 Fetch                           topic                           nothing
 ListOffsets                     topic                           nothing
-Metadata                        topic                           nothing
-LeaderAndIsr                    cluster                         data
-StopReplica                     cluster                         data
-UpdateMetadata                  cluster                         data
-ControlledShutdown              cluster                         data
+Metadata                        topic                           nothing makes-topics
+LeaderAndIsr                    cluster                         data brokers-only
+StopReplica                     cluster                         data brokers-only
+UpdateMetadata                  cluster                         data brokers-only
+ControlledShutdown              cluster                         data brokers-only
 OffsetCommit                    group topic                     offsets
 OffsetFetch                     group topic                     nothing
 FindCoordinator                 coordinator                     nothing
@@ -57,7 +65,7 @@ OffsetForLeaderEpoch            topic                           nothing
 AddPartitionsToTxn              transactional_id topic          data
 AddOffsetsToTxn                 transactional_id group          data
 EndTxn                          transactional_id                data
-WriteTxnMarkers                 cluster                         data
+WriteTxnMarkers                 cluster                         data brokers-only
 TxnOffsetCommit                 transactional_id group topic    offsets
 DescribeAcls                    cluster                         nothing
 CreateAcls                      cluster                         data
@@ -82,43 +90,43 @@ DescribeClientQuotas            cluster                         nothing
 AlterClientQuotas               cluster                         data
 DescribeUserScramCredentials    cluster                         nothing
 AlterUserScramCredentials       cluster                         data
-Vote                            cluster                         data
-BeginQuorumEpoch                cluster                         data
-EndQuorumEpoch                  cluster                         data
+Vote                            cluster                         data brokers-only
+BeginQuorumEpoch                cluster                         data brokers-only
+EndQuorumEpoch                  cluster                         data brokers-only
 DescribeQuorum                  cluster                         nothing
-AlterPartition                  cluster                         data
+AlterPartition                  cluster                         data brokers-only
 UpdateFeatures                  cluster                         data
-Envelope                        cluster                         data
-FetchSnapshot                   cluster                         nothing
+Envelope                        cluster                         data brokers-only
+FetchSnapshot                   cluster                         nothing brokers-only
 DescribeCluster                 cluster                         nothing
 DescribeProducers               topic                           nothing
-BrokerRegistration              cluster                         data
-BrokerHeartbeat                 cluster                         data
+BrokerRegistration              cluster                         data brokers-only
+BrokerHeartbeat                 cluster                         data brokers-only
 UnregisterBroker                cluster                         data
 DescribeTransactions            transactional_id                nothing
 ListTransactions                transactional_id                nothing
-AllocateProducerIds             cluster                         data
+AllocateProducerIds             cluster                         data brokers-only
 ConsumerGroupHeartbeat          group topic                     members
 ConsumerGroupDescribe           group                           nothing
-ControllerRegistration          cluster                         data
+ControllerRegistration          cluster                         data brokers-only
 GetTelemetrySubscriptions       cluster                         nothing
 PushTelemetry                   cluster                         nothing
-AssignReplicasToDirs            cluster                         data
+AssignReplicasToDirs            cluster                         data brokers-only
 ListConfigResources             cluster                         nothing
 DescribeTopicPartitions         topic                           nothing
 ShareGroupHeartbeat             group topic                     members
 ShareGroupDescribe              group                           nothing
-ShareFetch                      group topic                     nothing
+ShareFetch                      group topic                     offsets
 ShareAcknowledge                group topic                     offsets
 AddRaftVoter                    cluster                         data
 RemoveRaftVoter                 cluster                         data
-UpdateRaftVoter                 cluster                         data
-InitializeShareGroupState       cluster                         offsets
-ReadShareGroupState             cluster                         nothing
-WriteShareGroupState            cluster                         offsets
-DeleteShareGroupState           cluster                         offsets
-ReadShareGroupStateSummary      cluster                         nothing
-StreamsGroupHeartbeat           group topic                     members
+UpdateRaftVoter                 cluster                         data brokers-only
+InitializeShareGroupState       cluster                         offsets brokers-only
+ReadShareGroupState             cluster                         nothing brokers-only
+WriteShareGroupState            cluster                         offsets brokers-only
+DeleteShareGroupState           cluster                         offsets brokers-only
+ReadShareGroupStateSummary      cluster                         nothing brokers-only
+StreamsGroupHeartbeat           group topic                     members makes-topics
 StreamsGroupDescribe            group                           nothing
 DescribeShareGroupOffsets       group topic                     nothing
 AlterShareGroupOffsets          group topic                     offsets
@@ -138,9 +146,16 @@ def read(text: str) -> Mapping[int, Permission]:
     """A table as it is written. Raises KeyError for an unknown API, ValueError for an unknown word."""
     found = {}
     for line in text.strip().splitlines():
-        name, *checks, changes = line.split()
+        name, *words = line.split()
+        extra = [word for word in words if word in (MAKES_TOPICS, BROKERS_ONLY)]
+        *checks, changes = [word for word in words if word not in extra]
         for word, allowed in ((changes, get_args(Change)), *((check, get_args(Check)) for check in checks)):
             if word not in allowed:
                 raise ValueError(f"{name}: {word!r}, expected one of {allowed}")
-        found[schema.names()[name]] = Permission(tuple(checks), changes)  # type: ignore[arg-type]  # checked above
+        found[schema.names()[name]] = Permission(
+            tuple(checks),  # type: ignore[arg-type]  # checked above
+            changes,  # type: ignore[arg-type]
+            MAKES_TOPICS in extra,
+            BROKERS_ONLY in extra,
+        )
     return MappingProxyType(found)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.asks_all import asks_all, can_ask_all, listed_roles, subscribed
+from kproxy.rules.asks_all import asks_all, can_ask_all, listed_roles
 from kproxy.wire import Message, schema
 
 
@@ -47,14 +47,3 @@ def test_what_lists_can_be_selected_by() -> None:
     assert listed_roles(16, 4) == {"group"}
     assert {"topic", "group", "transactional_id"} <= listed_roles(29, 3)
     assert not can_ask_all(0, 9)
-
-
-def test_members_say_which_topics_they_want() -> None:
-    """Consumers and share consumers by name; a streams application also those that it makes."""
-    assert list(subscribed(asked("ConsumerGroupHeartbeat", 0, subscribed_topic_names=["a", "b"]))) == ["a", "b"]
-    assert list(subscribed(asked("ConsumerGroupHeartbeat", 0, subscribed_topic_names=None))) == []
-    made = {"name": "made"}
-    part = {"source_topics": ["a"], "repartition_sink_topics": ["b"], "state_changelog_topics": [made]}
-    part |= {"repartition_source_topics": []}
-    assert list(subscribed(asked("StreamsGroupHeartbeat", 0, topology={"subtopologies": [part]}))) == ["a", "b", "made"]
-    assert list(subscribed(asked("StreamsGroupHeartbeat", 0, topology=None))) == []

@@ -33,7 +33,14 @@ WRITES = [
     "RenewDelegationToken",
     "ExpireDelegationToken",
 ]
-OFFSETS = ["OffsetCommit", "TxnOffsetCommit", "OffsetDelete", "ShareAcknowledge", "AlterShareGroupOffsets"]
+OFFSETS = [
+    "OffsetCommit",
+    "TxnOffsetCommit",
+    "OffsetDelete",
+    "ShareAcknowledge",
+    "AlterShareGroupOffsets",
+    "ShareFetch",
+]
 READS = [
     "Fetch",
     "ListOffsets",
@@ -43,7 +50,6 @@ READS = [
     "DescribeConfigs",
     "DescribeAcls",
     "ApiVersions",
-    "ShareFetch",
 ]
 MEMBERS = ["JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"]
 
@@ -72,9 +78,27 @@ def test_what_only_describes_changes_nothing(key: int) -> None:
         assert line.changes in ("data", "offsets")
 
 
+def test_what_makes_topics_besides_is_told() -> None:
+    """Metadata, by the broker's own setting, and the topology of a streams group."""
+    assert {schema.load(key).name for key, line in permissions().items() if line.makes_topics} == {
+        "Metadata", "StreamsGroupHeartbeat",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("key", schema.paths())
+def test_what_clients_have_no_business_with_is_told(key: int) -> None:
+    """What no listener for clients takes is said among brokers only; the other way round these few are."""
+    api, line = schema.load(key), permissions()[key]
+    taken = "broker" in api.listeners
+    among_brokers = api.name == "WriteTxnMarkers" or api.name.endswith(("ShareGroupState", "ShareGroupStateSummary"))
+
+    assert line.brokers_only == (not taken or among_brokers)
+
+
 def test_lines_are_read_strictly() -> None:
     """A word that means nothing is an error, as is an API that does not exist."""
     assert read("Fetch topic group nothing") == {1: Permission(("topic", "group"), "nothing")}
+    assert read("Vote cluster data brokers-only") == {52: Permission(("cluster",), "data", brokers_only=True)}
     with pytest.raises(ValueError, match="Fetch: 'topics', expected one of"):
         read("Fetch topics nothing")
     with pytest.raises(ValueError, match="Fetch: 'some', expected one of"):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.live import Family, LiveRule
+from kproxy.rules.permissions import permissions
 from kproxy.rules.selected import Error
 
 
@@ -27,9 +28,29 @@ class AccessRule(LiveRule):
         return frozenset() if self.match is None else self.match.of_entities
 
     @property
+    def stops_unread(self) -> bool:
+        """Nobody can tell what it asks for."""
+        return True
+
+    @property
     def reads_topics(self) -> bool:
         """Only to select them."""
         return self.selects_topics
+
+    def about(self, key: int, version: int) -> bool:
+        """Also what only brokers say to each other, if something is selected: it reaches everything, by no name."""
+        if super().about(key, version):
+            return True
+        return self.match is not None and self.match.about_frame(key, version) and self.of_brokers(key)
+
+    def of_brokers(self, key: int) -> bool:
+        """Whether clients have no business with this API, and it could do something to what is selected."""
+        return bool(self.selected) and permissions()[key].brokers_only
+
+    def forbids(self, entity: Entity) -> bool:
+        """Whether the selectors about entities hold, `not` included."""
+        no = self.not_
+        return self.holds_for(entity) and (no is None or not no.of_entities or not no.holds_entity(entity))
 
     def holds_for(self, entity: Entity) -> bool:
         """As it is selected, or not to be told apart from it."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.asks_all import SUBSCRIBERS, asks_all, can_ask_all, listed_roles, subscribed
+from kproxy.rules.asks_all import asks_all, can_ask_all, listed_roles
 from kproxy.rules.chosen import chosen
 from kproxy.rules.decision import Fail, LeaveOut
 from kproxy.rules.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
@@ -18,16 +18,17 @@ from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.access import AccessRule
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.mentions import mentioned, refused, said
 from kproxy.rules.permissions import permissions
 
 ANYBODY = "nobody"
-OF_TOPICS = frozenset(("topic", "topic_id"))
+OF_NAMES = frozenset(("topic", "topic_id", "group", "transactional_id"))
 
 
 class DenyRule(AccessRule):
     """Forbids what it selects, with the error that a broker with such ACLs answers.
 
-    Requests that ask for "all" are answered without the things that are forbidden. ApiVersions and the SASL handshake
+    No answer mentions what is forbidden, but for what the request named itself. ApiVersions and the SASL handshake
     are never forbidden: no client could learn anything from that.
     """
 
@@ -55,46 +56,46 @@ class DenyRule(AccessRule):
             yield ("error",), "0 is no error (NONE)"
 
     def about(self, key: int, version: int) -> bool:
-        """Also what lists, without naming any, the things that are selected."""
+        """Also what mentions the things that are selected, in the request or in the answer."""
         if super().about(key, version):
             return True
-        return self.match is not None and self.match.about_frame(key, version) and self.lists(key, version)
+        if self.match is None or not self.match.about_frame(key, version):
+            return False
+        return self.lists(key, version) or self.shows(key, version)
 
     def lists(self, key: int, version: int) -> bool:
         """Whether an answer may show what is forbidden without having been asked for it."""
         return bool(self.selected) and can_ask_all(key, version) and self.selected <= listed_roles(key, version)
 
+    def shows(self, key: int, version: int) -> bool:
+        """By what answers of this API mention."""
+        of_names = self.selected <= OF_NAMES
+        return of_names and bool(self.selected & mentioned(key, version, "response"))
+
+    def mentions(self, key: int, version: int) -> bool:
+        """Whether a request may mention what is forbidden, and is refused for that."""
+        return bool(refused(key, version)) and bool(self.selected & mentioned(key, version, "request"))
+
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """BODY: the answer names what the request does. Responses only where they list."""
+        """BODY: the answer names what the request does. Responses only where they list or mention."""
         if permissions()[key].checks == (ANYBODY,):
             return Depth.NOTHING
         if direction == "request":
             return Depth.BODY
-        return Depth.BODY if self.lists(key, version) else Depth.NOTHING
+        return Depth.BODY if self.lists(key, version) or self.shows(key, version) else Depth.NOTHING
 
     def unnamed(self, exchange: Exchange) -> bool:
-        """Requests for all there is, and members that subscribe to a topic that is forbidden."""
+        """Requests for all there is, those that mention what is forbidden, and what brokers say to each other."""
         key, version = exchange.api.key, exchange.version
-        if key in SUBSCRIBERS:
-            return bool(self.selected & OF_TOPICS) and self.subscribes(exchange)
+        if self.of_brokers(key):
+            return True
+        if self.mentions(key, version) and any(map(self.forbids, said(exchange.request))):
+            return True
         return self.lists(key, version) and asks_all(exchange.request)
 
     def may_be_unnamed(self, key: int, version: int) -> bool:
         """By what such requests can be."""
-        return bool(self.selected & OF_TOPICS) if key in SUBSCRIBERS else self.lists(key, version)
-
-    def subscribes(self, exchange: Exchange) -> bool:
-        """Whether a member wants a topic that is forbidden."""
-        return any(
-            self.forbids(Entity(topic=topic, group=one.group, member=one.member))
-            for topic in subscribed(exchange.request)
-            for one in exchange.entities
-        )
-
-    def forbids(self, entity: Entity) -> bool:
-        """Whether the selectors about entities hold."""
-        no = self.not_
-        return self.holds_for(entity) and (no is None or not no.of_entities or not no.holds_entity(entity))
+        return self.of_brokers(key) or self.mentions(key, version) or self.lists(key, version)
 
     def start(self) -> Effect:
         """Without state."""
@@ -114,16 +115,21 @@ class DenyEffect(Effect):
         return refusals(exchange, entities, self.rule.selected, self.rule.error)
 
     def on_unnamed(self, exchange: Exchange) -> Decisions:
-        """A request for all: what would change all fails, what lists is answered first."""
+        """A request for all: what would change all fails, what lists is answered first. One that mentions something
+        fails as a whole."""
         key = exchange.api.key
-        if key in SUBSCRIBERS:
+        if self.rule.of_brokers(key):
+            return (refusal_of_all(key, self.rule.error),)
+        if self.rule.mentions(key, exchange.version) and any(map(self.rule.forbids, said(exchange.request))):
             return (Fail(self.rule.error or TOPIC_AUTHORIZATION_FAILED, whole=True),)
         if permissions()[key].changes != "nothing":
-            return (refusal_of_all(exchange.api.key, self.rule.error),)
+            return (refusal_of_all(key, self.rule.error),)
         return ()
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """Lists without what is forbidden."""
+        if not self.rule.lists(exchange.api.key, exchange.version):
+            return ()
         return (LeaveOut(lambda entity: not self.rule.forbids(named(exchange, entity))),)
 
 

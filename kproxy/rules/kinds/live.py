@@ -136,6 +136,19 @@ class LiveRule(Rule):
         """Whether `unnamed` can say yes to a request of this API and version."""
         return type(self).unnamed is not LiveRule.unnamed
 
+    @property
+    def stops_unread(self) -> bool:
+        """Whether what kproxy cannot read must not pass, since it may be what the rule forbids."""
+        return False
+
+    def shows(self, key: int, version: int) -> bool:
+        """Whether an answer may mention what the rule forbids though nobody asked for it; it is then left out."""
+        return False
+
+    def forbids(self, entity: Entity) -> bool:
+        """Whether an answer must not mention it."""
+        return False
+
     def warnings(self) -> Iterable[str]:
         """What this rule will not do though one might think so: shown when it loads, and by `kproxy check`."""
         return ()

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from kproxy.rules.asks_all import asks_all, can_ask_all, listed_roles
 from kproxy.rules.chosen import chosen
-from kproxy.rules.decision import Edit
-from kproxy.rules.denial import refusal_of_all, refusals
+from kproxy.rules.decision import Edit, Fail
+from kproxy.rules.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -18,19 +18,20 @@ from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.access import AccessRule
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.mentions import made
 from kproxy.rules.permissions import permissions
-from kproxy.wire import layout, schema
 
 METADATA = 3
 CREATES = "allow_auto_topic_creation"
 """Metadata 4 on says whether brokers may make the topics that it names; older versions always let them (KIP-204)."""
+SAYS_SINCE = 4
 
 
 class ReadOnlyRule(AccessRule):
     """Forbids all that would change what it selects: records, topics, configs, ACLs, transactions.
 
     Groups go on as they do: members join, and commit offsets unless these are protected, too. Asking for the metadata
-    of a topic that is not there does not make it.
+    of a topic that is not there does not make it, and neither does a member of a streams group.
     """
 
     example: ClassVar[str] = """\
@@ -47,8 +48,9 @@ class ReadOnlyRule(AccessRule):
         """What is selected can change something."""
         offsets = raw.get("offsets") is True
         for one in chosen(raw):
-            if one.by_name and one.api.key != METADATA and not protected(one.api.key, offsets):
-                changes = permissions()[one.api.key].changes
+            line = permissions()[one.api.key]
+            if one.by_name and not line.makes_topics and not protected(one.api.key, offsets):
+                changes = line.changes
                 hint = ', except with "offsets: true"' if changes == "offsets" else ", to forbid it use kind: deny"
                 yield one.where, f"{one.api.name} changes nothing that this rule protects{hint}"
         match = raw.get("match")
@@ -61,14 +63,26 @@ class ReadOnlyRule(AccessRule):
         """BODY of requests that change something."""
         if direction == "response":
             return Depth.NOTHING
-        return Depth.BODY if protected(key, self.offsets) or creates(key, version) else Depth.NOTHING
+        return Depth.BODY if protected(key, self.offsets) or permissions()[key].makes_topics else Depth.NOTHING
 
     def unnamed(self, exchange: Exchange) -> bool:
-        """What would change all there is, and with it what is selected."""
-        return self.may_be_unnamed(exchange.api.key, exchange.version) and asks_all(exchange.request)
+        """What would change all there is, and with it what is selected, or makes topics that are selected."""
+        key = exchange.api.key
+        if any(map(self.forbids, made(exchange.request))):
+            return True
+        if self.of_brokers(key) and protected(key, self.offsets):
+            return True
+        return self.changes_all(key, exchange.version) and asks_all(exchange.request)
 
     def may_be_unnamed(self, key: int, version: int) -> bool:
-        """Where all can be asked for, and be protected by what is selected."""
+        """Where topics can be made, or all can be asked for and be protected by what is selected."""
+        if not self.selected:
+            return False
+        makes = key != METADATA and permissions()[key].makes_topics
+        return makes or (self.of_brokers(key) and protected(key, self.offsets)) or self.changes_all(key, version)
+
+    def changes_all(self, key: int, version: int) -> bool:
+        """Whether requests of this API can be about all there is, and change it."""
         if not self.selected or not protected(key, self.offsets) or not can_ask_all(key, version):
             return False
         return self.selected <= listed_roles(key, version)
@@ -86,25 +100,32 @@ class ReadOnlyEffect(Effect):
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """Refused, or asked without making anything."""
-        if exchange.api.key == METADATA:
+        key = exchange.api.key
+        if key == METADATA:
+            return self.on_metadata(exchange, entities)
+        if permissions()[key].makes_topics and not protected(key, self.rule.offsets):
+            if any(map(self.rule.forbids, made(exchange.request))):
+                return (Fail(self.rule.error or TOPIC_AUTHORIZATION_FAILED, whole=True),)
+            return ()
+        if not entities:
+            return (refusal_of_all(key, self.rule.error),)
+        return refusals(exchange, entities, self.rule.selected, self.rule.error)
+
+    def on_metadata(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
+        """Asked without making anything; what a version names that cannot say so is refused."""
+        if exchange.version >= SAYS_SINCE:
             body = exchange.request.body
             if not body.get(CREATES):
                 return ()
             body[CREATES] = False
             return (Edit(),)
-        if not entities:
-            return (refusal_of_all(exchange.api.key, self.rule.error),)
-        return refusals(exchange, entities, self.rule.selected, self.rule.error)
+        if asks_all(exchange.request):
+            return ()
+        named = [one for one in entities if one.topic is not None]
+        return refusals(exchange, named, self.rule.selected, self.rule.error) if named else ()
 
 
 def protected(key: int, offsets: bool) -> bool:
     """Whether requests of this API are refused."""
     changes = permissions()[key].changes
     return changes == "data" or (offsets and changes == "offsets")
-
-
-def creates(key: int, version: int) -> bool:
-    """Whether requests of this version say that topics may be made."""
-    if key != METADATA or version not in schema.load(key).versions:
-        return False
-    return any(slot.name == CREATES for slot in layout.body(key, version, "request").slots)

@@ -103,6 +103,11 @@ class RequireRule(LiveRule):
             yield ("match", "error"), "this is decided before the broker answers"
 
     @property
+    def stops_unread(self) -> bool:
+        """Of all APIs nothing but the client id is required."""
+        return self.client_id is not None
+
+    @property
     def reads_topics(self) -> bool:
         """Only to select them."""
         return self.selects_topics

@@ -218,8 +218,8 @@ def test_what_would_change_all_there_is_fails() -> None:
 def test_a_member_cannot_subscribe_to_what_is_forbidden() -> None:
     """The new group protocol names the topics that it wants in its heartbeat; Kafka 4 looks at them, too."""
     talk = denying("match: {topic: secret}")
-    talk.client(request(68, 0, 1, group_id="g", subscribed_topic_names=["a", "secret"]))
-    good = request(68, 0, 2, group_id="g", subscribed_topic_names=["a"])
+    talk.client(request(68, 0, 1, group_id="g", member_epoch=1, subscribed_topic_names=["a", "secret"]))
+    good = request(68, 0, 2, group_id="g", member_epoch=1, subscribed_topic_names=["a"])
     talk.client(good).broker(response(68, 0, 2))
     first, second = talk.responses((68, 0), (68, 0))
 

@@ -44,17 +44,16 @@ def test_what_changes_nothing_cannot_be_protected_from(mistakes_of: Any, text: s
 
 @pytest.mark.parametrize("name", schema.names())
 def test_every_api_is_let_through_or_not_by_what_it_changes(hand: Any, name: str) -> None:
-    """With and without offsets; Metadata 4 on is looked at, since it may make topics."""
+    """With and without offsets; Metadata and heartbeats of streams groups are looked at, since they may make topics."""
     number = key(name)
     version = schema.load(number).versions[-1]
-    changes = permissions()[number].changes
+    changes, makes = permissions()[number].changes, permissions()[number].makes_topics
     looked_at = [
         hand.rule(f"kind: read_only, offsets: {offsets}").depth("request", number, version) == Depth.BODY
         for offsets in ("false", "true")
     ]
 
-    assert looked_at == [changes == "data" or name in ("Metadata", "TopicMetadata"),
-                         changes in ("data", "offsets") or name in ("Metadata", "TopicMetadata")]  # fmt: skip
+    assert looked_at == [changes == "data" or makes, changes in ("data", "offsets") or makes]
 
 
 @pytest.mark.parametrize(

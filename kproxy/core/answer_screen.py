@@ -1,0 +1,164 @@
+"""Answers without what a rule forbids, wherever they mention it: assignments, subscriptions, topologies, group bytes.
+
+Strategy. `rules/mentions.py` knows the fields of an answer that name something nobody asked for. From the innermost
+array around such a field the element goes; a name that stands alone becomes null; in the consumer protocol's bytes the
+same is done one level further down. What was asked for by name is not looked at: entities are judged one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES, Entity
+from kproxy.rules.mentions import loose
+from kproxy.rules.names import NameMap
+from kproxy.wire import layout
+from kproxy.wire.layout import Slot, Struct
+from kproxy.wire.message import Message
+
+from .names.consumer_bytes import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
+from .names.spell import Spelling
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+Forbids = Callable[[Entity], bool]
+BYTES: Mapping[str, str] = {"group_metadata": SUBSCRIPTION, "group_assignment": ASSIGNMENT}
+CONSUMER = "consumer"
+AROUND: Mapping[str, str] = {"group_id": "group", "transactional_id": "transactional_id"}
+DETAIL = "status_detail"
+"""What a streams group lacks, in words, with the names of its topics."""
+WORD = re.compile(r"[a-zA-Z0-9._-]+")
+NOT_SHOWN = "topics that this client may not see"
+COORDINATOR_LOAD_IN_PROGRESS = 14
+"""An error upon which members of groups send the same heartbeat again."""
+
+
+class Allowed(NameMap):
+    """Names as they are, but for those that are forbidden, which are hidden."""
+
+    def __init__(self, forbids: Callable[[str], bool]) -> None:
+        super().__init__(())
+        self.forbids = forbids
+
+    def to_client(self, name: bytes) -> bytes | None:
+        """The name, if it may be seen."""
+        return None if self.forbids(name.decode("utf-8", "surrogateescape")) else name
+
+
+class AnswerScreen:
+    """One look at one message. `found`: there was something forbidden; `unknown`: ids that nobody can name.
+
+    `remove`: what is found is taken out, in place.
+    """
+
+    def __init__(self, cluster: Cluster, forbids: Forbids, request: Message, remove: bool) -> None:
+        self.cluster, self.forbids, self.request, self.remove = cluster, forbids, request, remove
+        self.found = False
+        self.unknown: set[UUID] = set()
+        self.paths: frozenset[str] = frozenset()
+        self.kind: str | None = request.body.get("protocol_type")  # of the group whose bytes come next; None: not said
+        self.assignor = ""
+
+    def run(self, message: Message) -> bool:
+        """Whether something forbidden is mentioned."""
+        key, version = message.api.key, message.version
+        self.paths = loose(key, version, message.direction)
+        around = {role: self.request.body.get(field) for field, role in AROUND.items()}
+        self.strip(layout.body(key, version, message.direction), message.body, around)
+        return self.found
+
+    def strip(self, struct: Struct, body: dict[str, Any], around: Mapping[str, Any]) -> bool:
+        """Whether the struct itself names what is forbidden; what is in it is dealt with."""
+        own = {AROUND[slot.kind or ""]: body[slot.name] for slot in struct.slots if is_around(slot)}
+        roles = {**around, **own}
+        named = any(slot.kind == "topic_name" and not slot.array and body.get(slot.name) for slot in struct.slots)
+        self.kind = body.get("protocol_type") or self.kind
+        self.assignor = body.get("protocol_name") or body.get("protocol_data") or self.assignor
+        goes = False
+        for slot in (*struct.slots, *struct.tagged):
+            value = body.get(slot.name)
+            if value is None:
+                continue
+            if slot.name == DETAIL:
+                self.put(body, slot, value, self.detail(value, roles))
+            elif slot.struct is not None:
+                if any(path.startswith(slot.path) for path in self.paths) or has_detail(slot.struct):
+                    self.inside(slot, slot.struct, body, roles)
+            elif slot.path not in self.paths or (slot.kind == "topic_id" and named):
+                continue
+            elif slot.array:
+                kept = [one for one in value if not self.forbidden(slot, one, body, roles)]
+                self.put(body, slot, value, kept)
+            elif slot.kind in BYTES:
+                self.put(body, slot, value, self.of_bytes(slot, value, body, roles))
+            elif self.forbidden(slot, value, body, roles):
+                if slot.nullable or slot.kind == "topic_regex":
+                    self.put(body, slot, value, None if slot.nullable else "")
+                else:
+                    goes = True
+        return goes
+
+    def inside(self, slot: Slot, struct: Struct, body: dict[str, Any], roles: Mapping[str, Any]) -> None:
+        """The structs of one field."""
+        value = body[slot.name]
+        if slot.array:
+            self.put(body, slot, value, [one for one in value if not self.strip(struct, one, roles)])
+        elif self.strip(struct, value, roles):
+            self.put(body, slot, value, None)
+
+    def put(self, body: dict[str, Any], slot: Slot, value: Any, other: Any) -> None:
+        """Another value for a field."""
+        if other != value:
+            self.found = True
+            if self.remove:
+                body[slot.name] = other
+
+    def forbidden(self, slot: Slot, value: Any, body: Mapping[str, Any], roles: Mapping[str, Any]) -> bool:
+        """Whether one name is forbidden."""
+        if value in (None, ""):
+            return False
+        if slot.kind == "topic_id":
+            topic = self.cluster.topic_of(value)
+            if topic is None and value.int:
+                self.unknown.add(value)
+            return bool(value.int) and self.forbids(Entity(**{**roles, "topic": topic, "topic_id": value}))
+        if slot.kind in ("acl_resource_name", "config_resource_name"):
+            known = ACL_TYPES if slot.kind == "acl_resource_name" else CONFIG_TYPES
+            role = known.get(body["resource_type"])
+            return role is not None and self.forbids(Entity(**{role: value}))
+        if slot.kind is not None and slot.kind in AROUND:
+            return self.forbids(Entity(**{**roles, AROUND[slot.kind]: value}))
+        return self.forbids(Entity(**{**roles, "topic": value}))
+
+    def detail(self, text: str, roles: Mapping[str, Any]) -> str:
+        """A text, or another in its place if one of its words is a name that is forbidden."""
+        names = {word.strip(".") for word in WORD.findall(text)} | set(WORD.findall(text))
+        return NOT_SHOWN if any(self.forbids(Entity(**{**roles, "topic": name})) for name in names if name) else text
+
+    def of_bytes(self, slot: Slot, data: bytes, body: Mapping[str, Any], roles: Mapping[str, Any]) -> bytes:
+        """The consumer protocol's bytes without what is forbidden. What another protocol says is its own; what the
+        consumer protocol cannot have said is left out altogether."""
+        kind = self.kind
+        if not data or kind not in (None, CONSUMER):
+            return data
+        allowed = Allowed(lambda name: self.forbids(Entity(**{**roles, "topic": name})))
+        spelling = Spelling(allowed, "response")
+        assignor = (body.get("name") or self.assignor).encode("utf-8", "replace")
+        context = self.cluster.context
+        found = rewrite_consumer_bytes(bytes(data), BYTES[slot.kind or ""], spelling, assignor, context, kind is None)
+        if found is not None:
+            return found
+        context.count("group_bytes_unreadable")
+        return data if kind is None else b""
+
+
+def is_around(slot: Slot) -> bool:
+    return slot.kind in AROUND and not slot.array
+
+
+def has_detail(struct: Struct) -> bool:
+    return any(slot.name == DETAIL for slot in struct.slots)

@@ -1,0 +1,106 @@
+"""What screening of answers needs from request to response, and in the requests that are screened, too.
+
+Strategy. The ids that a heartbeat's answer assigns must have names before it can be judged, and an answer cannot wait:
+what comes behind it would tell. So all topics are asked for when a member joins; an answer with an id that is new all
+the same is exchanged for an error upon which the member asks again, and the next request asks the broker first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.wire.message import Message
+
+from .answer_screen import COORDINATOR_LOAD_IN_PROGRESS, AnswerScreen
+from .names.remembered import ASKED_IDS, recall, remember
+from .respond.failure import Failure
+from .ruled_exchange import Pending, RuledExchange
+from .topics import fresh_topics
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .ruled import Part
+    from .ruling import Ruling
+
+JOIN_GROUP, SYNC_GROUP, DESCRIBE_TOPICS = 11, 14, 75
+BY_ID = frozenset((68, 76))
+"""ConsumerGroupHeartbeat and ShareGroupHeartbeat, whose answers assign topics by their ids."""
+JOINING = 0
+MOST_IDS = 10_000
+"""Ids that a connection has to ask for; an answer with more new ones is not believed."""
+MOST_CURSORS = 16
+"""Places at which lists go on, of one connection."""
+PLACE = "?"
+"""In front of the number of such a place; not legal in names of topics."""
+
+
+class Screening:
+    """Of one connection."""
+
+    __slots__ = ("cursors", "engine", "given", "ids")
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.ids: set[UUID] = set()
+        self.cursors: OrderedDict[str, str] = OrderedDict()
+        self.given = 0
+
+    def prepare(self, exchange: RuledExchange) -> None:
+        """A request comes: have asked for what its answer could not be judged without."""
+        if not exchange.ruled.enforces:
+            return
+        context = self.engine.session.context
+        ids, self.ids = self.ids, set()
+        for topic_id in ids:
+            self.engine.cluster.asks(topic_id)
+        joins = exchange.api.key in BY_ID and exchange.request.body["member_epoch"] == JOINING
+        if joins and fresh_topics(context.cluster_memory, exchange.came) is None:
+            context.topics_wanted = True
+
+    def begin(self, part: Part, exchange: RuledExchange, ruling: Ruling, *, judged: bool) -> None:
+        """A rule that screens is about this request: its answer is looked at, and the bytes of groups in it now."""
+        exchange.pending.append(Pending(part, (), judged, screens=True))
+        running, request = part.running, exchange.request
+        if running.observes:
+            return
+        if exchange.api.key in (JOIN_GROUP, SYNC_GROUP) and self.screen(running.rule, exchange, request, True).found:
+            ruling.act(running)
+            ruling.frame = b""
+        elif exchange.api.key == DESCRIBE_TOPICS and (cursor := request.body.get("cursor")) is not None:
+            name = self.cursors.get(cursor["topic_name"])
+            if name is not None:
+                cursor["topic_name"] = name
+                ruling.frame = b""
+
+    def find(self, rule: LiveRule, exchange: RuledExchange, message: Message) -> bool:
+        """Whether the message mentions what the rule forbids."""
+        return self.screen(rule, exchange, message, False).found
+
+    def leave_out(self, rule: LiveRule, exchange: RuledExchange, message: Message) -> Failure | None:
+        """Take it out, in place; or the error that the answer becomes, since it cannot be judged yet."""
+        body = message.body
+        cursor = body.get("next_cursor") if exchange.api.key == DESCRIBE_TOPICS else None
+        asked = recall(self.engine.session.context.memory, ASKED_IDS)
+        seen = self.screen(rule, exchange, message, True)
+        new = {one for one in seen.unknown if one.bytes not in asked}
+        if cursor is not None and body["next_cursor"] is None:
+            body["next_cursor"] = {**cursor, "topic_name": self.place(cursor["topic_name"])}
+        if exchange.api.key in BY_ID and new and len(new) <= MOST_IDS:
+            self.ids |= new
+            return Failure(COORDINATOR_LOAD_IN_PROGRESS)
+        return None
+
+    def screen(self, rule: LiveRule, exchange: RuledExchange, message: Message, remove: bool) -> AnswerScreen:
+        screen = AnswerScreen(self.engine.cluster, rule.forbids, exchange.request, remove)
+        screen.run(message)
+        return screen
+
+    def place(self, name: str) -> str:
+        """A word that stands for a name at which a list goes on."""
+        self.given += 1
+        word = f"{PLACE}{self.given}"
+        remember(self.cursors, word, name, MOST_CURSORS)
+        return word
