@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
@@ -20,6 +21,9 @@ Resource = Literal["produce", "fetch", "requests", "connections"]
 RESOURCES: tuple[Resource, ...] = ("produce", "fetch", "requests", "connections")
 AT_CONNECT: frozenset[Word] = frozenset(("client_address", "node", "listener"))
 """What is known when a connection is made."""
+
+LONGEST_TEXT = 255
+"""Characters of a client id or topic by which a limit is kept: clients choose them, and 10,000 limits are kept."""
 
 Value = str | int | None
 Key = tuple[Value, ...]
@@ -87,7 +91,15 @@ def selectors(raw: Mapping[Any, Any]) -> list[str]:
 
 def key_of(words: Iterable[Word], exchange: Exchange, entity: Entity | None) -> Key:
     """What tells this exchange, or the part of it that is about this entity, from others."""
-    return tuple(_value(word, exchange, entity) for word in words)
+    return tuple(short(_value(word, exchange, entity)) for word in words)
+
+
+def short(value: Value) -> Value:
+    """A value that is kept: of text as long as no name is, its beginning and a digest of all of it."""
+    if not isinstance(value, str) or len(value) <= LONGEST_TEXT:
+        return value
+    digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{value[:LONGEST_TEXT]}…{digest}"
 
 
 def connection_key(words: Iterable[Word], connection: ConnectionView) -> Key:

@@ -31,6 +31,8 @@ EXEMPT = frozenset((4, 5, 6, 7, 17, 18, 36))
 """Not counted as requests: what brokers say to each other to keep the cluster up (LeaderAndIsr, StopReplica,
 UpdateMetadata, ControlledShutdown), as in Kafka; and ApiVersions, SaslHandshake and SaslAuthenticate, which Kafka
 answers before it knows whose quota they would be."""
+LATE = "late"
+"""In the memory of a connection, by quota: its requests wait before they go on."""
 SHORTEST = 0.001
 """Seconds; the unit of throttle_time_ms. A smaller debt is left to the next frame."""
 
@@ -95,16 +97,42 @@ class QuotaEffect(Effect):
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
         """Requests are charged one each, Produce by its length too; a Fetch asks for no more than there may be."""
-        key, wait, edited = exchange.api.key, 0.0, False
+        key, edited = exchange.api.key, False
+        charged: list[tuple[Buckets[Key], Sequence[Charge]]] = []
         if self.requests is not None and key not in EXEMPT:
-            wait = charge(self.requests, self.counted(exchange, entities), now)
+            charged.append((self.requests, self.counted(exchange, entities)))
         if self.produce is not None and key == PRODUCE:
-            charges = self.measured(exchange, entities, exchange.request_size, "request")
-            wait = max(wait, charge(self.produce, charges, now))
+            charged.append((self.produce, self.measured(exchange, entities, exchange.request_size, "request")))
+        if self.fetch is not None and key in FETCHES:
+            charged.append((self.fetch, [(one, 0.0) for one, _ in self.counted(exchange, entities)]))
+        first = self.turn(exchange.connection, charged, now)
+        if first > self.longest:
+            return (Close(),)
+        wait = max((charge(buckets, charges, now) for buckets, charges in charged[: self.of_requests(key)]), default=0)
         if self.fetch is not None and key in FETCHES and has_max_bytes(key, exchange.version):
             edited = self.clamp(self.fetch, exchange, entities, now)
-        throttle = self.throttle(wait)
+        throttle = (*((Delay(first),) if first else ()), *self.throttle(wait - first))
         return (Edit(), *throttle) if edited else throttle
+
+    def of_requests(self, key: int) -> int:
+        """How many of the limits that a request of this API meets are charged by the request."""
+        requests = self.requests is not None and key not in EXEMPT
+        return requests + (self.produce is not None and key == PRODUCE)
+
+    def turn(
+        self, connection: ConnectionView, charged: Sequence[tuple[Buckets[Key], Sequence[Charge]]], now: float
+    ) -> float:
+        """The seconds that a request waits before it goes on: until the debt is paid that others have left, if its
+        connection began with such a debt. Else who reconnects for each request would never wait. More than
+        `max_throttle`: a connection that has just begun is not served now."""
+        late = connection.memory.get((LATE, self))
+        if late is False or not charged:
+            return 0.0
+        debt = max(charge(buckets, [(key, 0.0) for key, _ in charges], now) for buckets, charges in charged)
+        if debt < SHORTEST:
+            debt = 0.0
+        connection.memory[LATE, self] = debt > 0
+        return debt if late is None else min(debt, self.longest)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
         """Fetched bytes are charged when their number is known; the data goes on at once."""
@@ -118,14 +146,14 @@ class QuotaEffect(Effect):
     def throttle(self, wait: float) -> tuple[Decision, ...]:
         return (Throttle(min(wait, self.longest)),) if wait >= SHORTEST else ()
 
-    def counted(self, exchange: Exchange, entities: Sequence[Entity]) -> Iterable[Charge]:
+    def counted(self, exchange: Exchange, entities: Sequence[Entity]) -> Sequence[Charge]:
         """One request, for each of its topics where these are told apart."""
         if not self.by_topic:
             return ((key_of(self.per, exchange, None), 1.0),)
         keys = dict.fromkeys(key_of(self.per, exchange, entity) for entity in self.about(exchange, entities))
         return [(key, 1.0) for key in keys]
 
-    def measured(self, exchange: Exchange, entities: Sequence[Entity], size: int, direction: str) -> Iterable[Charge]:
+    def measured(self, exchange: Exchange, entities: Sequence[Entity], size: int, direction: str) -> Sequence[Charge]:
         """The frame's length, or the parts of it that its topics have."""
         if not self.by_topic:
             return ((key_of(self.per, exchange, None), float(size)),)

@@ -37,10 +37,11 @@ def fetch(hand: Any, version: int = 12, max_bytes: int = 50 << 20, min_bytes: in
 
 
 def seconds(decisions: Any) -> float:
-    """Of the throttle among them, 0 without one."""
+    """Until a client has paid: before its request goes on, on a new connection, and after the answer."""
     found = [one for one in decisions if isinstance(one, Throttle)]
     assert all(one.hint and one.mute for one in found)
-    return found[0].seconds if found else 0.0
+    before = sum(one.seconds for one in decisions if isinstance(one, Delay))
+    return before + (found[0].seconds if found else 0.0)
 
 
 def test_a_produce_request_is_charged_by_its_length(hand: Any) -> None:

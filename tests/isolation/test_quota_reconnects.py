@@ -1,0 +1,129 @@
+"""A limit holds for who reconnects for each request; what limits are kept by does not grow with what clients say."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.core.plan import Bound, Plan
+from kproxy.rules.document import parse_rules
+from kproxy.rules.facts import Facts
+from kproxy.rules.kinds.quota_effect import QuotaEffect
+from kproxy.testing.dialogue import Dialogue, request, response
+
+PRODUCE, FETCH, METADATA = 0, 1, 3
+SIZE = 10_000
+STEP = 0.01
+ANYWHERE = Facts(listener="l", cluster="c", node=None, client_address="10.0.0.1")
+
+
+class Limited:
+    """Connections one after the other, all under the same rule, with a clock of their own."""
+
+    def __init__(self, line: str) -> None:
+        held = parse_rules(f"rules: [{{name: r, kind: quota, {line}}}]").bind(ANYWHERE)
+        self.rules, self.plan, self.now, self.numbers = held, Plan(Bound(advertise=False), held.live), 0.0, 0
+
+    def connect(self) -> Dialogue:
+        """Another connection."""
+        self.numbers += 1
+        return Dialogue(plan=self.plan, number=self.numbers, now=self.now)
+
+
+def produce(correlation: int, size: int = SIZE) -> bytes:
+    data = [{"name": "orders", "partition_data": [{"index": 0, "records": b"r" * size}]}]
+    return request(PRODUCE, 9, correlation, acks=-1, topic_data=data)
+
+
+def sent_at(talk: Dialogue, least: int, patience: float = 1000.0) -> float | None:
+    """When so many bytes had gone to the broker; None: the connection was closed instead."""
+    end = talk.now + patience
+    while len(talk.to_broker) < least and talk.now < end:
+        if talk.closed is not None:
+            return None
+        talk.later(STEP)
+    return talk.now
+
+
+@pytest.mark.parametrize("pipelined", [1, 3])
+@pytest.mark.parametrize("quota", ["produce: 50kB/s", "requests: 5/s"])
+def test_who_reconnects_for_each_request_is_limited_all_the_same(quota: str, pipelined: int) -> None:
+    """Within a tenth of the limit, after the burst; also with several requests on each connection."""
+    limited = Limited(quota)
+    rate, each = (50_000, len(produce(1))) if "produce" in quota else (5, 1)
+    total = 0
+    for _ in range(100):
+        talk = limited.connect()
+        frames = [produce(number) for number in range(pipelined)]
+        talk.client(b"".join(frames))
+        at = sent_at(talk, sum(map(len, frames)))
+        assert at is not None
+        limited.now = at  # the client goes, and does not wait for what it would be told
+        total += each * pipelined
+
+    assert total / (limited.now + 1.0) == pytest.approx(rate, rel=0.1)
+
+
+def test_connections_side_by_side_share_the_limit() -> None:
+    """Twenty that come at once, each with one request: the later ones wait for the earlier ones."""
+    limited = Limited("produce: 50kB/s")
+    talks = [limited.connect() for _ in range(20)]
+    for talk in talks:
+        talk.client(produce(1))
+    ends = [sent_at(talk, SIZE) for talk in talks]
+    last = max(end for end in ends if end is not None)
+
+    assert None not in ends
+    assert 20 * len(produce(1)) / (last + 1.0) == pytest.approx(50_000, rel=0.1)
+
+
+def test_nobody_is_served_beyond_the_longest_wait() -> None:
+    """A connection whose turn would come after max_throttle is closed, and is not charged."""
+    limited = Limited("produce: 50kB/s, max_throttle: 5s")
+    limited.connect().client(produce(1, 1_000_000))
+    talk = limited.connect()
+    talk.client(produce(1))
+    before = len(talk.to_broker)
+    limited.now = 16.0
+    later = limited.connect()
+    later.client(produce(1))
+
+    assert (before, talk.closed is not None) == (0, True)
+    assert (at := sent_at(later, SIZE)) is not None
+    assert at == pytest.approx((len(produce(1, 1_000_000)) - 50_000) / 50_000, abs=0.1)
+
+
+def test_fetches_on_new_connections_wait_too() -> None:
+    """What was fetched on other connections is paid for first."""
+    limited = Limited("fetch: 50kB/s")
+    first = limited.connect()
+    asked = request(FETCH, 12, 1, max_bytes=1 << 20, topics=[{"topic": "a", "partitions": [{"partition": 0}]}])
+    part = {"partition_index": 0, "records": b"r" * 150_000}
+    first.client(asked).broker(response(FETCH, 12, 1, responses=[{"topic": "a", "partitions": [part]}]))
+    second = limited.connect()
+    second.client(asked)
+    at = sent_at(second, 1)
+
+    assert at is not None and at == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_connection_that_began_without_a_debt_is_answered_at_once() -> None:
+    """As ever: the request is done, and its answer says how long to wait."""
+    limited = Limited("produce: 50kB/s")
+    talk = limited.connect()
+    frames = [produce(number, 100_000) for number in range(3)]
+    talk.client(b"".join(frames))
+
+    assert talk.to_broker == b"".join(frames)
+
+
+def test_limits_are_kept_by_names_of_bounded_length() -> None:
+    """A client id of 32,000 characters is kept by its beginning and a digest; two of them are two."""
+    limited = Limited("requests: 1/s, per: [client_id]")
+    effect = limited.rules.live[0].effect
+    assert isinstance(effect, QuotaEffect) and effect.requests is not None
+    for number in range(3):
+        limited.connect().client(request(METADATA, 9, 1, "x" * 32_000 + str(number), topics=None))
+    keys = list(effect.requests.buckets)
+
+    assert len(keys) == 3
+    assert all(len(str(word)) < 400 for key in keys for word in key)
