@@ -14,7 +14,7 @@ from kproxy.config_file import config_from, is_config, rule_paths
 from kproxy.errors import DocumentError
 from kproxy.rules.document import check_documents, read_document, rule_files
 from kproxy.rules.doubts import doubts
-from kproxy.rules.source import Source
+from kproxy.rules.source import Source, told
 
 
 @dataclass
@@ -30,11 +30,11 @@ class Report:
 
     def add(self, mistakes: Iterable[str]) -> None:
         """Add lines that are not there yet; a file may be reached on two ways."""
-        self.mistakes += [line for line in dict.fromkeys(mistakes) if line not in self.mistakes]
+        self.mistakes = list(dict.fromkeys((*self.mistakes, *mistakes)))
 
     def warn(self, warnings: Iterable[str]) -> None:
         """The same for what is no mistake."""
-        self.warnings += [line for line in dict.fromkeys(warnings) if line not in self.warnings]
+        self.warnings = list(dict.fromkeys((*self.warnings, *warnings)))
 
     @property
     def summary(self) -> str:
@@ -112,7 +112,7 @@ def _check_config(path: Path, source: Source, report: Report) -> set[Path]:
     """Check a config with its rules; returns the rule files, so that they are not checked once more alone."""
     config = config_from(source, path.parent)
     files = rule_files(rule_paths(source, path.parent, config))
-    report.add(source.lines())
+    report.add(told(source.lines(), source.untold))
     if config is not None:
         clusters, listeners = _count(len(config.clusters), "cluster"), _count(len(config.listeners), "listener")
         report.right.append(f"{path}: {clusters}, {listeners}")
@@ -127,7 +127,7 @@ def _check_rules(sources: list[Source], names: list[str], report: Report, config
     check_documents(documents, places)
     written = [one for document in documents for one in document.written]
     report.warn(map(str, doubts(written, places)))
-    mistakes = [line for source in sources for line in source.lines()]
+    mistakes = told([line for source in sources for line in source.lines()], sum(one.untold for one in sources))
     report.add(mistakes)
     if mistakes:
         return

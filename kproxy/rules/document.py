@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kproxy.rules.explain import found, nearest, unknown, validate
+from kproxy.rules.explain import found, unknown, validate
+from kproxy.rules.hints import counted, nearest
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
-from kproxy.rules.rule_checks import check_names, check_rules
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.rule_checks import check_alone, check_names, check_together, meets_others
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.scenario import Scenario
 from kproxy.rules.source import Source, Where, raise_mistakes
@@ -27,6 +29,8 @@ from kproxy.rules.written import Place, Written
 ALL_KINDS = '"kproxy kinds" lists all of them'
 """There are too many to name them in a message."""
 TOP_KEYS = ("rules", "scenario")
+COMMON = ("name", "match", "not", "when", "mode")
+"""Fields that a rule may have whatever its kind is; `match` and `not` in the wider form, which all live kinds have."""
 ENDINGS = (".yaml", ".yml")
 LONGEST_TTL = 366 * 86400.0
 """Seconds; a rule that is meant for longer is meant for good."""
@@ -73,10 +77,19 @@ def check_documents(
     """Note what is wrong between rules: their names, and what can be in force together. `is_on`: which are."""
     check_names([one for document in documents for one in document.written])
     written = [one for document in documents for one in document.written if is_on(one)]
+    check_alone(written, listeners)
     base = [one for one in written if one.stage is None]
-    check_rules(base, listeners)
-    for stage in dict.fromkeys((id(one.source), one.stage) for one in written if one.stage is not None):
-        check_rules([one for one in written if one.stage is None or (id(one.source), one.stage) == stage], listeners)
+    check_together(base)
+    if not any(one.stage is not None and meets_others(one) for one in written):
+        return
+    stages: dict[tuple[int, int], list[Written]] = {}
+    for one in written:
+        if one.stage is not None:
+            stages.setdefault((id(one.source), one.stage), []).append(one)
+    for stage in stages.values():
+        if any(map(meets_others, stage)):
+            here = set(map(id, stage))
+            check_together([one for one in written if one.stage is None or id(one) in here])
 
 
 def rule_files(paths: Iterable[str | Path]) -> list[Path]:
@@ -111,9 +124,10 @@ def read_document(source: Source, *, from_api: bool = False) -> Document:
     if not isinstance(document, dict):
         source.note((), f"a rule document is a mapping that begins with rules:, found {found(document)}")
         return Document(source)
-    for key in document:
-        if key not in TOP_KEYS:
-            source.note((key,), unknown("key", key, TOP_KEYS), key=True)
+    with counted(source.hints):
+        for key in document:
+            if key not in TOP_KEYS:
+                source.note((key,), unknown("key", key, TOP_KEYS), key=True)
     written = _read_list(source, ("rules",), document.get("rules", []), from_api)
     if "scenario" not in document:
         return Document(source, written)
@@ -192,14 +206,20 @@ def unknown_kind(word: str) -> str:
 
 def _make_rule(source: Source, at: Where, raw: dict[Any, Any]) -> Rule | None:
     kind = raw.get("kind")
+    if isinstance(kind, str) and kind in KINDS:
+        return validate(KINDS[kind], raw, source, at)
     if "kind" not in raw:
         source.note(at, f'"kind" is missing, {ALL_KINDS}')
     elif not isinstance(kind, str):
         source.note((*at, "kind"), f"a kind is wanted, found {found(kind)}; {ALL_KINDS}")
-    elif kind not in KINDS:
-        source.note((*at, "kind"), unknown_kind(kind))
     else:
-        return validate(KINDS[kind], raw, source, at)
-    if "name" not in raw:
-        source.note(at, '"name" is missing')
+        with counted(source.hints):
+            source.note((*at, "kind"), unknown_kind(kind))
+    _check_common(source, at, raw)
     return None
+
+
+def _check_common(source: Source, at: Where, raw: dict[Any, Any]) -> None:
+    """Note what is wrong in the fields that rules of every kind, or of every live kind, have: the kind is not known."""
+    fields = {name: raw[name] for name in COMMON if name in raw}
+    validate(LiveRule, {**fields, "kind": ""}, source, at)

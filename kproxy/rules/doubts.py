@@ -29,6 +29,8 @@ from kproxy.wire import schema
 DIRECTIONS: tuple[Direction, ...] = ("request", "response")
 DECIDING = ("error", "deny", "drop", "disconnect")
 """Kinds after which no other rule has a say in a request, if they act on it."""
+MOST_DECIDING = 100
+"""Rules, of different selectors, that all those behind them are compared with."""
 OF_TLS = ("sni", "certificate")
 NAMED = {"topic": "topics", "group": "groups", "transactional_id": "transactional_ids"}
 
@@ -53,16 +55,15 @@ class Doubt:
 def doubts(written: Sequence[Written], listeners: Mapping[str, Place] | None = None) -> list[Doubt]:
     """All doubts about these rules, of which those without mistakes are looked at. Rules of a scenario's stage are seen
     beside those that are in force all the time."""
-    found: list[Doubt] = []
+    found: dict[str, Doubt] = {}
     base = [one for one in written if one.stage is None]
     stages = dict.fromkeys((id(one.source), one.stage) for one in written if one.stage is not None)
     together = [base, *([one for one in written if one.stage is None or (id(one.source), one.stage) == stage]
                         for stage in stages)]  # fmt: skip
     for group in together:
         for doubt in of_rules(group, listeners):
-            if str(doubt) not in map(str, found):
-                found.append(doubt)
-    return found
+            found.setdefault(str(doubt), doubt)
+    return list(found.values())
 
 
 def of_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) -> Iterator[Doubt]:
@@ -70,7 +71,7 @@ def of_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) 
     always = [one.rule for one in written if one.rule is not None and one.rule.is_unconditional]
     limits = VersionLimits(tuple(rule.limit for rule in always if isinstance(rule, LimitVersions)))
     names = Names.of(layer for rule in always if isinstance(rule, NameRule) for layer in rule.layers())
-    earlier: list[Earlier] = []
+    earlier: dict[str, Earlier] = {}
     for one in written:
         rule = one.rule
         if rule is None:
@@ -80,10 +81,12 @@ def of_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) 
         if isinstance(rule, LiveRule):
             for text in rule.warnings():
                 yield Doubt(one, (), text)
-            for where, text in (*of_trigger(rule), *of_live(rule, limits, names, earlier)):
+            for where, text in (*of_trigger(rule), *of_live(rule, limits, names, list(earlier.values()))):
                 yield Doubt(one, where, text)
             if decides(rule):
-                earlier.append(Earlier(rule, selectors(rule.match), selectors(rule.not_)))
+                decided = Earlier(rule, selectors(rule.match), selectors(rule.not_))
+                if len(earlier) < MOST_DECIDING:
+                    earlier.setdefault(repr((rule.kind, decided.match, decided.not_)), decided)
 
 
 class Earlier(NamedTuple):

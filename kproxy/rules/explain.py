@@ -8,12 +8,12 @@ mistakes in single fields, not after them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from kproxy.rules.hints import counted, nearest
 from kproxy.rules.source import Source, Where
 from kproxy.rules.values import WORDS_1_1
 
@@ -70,7 +70,8 @@ M = TypeVar("M", bound=BaseModel)
 def validate(model: type[M], value: Any, source: Source, at: Where = (), context: Any = None) -> M | None:
     """Make the model from plain values; on mistakes note them all in `source`, below the path `at`, and return None."""
     try:
-        return model.model_validate(value, context=context)
+        with counted(source.hints):
+            return model.model_validate(value, context=context)
     except ValidationError as error:
         for one in error.errors(include_url=False):
             _note(source, (*at, *one["loc"]), one)
@@ -81,13 +82,6 @@ def wrong(title: str, mistakes: Iterable[Wrong]) -> ValidationError | None:
     """Several mistakes as one error, to be raised from a validator; None when there are none."""
     details = [_detail(where, message, None) for where, message in mistakes]
     return ValidationError.from_exception_data(title, details) if details else None
-
-
-def nearest(word: object, words: Iterable[str]) -> str | None:
-    """The valid word that is most like this one, upper and lower case alike."""
-    by_folded = {valid.lower(): valid for valid in words}
-    close = get_close_matches(str(word).lower(), by_folded, n=1, cutoff=0.6)
-    return by_folded[close[0]] if close else None
 
 
 def unknown(what: str, word: object, words: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kproxy.rules.explain import nearest
+from kproxy.rules.hints import nearest
 from kproxy.wire import layout
 from kproxy.wire.layout import Slot, Struct
 

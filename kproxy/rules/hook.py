@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from kproxy.rules.decision import Answer, Decision, Edit, Fail, LeaveOut, Repeat, Swap
-from kproxy.rules.explain import nearest
+from kproxy.rules.hints import nearest
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.selected import error_number
 from kproxy.wire import encode

@@ -3,21 +3,33 @@
 Every line by itself (legal names, stars) and the lines against each other: a map in which two client names lead
 to one broker name has no inverse, and a client would be shown one thing as the other.
 
-Strategy for two globs: if they meet anywhere, they meet in one of finitely many shapes. Either the longer prefix,
-something, the longer suffix, where "something" is a byte that no pattern holds (any other choice could only
-bring in more specific entries); or a name so short that prefix and suffix overlap. Each is tried.
+Strategy. Only lines whose broker-side patterns have names in common are compared: one prefix begins with the other, and
+one suffix ends with the other. They are found in order of prefixes and of suffixes, so that thousands of lines of which
+each stands alone cost a look-up each; a map in which nearly all overlap is refused after so many comparisons.
+
+If two globs meet anywhere, they meet in one of finitely many shapes. Either the longer prefix, something, the longer
+suffix, where "something" is a byte that no pattern holds (any other choice could only bring in more specific entries);
+or a name so short that prefix and suffix overlap. Each is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import combinations
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 
 from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.name_layer import Entry, Layer, Pattern
 from kproxy.rules.namespace import TOPIC, Namespace
 
 _ANYTHING = b"\x00\x00"
+MOST_OVERLAPS = 50_000
+"""Pairs of lines in one map that have names in common: some three seconds. Of globs in use each overlaps a few."""
+LOOK_UP = 0.02
+"""Of a pair: what a look-up costs that finds none."""
+LONGEST_GLOB = 1000
+"""Characters of a glob; topic names have at most 249."""
 
 
 def check_renames(names: Mapping[object, object], space: Namespace = TOPIC) -> Iterator[Wrong]:
@@ -31,7 +43,7 @@ def check_renames(names: Mapping[object, object], space: Namespace = TOPIC) -> I
         yield from wrong
         if not wrong:
             entries.append(Entry.parse(key, value))
-    yield from _check_inverse(Layer(entries, space))
+    yield from _Inverse(Layer(entries, space)).check()
 
 
 def _check_line(key: str, value: str, space: Namespace) -> Iterator[Wrong]:
@@ -40,7 +52,9 @@ def _check_line(key: str, value: str, space: Namespace) -> Iterator[Wrong]:
         yield (key, KEY), f"the client-side name {client}"
     if broker is not None:
         yield (key,), f"the broker-side name {broker}"
-    if client is None and broker is None and key.count("*") != value.count("*"):
+    if "*" in key and max(len(key), len(value)) > LONGEST_GLOB:
+        yield (key, KEY), f"a glob has at most {LONGEST_GLOB} characters, found {max(len(key), len(value))}"
+    elif client is None and broker is None and key.count("*") != value.count("*"):
         have = f"{_stars(key)} on the client side and {_stars(value)} on the broker side"
         yield (key,), f"{have}, both sides need the same"
 
@@ -49,29 +63,134 @@ def _stars(name: str) -> str:
     return "a *" if "*" in name else "no *"
 
 
-def _check_inverse(layer: Layer) -> Iterator[Wrong]:
-    exact: dict[bytes, Entry] = {}
-    for entry in layer.entries:
-        if entry.is_glob:
-            continue
-        other = exact.setdefault(entry.broker.prefix, entry)
-        if other is not entry:
-            yield _clash(layer, other, entry, (other.client.prefix, entry.client.prefix, entry.broker.prefix))
-        for glob in layer.globs:
-            yield from _meet(layer, glob, entry, [entry.broker.prefix])
-    for one, two in combinations(layer.globs, 2):
-        yield from _meet(layer, one, two, _common_names(one.broker, two.broker))
+class _Inverse:
+    """The comparison of all lines of one map with each other. A line is told once, whatever it clashes with."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.numbers = {id(entry): number for number, entry in enumerate(layer.entries)}
+        self.told: set[int] = set()
+        self.overlaps = 0.0
+
+    def check(self) -> Iterator[Wrong]:
+        exact: dict[bytes, Entry] = {}
+        for entry in self.layer.entries:
+            if not entry.is_glob:
+                other = exact.setdefault(entry.broker.prefix, entry)
+                if other is not entry:
+                    names = other.client.prefix, entry.client.prefix, entry.broker.prefix
+                    yield from self.clash(other, entry, names)
+        alone: dict[Pattern, Entry] = {}
+        doubles: list[Entry] = []  # of which no clash is found with the line that has the same pattern
+        for glob in self.layer.globs:
+            other = alone.setdefault(glob.broker, glob)
+            if other is not glob:
+                yield from self.meet(other, glob)
+                doubles += [glob] if id(glob) not in self.told else []
+        rest = ((one, two) for two in doubles for one in self.layer.entries if one is not two)
+        for one, two in chain(self.pairs(alone, exact), rest):
+            self.overlaps += 1
+            if self.overlaps > MOST_OVERLAPS:
+                message = f"more than {MOST_OVERLAPS} pairs of these names overlap on the brokers, which is too many to"
+                yield (), f"{message} see whether all of them can be undone; write fewer, wider globs"
+                return
+            yield from self.meet(one, two)
+
+    def pairs(self, globs: Mapping[Pattern, Entry], exact: Mapping[bytes, Entry]) -> Iterator[tuple[Entry, Entry]]:
+        """Lines whose broker-side patterns may have names in common, each pair once."""
+        by_prefix: dict[bytes, _Suffixes] = {}
+        for pattern, glob in globs.items():
+            by_prefix.setdefault(pattern.prefix, _Suffixes()).add(glob)
+        lengths = sorted({len(prefix) for prefix in by_prefix})
+        for name, entry in exact.items():
+            for length in _up_to(lengths, len(name)):
+                if (there := by_prefix.get(name[:length])) is not None:
+                    self.overlaps += LOOK_UP * len(there.lengths)
+                    yield from ((glob, entry) for glob in there.ending(name[length:]))
+        for pattern, glob in globs.items():
+            prefix, suffix = pattern.prefix, pattern.suffix or b""
+            for length in _up_to(lengths, len(prefix)):
+                if (there := by_prefix.get(prefix[:length])) is not None:
+                    self.overlaps += LOOK_UP * len(there.lengths)
+                    for other in (*there.ending(suffix), *there.longer(suffix)):
+                        if length < len(prefix) or self.numbers[id(other)] < self.numbers[id(glob)]:
+                            yield other, glob
+
+    def meet(self, one: Entry, two: Entry) -> Iterator[Wrong]:
+        """A clash if some broker-side name is reached through both entries from different client names."""
+        if self.numbers[id(one)] > self.numbers[id(two)]:
+            one, two = two, one
+        if id(two) not in self.told:
+            names = _meeting(self.layer, one, two)
+            if names is not None:
+                yield from self.clash(one, two, names)
+
+    def clash(self, one: Entry, two: Entry, names: tuple[bytes, bytes, bytes]) -> Iterator[Wrong]:
+        """Told at the entry that stands later in the file."""
+        if id(two) not in self.told:
+            self.told.add(id(two))
+            first, second, broker = (f'"{name.replace(_ANYTHING, "…".encode()).decode()}"' for name in names)
+            yield (
+                (two.key,),
+                f"{first} and {second} would both be {broker} on the brokers, this cannot be undone in answers",
+            )
 
 
-def _meet(layer: Layer, one: Entry, two: Entry, names: list[bytes]) -> Iterator[Wrong]:
-    """A clash if one of these broker-side names is reached through both entries from different client names."""
-    for name in names:
+class _Suffixes:
+    """Globs with the same broker-side prefix, by suffix."""
+
+    def __init__(self) -> None:
+        self.by_suffix: dict[bytes, Entry] = {}
+
+    def add(self, glob: Entry) -> None:
+        self.by_suffix[glob.broker.suffix or b""] = glob
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        return sorted({len(suffix) for suffix in self.by_suffix})
+
+    @cached_property
+    def backwards(self) -> list[tuple[bytes, Entry]]:
+        return sorted(((suffix[::-1], entry) for suffix, entry in self.by_suffix.items()), key=_first)
+
+    def ending(self, text: bytes) -> Iterator[Entry]:
+        """Globs whose suffix is an end of the text, or all of it."""
+        for length in _up_to(self.lengths, len(text)):
+            if (found := self.by_suffix.get(text[len(text) - length :])) is not None:
+                yield found
+
+    def longer(self, suffix: bytes) -> Iterator[Entry]:
+        """Globs whose suffix ends with this one, and is longer."""
+        begin = suffix[::-1]
+        for at in range(bisect_left(self.backwards, begin, key=_first), len(self.backwards)):
+            text, entry = self.backwards[at]
+            if not text.startswith(begin):
+                return
+            if len(text) > len(begin):
+                yield entry
+
+
+def _first(pair: tuple[bytes, Entry]) -> bytes:
+    return pair[0]
+
+
+def _up_to(lengths: Sequence[int], longest: int) -> Iterator[int]:
+    for length in lengths:
+        if length > longest:
+            return
+        yield length
+
+
+def _meeting(layer: Layer, one: Entry, two: Entry) -> tuple[bytes, bytes, bytes] | None:
+    """Two client names and the broker-side name that both would have, if there are such."""
+    names = [two.broker.prefix] if not two.is_glob else [one.broker.prefix] if not one.is_glob else None
+    for name in _common_names(one.broker, two.broker) if names is None else names:
         if not (one.broker.matches(name) and two.broker.matches(name)):
             continue
         first, second = one.to_client(name), two.to_client(name)
         if first != second and _decides(layer, one, first) and _decides(layer, two, second):
-            yield _clash(layer, one, two, (first, second, name))
-            return
+            return first, second, name
+    return None
 
 
 def _decides(layer: Layer, entry: Entry, client: bytes) -> bool:
@@ -87,11 +206,3 @@ def _common_names(one: Pattern, two: Pattern) -> list[bytes]:
     names = [prefix + _ANYTHING + suffix]
     overlaps = range(min(len(prefix), len(suffix)) + 1)
     return names + [prefix + suffix[length:] for length in overlaps if prefix.endswith(suffix[:length])]
-
-
-def _clash(layer: Layer, one: Entry, two: Entry, names: tuple[bytes, bytes, bytes]) -> Wrong:
-    """At the entry that stands later in the file."""
-    if layer.entries.index(one) > layer.entries.index(two):
-        one, two, names = two, one, (names[1], names[0], names[2])
-    first, second, broker = (f'"{name.replace(_ANYTHING, "…".encode()).decode()}"' for name in names)
-    return (two.key,), f"{first} and {second} would both be {broker} on the brokers, this cannot be undone in answers"

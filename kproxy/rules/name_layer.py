@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from kproxy.rules.namespace import TOPIC, Namespace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,8 @@ class Layer:
         self.globs = tuple(entry for entry in self.entries if entry.is_glob)
         self._exact = {entry.client.prefix: entry for entry in self.entries if not entry.is_glob}
         self._exact_back = {entry.broker.prefix: entry for entry in self._exact.values()}
-        self._by_client = _ByPrefix((entry.client, entry) for entry in self.globs)
-        self._by_broker = _ByPrefix((entry.broker, entry) for entry in self.globs)
+        self._by_client = ByPrefix((entry.client, entry) for entry in self.globs)
+        self._by_broker = ByPrefix((entry.broker, entry) for entry in self.globs)
 
     @classmethod
     def of(cls, names: Mapping[str, str], space: Namespace = TOPIC) -> Layer:
@@ -120,19 +123,43 @@ class Layer:
         return broker if self.winner(broker) is None else None
 
 
-class _ByPrefix:
-    """Globs found by looking up the prefixes of a name, longest first."""
+FEW = 8
+"""Globs with the same prefix that are tried one after the other; more of them are found by their suffixes."""
 
-    def __init__(self, pairs: Iterable[tuple[Pattern, Entry]]) -> None:
-        self._table: dict[bytes, list[tuple[Pattern, Entry]]] = {}
+
+class ByPrefix(Generic[T]):
+    """Globs found by looking up the prefixes of a name, longest first, with whatever belongs to each."""
+
+    def __init__(self, pairs: Iterable[tuple[Pattern, T]]) -> None:
+        table: dict[bytes, list[tuple[Pattern, T]]] = {}
         for pattern, entry in pairs:
-            self._table.setdefault(pattern.prefix, []).append((pattern, entry))
-        for same in self._table.values():
+            table.setdefault(pattern.prefix, []).append((pattern, entry))
+        for same in table.values():
             same.sort(key=lambda pair: -pair[0].literals)
-        self._lengths = sorted({len(prefix) for prefix in self._table}, reverse=True)
+        self._table = {prefix: same for prefix, same in table.items() if len(same) <= FEW}
+        self._crowded = {prefix: BySuffix(same) for prefix, same in table.items() if len(same) > FEW}
+        self._lengths = sorted({len(prefix) for prefix in table}, reverse=True)
 
-    def matching(self, name: bytes) -> Iterator[Entry]:
+    def matching(self, name: bytes) -> Iterator[T]:
         for length in self._lengths:
             for pattern, entry in self._table.get(name[:length], ()):
+                if pattern.matches(name):
+                    yield entry
+            if self._crowded and (crowd := self._crowded.get(name[:length])) is not None:
+                yield from crowd.matching(name)
+
+
+class BySuffix(Generic[T]):
+    """Many globs with the same prefix, found by looking up the suffixes of a name, longest first."""
+
+    def __init__(self, pairs: Iterable[tuple[Pattern, T]]) -> None:
+        self._table: dict[bytes, list[tuple[Pattern, T]]] = {}
+        for pattern, entry in pairs:
+            self._table.setdefault(pattern.suffix or b"", []).append((pattern, entry))
+        self._lengths = sorted({len(suffix) for suffix in self._table}, reverse=True)
+
+    def matching(self, name: bytes) -> Iterator[T]:
+        for length in self._lengths:
+            for pattern, entry in self._table.get(name[len(name) - length :] if length <= len(name) else b"", ()):
                 if pattern.matches(name):
                     yield entry

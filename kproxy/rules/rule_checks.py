@@ -5,27 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kproxy.rules.explain import unknown
+from kproxy.rules.hints import counted
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.kinds.name_rule import NameRule
 from kproxy.rules.lost_names import check_lost_names
 from kproxy.rules.version_checks import check_versions
 from kproxy.rules.written import Place, Written
 
 
-def check_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) -> None:
-    """Note all such mistakes at the rule that stands later."""
-    advertise = [(one, one.rule) for one in written if isinstance(one.rule, AdvertiseRule)]
-    _check_advertise(advertise)
+def check_alone(written: Sequence[Written], listeners: Mapping[str, Place] | None) -> None:
+    """Note what is wrong with each rule where these listeners are; nothing, where they are not known."""
+    if listeners is None:
+        return
+    clusters = {place.cluster: None for place in listeners.values()}
+    for one in written:
+        if one.rule is not None:
+            with counted(one.source.hints):
+                _check_selectors(one, one.rule, {"listener": listeners, "cluster": clusters})
+        if isinstance(one.rule, AdvertiseRule):
+            _check_tls(one, one.rule, listeners)
+            _check_transparent(one, one.rule, listeners)
+
+
+def check_together(written: Sequence[Written]) -> None:
+    """Note what rules that are in force at the same time do to each other, at the rule that stands later."""
+    _check_advertise([(one, one.rule) for one in written if isinstance(one.rule, AdvertiseRule)])
     check_versions(written)
     check_lost_names([(one, one.rule) for one in written if isinstance(one.rule, NameRule)])
-    if listeners is not None:
-        for one in written:
-            if one.rule is not None:
-                _check_selectors(one, one.rule, listeners)
-        for one, rule in advertise:
-            _check_tls(one, rule, listeners)
-            _check_transparent(one, rule, listeners)
+
+
+def meets_others(one: Written) -> bool:
+    """Return True if `check_together` can find something about this rule."""
+    return isinstance(one.rule, AdvertiseRule | LimitVersions | NameRule)
 
 
 def check_names(written: Sequence[Written]) -> None:
@@ -46,10 +59,9 @@ def _check_advertise(rules: Sequence[tuple[Written, AdvertiseRule]]) -> None:
             general = rule
 
 
-def _check_selectors(one: Written, rule: Rule, listeners: Mapping[str, Place]) -> None:
-    clusters = {place.cluster for place in listeners.values()}
+def _check_selectors(one: Written, rule: Rule, names: Mapping[str, Mapping[str, object]]) -> None:
     for side, match in (("match", rule.match), ("not", rule.not_)):
-        for selector, known in (("listener", listeners), ("cluster", clusters)):
+        for selector, known in names.items():
             texts = getattr(match, selector) or () if match is not None else ()
             for index, text in enumerate(texts):
                 if "*" not in text and not text.startswith("/") and text not in known:

@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import AfterValidator, BeforeValidator, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
-from kproxy.rules.explain import nearest
+from kproxy.rules.hints import nearest
 from kproxy.rules.match import text_test
 from kproxy.rules.ranges import LARGEST, Range
 from kproxy.rules.units import parse_size

@@ -1,5 +1,6 @@
 """One YAML file with the mistakes found in it so far.
 
+The first hundred are told, all others are counted: a document of wrong rules must not cost more than one of right ones.
 A mistake is noted at a *path*: the keys and list indexes that lead to it (`("rules", 0, "topics", "orders")`). The
 source finds the line and column; a path that leads further than the file does stands where the file ends.
 """
@@ -7,14 +8,18 @@ source finds the line and column; a path that leads further than the file does s
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Sequence_
 from pathlib import Path
 from typing import Any
 
 from kproxy.errors import DocumentError
+from kproxy.rules.hints import Hints
 from kproxy.rules.yaml_file import Mapping, Node, Scalar, Sequence, YamlMistake, read_tree
 
 Where = tuple[Any, ...]
 
+MOST_MISTAKES = 100
+"""Mistakes of one document, and of all that are refused together, that are told; the others are counted."""
 LONGEST_MESSAGE = 600
 """Characters; the longest message of our own, with all allowed keys of `limits`, has some 400."""
 
@@ -25,8 +30,10 @@ class Source:
     def __init__(self, file: str, data: str | bytes) -> None:
         self.file = file
         self.root: Node | None = None
-        self._mistakes: list[tuple[int, int, str]] = []
+        self._mistakes: dict[tuple[int, int, str], None] = {}
+        self._untold: set[int] = set()  # hashes of mistakes beyond those
         self._settled: set[tuple[int, int]] = set()
+        self.hints = Hints(MOST_MISTAKES)
         try:
             self.root = read_tree(data)
             self.is_yaml = True
@@ -52,16 +59,21 @@ class Source:
     def note_at(self, line: int, column: int, message: str, *, settles: bool = False) -> None:
         """Note a mistake; the same words at the same place count once. One that `settles` its place (there is no
         value at all) lets nothing more be said about it."""
-        message = _one_line(message)
-        if (line, column, message) not in self._mistakes and (line, column) not in self._settled:
-            self._mistakes.append((line, column, message))
+        mistake = line, column, _one_line(message)
+        if mistake not in self._mistakes and (line, column) not in self._settled:
+            if len(self._mistakes) < MOST_MISTAKES:
+                self._mistakes[mistake] = None
+            else:
+                self._untold.add(hash(mistake))
         if settles:
             self._settled.add((line, column))
 
     def forget(self) -> None:
         """Let go of all mistakes: they were about this document beside others, and those were refused."""
         self._mistakes.clear()
+        self._untold.clear()
         self._settled.clear()
+        self.hints = Hints(MOST_MISTAKES)
 
     def place(self, where: Where, *, key: bool = False) -> tuple[int, int]:
         """Line and column, from 1, of the value (or key) at a path."""
@@ -80,8 +92,13 @@ class Source:
         return node if isinstance(node, Scalar) else None
 
     def lines(self) -> list[str]:
-        """All mistakes as `file:line:column: message`, in file order."""
+        """The mistakes that are told, as `file:line:column: message`, in file order."""
         return [f"{self.file}:{line}:{column}: {text}" for line, column, text in sorted(self._mistakes)]
+
+    @property
+    def untold(self) -> int:
+        """Number of mistakes beyond those that are told."""
+        return len(self._untold)
 
     def _find(self, where: Where) -> tuple[Node | None, Node | None]:
         """Node and key at a path; parts that name nothing (a union's tag, a missing key) are passed over."""
@@ -103,14 +120,19 @@ def _step(node: Node | None, part: Any) -> tuple[Node, Node | None] | None:
     if isinstance(node, Sequence) and isinstance(part, int) and 0 <= part < len(node.items):
         return node.items[part], None
     if isinstance(node, Mapping):
-        for key, value in node.pairs:
-            if isinstance(key, Scalar) and key.text == str(part):
-                return value, key
+        return node.find(str(part))
     return None
 
 
 def raise_mistakes(sources: Iterable[Source]) -> None:
-    """Raise one DocumentError with all mistakes of all sources, if there are any."""
+    """Raise one DocumentError with the mistakes of all sources, if there are any; the first hundred are told."""
+    sources = list(sources)
     lines = [line for source in sources for line in source.lines()]
     if lines:
-        raise DocumentError(lines)
+        raise DocumentError(told(lines, sum(source.untold for source in sources)))
+
+
+def told(lines: Sequence_[str], untold: int = 0) -> list[str]:
+    """Return the first hundred lines, and one that counts the rest and the `untold` ones, where there are any."""
+    more = untold + max(len(lines) - MOST_MISTAKES, 0)
+    return [*lines[:MOST_MISTAKES], *([f"and {more:,} more mistake{'s' * (more > 1)}"] if more else [])]

@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 from kproxy.errors import NoSuchRule, RuleInUse
 from kproxy.rules.document import Document, check_documents, read_document
-from kproxy.rules.explain import nearest
+from kproxy.rules.hints import nearest
 from kproxy.rules.kept import ORIGINS, Change, Kept, Origin, Stored, keep
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.rule_checks import check_names
@@ -27,6 +28,9 @@ from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source, raise_mistakes
 from kproxy.rules.written import Place
+
+MOST_COMPARED = 100
+"""Names of rules among which the nearest to an unknown one is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class RuleStore:
         try:
             return self.kept[name]
         except KeyError:
-            close = nearest(name, self.kept)
+            close = nearest(name, islice(self.kept, MOST_COMPARED))
             hint = f', did you mean "{close}"?' if close else ""
             raise NoSuchRule(f'there is no rule "{name}"{hint}') from None
 

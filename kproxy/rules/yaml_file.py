@@ -58,6 +58,18 @@ class Mapping:
     pairs: list[tuple[Node, Node]] = field(default_factory=list)
     key: Node | None = None
     weight: int = 1
+    by_text: dict[str, tuple[Node, Node]] = field(default_factory=dict, compare=False, repr=False)
+    indexed: int = 0
+
+    def find(self, text: str) -> tuple[Node, Node] | None:
+        """Return the value and the key of the first pair whose key has this text."""
+        if self.indexed != len(self.pairs):
+            self.by_text.clear()
+            for key, value in self.pairs:
+                if isinstance(key, Scalar):
+                    self.by_text.setdefault(key.text, (value, key))
+            self.indexed = len(self.pairs)
+        return self.by_text.get(text)
 
 
 Node = Scalar | Sequence | Mapping

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from kproxy.rules.explain import Model, found, nearest, unknown, validate
+from kproxy.rules.explain import Model, found, unknown, validate
+from kproxy.rules.hints import nearest
 from kproxy.rules.source import Source
 from kproxy.rules.values import to_value
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kproxy.errors import DocumentError
 from kproxy.rules.document import ENDINGS, Document, check_documents, read_document
-from kproxy.rules.explain import found, nearest, validate
+from kproxy.rules.explain import found, validate
+from kproxy.rules.hints import nearest
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.source import Source, Where
 from kproxy.rules.values import to_value

@@ -20,7 +20,8 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kproxy.rules.explain import KEY, Model, Wrong, found, nearest
+from kproxy.rules.explain import KEY, Model, Wrong, found
+from kproxy.rules.hints import nearest
 from kproxy.rules.ranges import OneRange
 from kproxy.rules.rates import ByteRate
 from kproxy.rules.selected import topic_id

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from kproxy.rules.explain import nearest
+from kproxy.rules.hints import nearest
 from kproxy.rules.match import address_test, compiled
 from kproxy.rules.units import parse_duration, parse_size
 from kproxy.wire import error_codes, schema

@@ -1,0 +1,160 @@
+"""Documents of thousands of rules, right and wrong: what they cost grows with their length, and not with its square."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kproxy.errors import DocumentError
+from kproxy.rules.document import parse_rules
+from kproxy.rules.hints import nearest
+from kproxy.rules.source import MOST_MISTAKES
+
+SMALL, LARGE = 500, 4000
+RATIO = 3.0
+"""How much more than its share the larger document may take: caches and garbage; a square would be 8."""
+LEAST = 0.03
+"""Seconds of CPU below which a small document's time says nothing."""
+
+Make = Callable[[int], str]
+
+
+def lines(line: str) -> Make:
+    """So many rules like this one, `#` its number."""
+    return lambda count: "rules:\n" + "".join(f"- {line.replace('#', str(number))}\n" for number in range(count))
+
+
+def map_of(pair: str, kind: str = "rename_topic") -> Make:
+    """One rename with so many lines."""
+    field = {"rename_topic": "topics", "rename_group": "groups"}[kind]
+    return lambda count: (
+        f"rules:\n- {{name: x, kind: {kind}, {field}: {{"
+        + ", ".join(pair.replace("#", str(number)) for number in range(count))
+        + "}}\n"
+    )
+
+
+def stages(count: int) -> str:
+    base = "".join(f"- {{name: n{at}, kind: rename_topic, topics: {{a{at}: b{at}}}}}\n" for at in range(count // 2))
+    rest = "".join(f"  - {{for: 1s, rules: [{{name: s{at}, kind: refuse}}]}}\n" for at in range(count // 2))
+    return f"rules:\n{base}scenario:\n  stages:\n{rest}"
+
+
+WRONG: dict[str, Make] = {
+    "no rules": lines("{a: b}"),
+    "no mappings": lines("x"),
+    "unknown kinds": lines("{name: n#, kind: k#}"),
+    "kinds nearly right": lines("{name: n#, kind: delai}"),
+    "unknown selectors": lines("{name: n#, kind: delay, delay: 1s, match: {topik: x}}"),
+    "the same name": lines("{name: x, kind: refuse}"),
+    "unknown keys": lambda count: (
+        "rules:\n- {name: x, kind: refuse, " + ", ".join(f"k{at}: 1" for at in range(count)) + "}\n"
+    ),
+    "keys twice": lambda count: "{rules: [], " + ", ".join("a: 1" for _ in range(count)) + "}\n",
+    "globs that clash": map_of('"a#-*": "b-*"'),
+    "names that clash": map_of('"a#": "b"'),
+    "a name taken by the next rule": lines("{name: n#, kind: rename_topic, topics: {a#: x}}"),
+    "versions that leave nothing": lambda count: (
+        lines("{name: n, kind: limit_versions, apis: {Fetch: 5}}")(1)
+        + lines("{name: n#, kind: limit_versions, apis: {Fetch: 4}}")(count).removeprefix("rules:\n")
+    ),
+}
+RIGHT: dict[str, Make] = {
+    "delays": lines('{name: n#, kind: delay, delay: 1s, match: {topic: "t#-*"}}'),
+    "denials": lines('{name: n#, kind: deny, match: {topic: "t#-*"}}'),
+    "globs": map_of('"a#-*": "b#-*"'),
+    "globs by suffix": map_of('"*-a#": "*-b#"'),
+    "globs and names": map_of('"a#-*": "b#-*", "c#": "d#"'),
+    "globs of groups": map_of('"a#-*": "b#-*"', "rename_group"),
+    "renames": lines("{name: n#, kind: rename_topic, topics: {a#: b#}}"),
+    "renames by glob": lines('{name: n#, kind: rename_topic, topics: {"a#-*": "b#-*"}}'),
+    "renames for one listener each": lines("{name: n#, kind: rename_topic, match: {listener: l#}, topics: {a: b}}"),
+    "prefixes": lines("{name: n#, kind: prefix, prefix: t#., match: {listener: l#}}"),
+    "versions": lines("{name: n#, kind: limit_versions, apis: {Fetch: 0-9}}"),
+    "stages": stages,
+}
+TOO_MUCH: dict[str, tuple[Make, str]] = {
+    "globs that all overlap": (
+        lambda count: map_of("")(0).replace("{}", "{" + ", ".join(
+            f'"{"a" * (at % 60)}*{"b" * (at // 60)}": "{"a" * (at % 60)}*{"b" * (at // 60)}"' for at in range(count)
+        ) + "}"),
+        "pairs of these names overlap",
+    ),
+    "renames of all names": (lines('{name: n#, kind: rename_topic, topics: {"*": "a*"}}'), "write fewer of them"),
+    "half for all, half for one each": (
+        lambda count: lines("{name: n#, kind: rename_topic, topics: {a#: b#}}")(count // 2)
+        + lines("{name: m#, kind: rename_topic, match: {listener: l#}, topics: {c: d}}")(count // 2).removeprefix(
+            "rules:\n"
+        ),
+        "write fewer of them",
+    ),
+}  # fmt: skip
+
+
+def seconds(text: str) -> float:
+    """CPU that it takes to read and check a document."""
+    began = time.thread_time()
+    with contextlib.suppress(DocumentError):
+        parse_rules(text)
+    return time.thread_time() - began
+
+
+@pytest.mark.parametrize("case", [*WRONG, *RIGHT])
+def test_the_time_grows_with_the_length(case: str) -> None:
+    make = {**WRONG, **RIGHT}[case]
+    small = max(min(seconds(make(SMALL)) for _ in range(2)), LEAST)
+
+    assert seconds(make(LARGE)) < small * LARGE / SMALL * RATIO
+
+
+@pytest.mark.parametrize("case", TOO_MUCH)
+def test_what_cannot_be_checked_in_time_is_refused(case: str) -> None:
+    """Each name would be looked at beside each other one, with every frame, too: the message says so."""
+    make, words = TOO_MUCH[case]
+    began = time.thread_time()
+    with pytest.raises(DocumentError) as caught:
+        parse_rules(make(3600))
+
+    assert words in str(caught.value)
+    assert len(caught.value.mistakes) == 1
+    assert time.thread_time() - began < 30
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_hundred_mistakes_are_told_and_the_others_counted(case: str) -> None:
+    """Each with its place; the last line says how many more there are."""
+    with pytest.raises(DocumentError) as caught:
+        parse_rules(WRONG[case](LARGE), "f")
+
+    *told, last = caught.value.mistakes
+    assert len(told) == MOST_MISTAKES
+    assert all(line.startswith("f:") for line in told)
+    assert last.startswith("and ") and last.endswith(" more mistakes")
+    assert int(last.split()[1].replace(",", "")) >= LARGE - MOST_MISTAKES - 1
+
+
+def test_hints_are_for_the_mistakes_that_are_told() -> None:
+    """The first ones have the nearest word; when a document has been read, others find theirs again."""
+    with pytest.raises(DocumentError) as caught:
+        parse_rules(WRONG["kinds nearly right"](LARGE))
+
+    assert 'did you mean "delay"?' in caught.value.mistakes[0]
+    assert nearest("delai", ["delay"]) == "delay"
+
+
+def test_other_mistakes_of_a_rule_whose_kind_is_unknown() -> None:
+    """What rules of every kind have is checked all the same."""
+    with pytest.raises(DocumentError) as caught:
+        parse_rules(
+            "rules:\n- {name: '', kind: delai, match: {topic: 5}, when: {nth: three}, mode: watch}\n- {}\n", "f"
+        )
+
+    found = [line.split(": ", 1) for line in caught.value.mistakes]
+    assert [where for where, _ in found] == ["f:2:10", "f:2:20", "f:2:42", "f:2:58", "f:2:72", "f:3:3", "f:3:3"]
+    assert [text for _, text in found[-2:]] == [
+        '"kind" is missing, "kproxy kinds" lists all of them',
+        '"name" is missing',
+    ]
