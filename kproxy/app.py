@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from secrets import randbits
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -28,6 +29,7 @@ from kproxy.net.driven import show
 from kproxy.net.listener import Listener
 from kproxy.net.probe import Probe
 from kproxy.net.reactor import Reactor
+from kproxy.net.readiness import Need, Readiness, tell
 from kproxy.net.rule_files import RuleFiles
 from kproxy.net.rule_keeper import RuleKeeper
 from kproxy.net.sasl_terms import terms_of
@@ -81,7 +83,8 @@ class Proxy:
             for name in config.clusters
         }
         self.advertising = {listener.name: listener.advertise for listener in config.listeners}
-        self.terms = {one.name: terms_of(one.sasl, log) for one in config.listeners if one.sasl is not None}
+        patience = limits.handshake_timeout
+        self.terms = {one.name: terms_of(one.sasl, log, patience) for one in config.listeners if one.sasl is not None}
         logs_in = {one.name for one in config.listeners if config.clusters[one.cluster].sasl is not None}
         self.ends_sasl = logs_in | self.terms.keys()
         self.plans: dict[tuple[str, bool, bool, tuple[Running, ...]], Plan] = {}
@@ -171,14 +174,22 @@ class Proxy:
     def bytes_read(self) -> tuple[int, int]:
         return self.server.bytes()
 
-    def waiting_for(self) -> list[str]:
-        """Why it is not ready: what is missing of listeners, rules (read before anything starts) and brokers."""
+    @property
+    def readiness(self) -> Readiness:
+        """What is missing of listeners, rules (read before anything starts) and brokers."""
         missing = [] if self.listening else ["listeners"]
         if self.server.draining:
             missing.append("nothing, it is draining")
         if self.audit is not None and self.audit.trouble:
             missing.append(self.audit.trouble)
-        return missing + [f"cluster {name}: {each.reason}" for name, each in self.probes.items() if not each.answered]
+        clusters = {
+            name: [] if each.answered else [f"cluster {name}: {each.reason}"] for name, each in self.probes.items()
+        }
+        return Readiness(missing, clusters)
+
+    async def waiting_for(self) -> list[str]:
+        """Why it is not ready."""
+        return self.readiness.waiting_for(need_of(self.config))
 
     # ---- running
 
@@ -191,7 +202,7 @@ class Proxy:
                 self.audit.start(nursery)
             try:
                 await self.start_admin(nursery)
-                await self.serve(task_status)
+                await self.serve(nursery, task_status)
             finally:
                 with trio.CancelScope(shield=True):
                     await self.close()
@@ -209,19 +220,30 @@ class Proxy:
         if self.audit is not None:
             await self.audit.close()
 
-    async def serve(self, task_status: trio.TaskStatus[None]) -> None:
-        """Accept clients until drained."""
+    async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
+        """Accept clients until drained. `nursery`: of what is done beside that."""
         async with trio.open_nursery(strict_exception_groups=True) as serving:
             await serving.start(self.server.serve)
             self.listening = True
             garbage.settle()
             self.started()
+            self.watch_readiness(nursery)
             task_status.started()
 
     def started(self) -> None:
         """It serves: say so."""
         self.keeper.started()
         self.announce()
+
+    def watch_readiness(self, nursery: trio.Nursery) -> None:
+        """Ask the clusters from now on, and say when it is ready."""
+        for probe in self.probes.values():
+            nursery.start_soon(partial(probe.run, once=self.config.admin is None))
+        nursery.start_soon(tell, self.waiting_for, self.log, self.about())
+
+    def about(self) -> Mapping[str, Any]:
+        """What is told with it."""
+        return {"rules": len(self.rules), "pid": os.getpid()}
 
     def make_captures(self) -> Captures | None:
         """What makes captures, where the config allows any."""
@@ -245,13 +267,11 @@ class Proxy:
         rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
         collected = registry(*self.collectors(), rules)
         backend = Backend(
-            self.keeper, self.server, self.waiting_for, lambda: exposition(collected), self.log,
-            captures=self.make_captures(),
+            self.keeper, self.server, lambda: self.readiness, lambda: exposition(collected), self.log,
+            captures=self.make_captures(), need=admin.ready,
         )  # fmt: skip
         app = make_app(backend, token_of(admin), admin.bind.host, certificates=certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log)
-        for probe in self.probes.values():
-            nursery.start_soon(probe.run)
 
     def collectors(self) -> list[Collector]:
         """Of all that this process counts, rules apart."""
@@ -271,7 +291,7 @@ class Proxy:
             bind = listener.config.bind
             self.log.info("listening", listener=listener.name, address=show((bind.host, listener.port)),
                           cluster=listener.config.cluster, tls=listener.tls is not None)  # fmt: skip
-        self.log.info("ready", rules=len(self.rules), pid=os.getpid())
+        self.log.info("serving", **self.about())
 
 
 async def open_admin(nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger) -> None:
@@ -294,6 +314,11 @@ def certificates_of(config: Config) -> CertificateFiles:
         [(one.name, one.tls.cert if one.tls else None) for one in config.listeners],
         [(name, one.tls.cert if one.tls else None) for name, one in config.clusters.items()],
     )
+
+
+def need_of(config: Config) -> Need:
+    """How many clusters have to answer for it to be ready."""
+    return "any" if config.admin is None else config.admin.ready
 
 
 def token_of(admin: AdminConfig) -> str | None:

@@ -166,6 +166,11 @@ class AdminConfig(Model):
     token: Secret | None = Field(
         default=None, description="asked for as a bearer token; better as ${VARIABLE} or file:NAME"
     )
+    ready: Literal["any", "all"] = Field(
+        default="any",
+        description="clusters whose brokers have to answer for /readyz to be 200. With any, a cluster that is lost "
+        "takes nothing from the clients of the others; /readyz/NAME is about one cluster",
+    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

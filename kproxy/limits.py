@@ -67,8 +67,8 @@ class Limits(Model):
     )
     handshake_timeout: Wait = Field(
         default=10.0,
-        description="time for a TLS handshake, on either side, and for a PROXY header; they take milliseconds when "
-        "both sides are alive",
+        description="time for a TLS handshake, on either side, for a PROXY header, and for a client to authenticate to "
+        "kproxy; they take milliseconds when both sides are alive",
     )
     write_stall: Wait = Field(
         default=300.0,

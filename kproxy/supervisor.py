@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy import garbage
-from kproxy.app import advertising, certificates_of, open_admin, read_rules, run_all, token_of
+from kproxy.app import advertising, certificates_of, need_of, open_admin, read_rules, run_all, token_of
 from kproxy.config import Config
 from kproxy.errors import KproxyError
 from kproxy.logs import log_of_process, lost_lines
@@ -27,20 +27,27 @@ from kproxy.net.doors import Places
 from kproxy.net.driven import HostPort, show
 from kproxy.net.entrance import Asked, Entrance
 from kproxy.net.reactor import Reactor
+from kproxy.net.readiness import Readiness, tell, together
 from kproxy.net.rule_files import RuleFiles
 from kproxy.net.server import drain_on_signal
 from kproxy.net.topology import Topology
+from kproxy.net.workers.channel import Unanswered
 from kproxy.net.workers.crew import Crew, pids
 from kproxy.net.workers.crew_keeper import CrewKeeper, ToldRules
 from kproxy.net.workers.desk import Desk
+from kproxy.net.workers.everybody import ask_all
 from kproxy.net.workers.member import Member
-from kproxy.net.workers.messages import EnsureNodes, Given, Nodes, Start, pack, unpack_advertise
+from kproxy.net.workers.messages import EnsureNodes, Given, Missing, Nodes, Start, pack, unpack_advertise
 from kproxy.net.workers.shared_table import SharedTable
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
 
 if TYPE_CHECKING:
     from kproxy.admin.over_workers.crew_captures import CrewCaptures
+
+
+READY_PATIENCE = 0.8
+"""Seconds for a worker to say whether it is ready; a probe waits one second by default."""
 
 
 class SharedTopology(Topology):
@@ -134,7 +141,7 @@ class Supervisor:
                 await nursery.start(self.files.watch, self.keeper)
                 await nursery.start(self.keeper.follow)
                 await self.start_admin(nursery)
-                await self.serve()
+                await self.serve(nursery)
                 nursery.cancel_scope.cancel()
         finally:
             self.entrance.close()
@@ -163,21 +170,33 @@ class Supervisor:
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         self.captures = CrewCaptures(self.config.captures, self.crew, self.table, WallClock, instance(self.config))
         backend = CrewBackend(
-            self.keeper, self.crew, self.waiting_for, own, self.captures, self.entrance.ports_of_nodes, self.log
-        )
+            self.keeper, self.crew, self.readiness, own, self.captures, self.entrance.ports_of_nodes, self.log,
+            need=admin.ready,
+        )  # fmt: skip
         self.crew.on_member.append(backend.member_begins)
         await nursery.start(backend.follow)
         await nursery.start(self.captures.follow)
         app = make_app(backend, token_of(admin), admin.bind.host, CREW_OPERATIONS, certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log)
 
-    def waiting_for(self) -> list[str]:
-        """Why the supervisor itself is not ready."""
+    async def readiness(self) -> Readiness:
+        """What is missing, of the supervisor and of the workers: every one has to be ready."""
         missing = [] if self.listening else ["listeners"]
-        return [*missing, "nothing, it is draining"] if self.draining else missing
+        if self.draining:
+            missing.append("nothing, it is draining")
+        said = {member.index: answer for member, answer in await ask_all(self.crew, Missing(), READY_PATIENCE)}
+        workers: dict[int, Readiness | str] = {}
+        for member in self.crew.members:
+            found = said.get(member.index, "it is not running")
+            workers[member.index] = str(found) if isinstance(found, Unanswered) else found
+        return together(missing, list(self.config.clusters), workers)
 
-    async def serve(self) -> None:
-        """Accept clients until drained."""
+    async def waiting_for(self) -> list[str]:
+        """Why it is not ready."""
+        return (await self.readiness()).waiting_for(need_of(self.config))
+
+    async def serve(self, nursery: trio.Nursery) -> None:
+        """Accept clients until drained. `nursery`: of what is done beside that."""
         room, limits = make_room(self.config.limits), self.config.limits
         self.desk.admit(room)
         self.entrance.admit(room)
@@ -193,6 +212,7 @@ class Supervisor:
         self.keeper.started()
         self.announce()
         garbage.settle()
+        nursery.start_soon(tell, self.waiting_for, self.log, self.about())
         await self.crew.finished.wait()
 
     def announce(self) -> None:
@@ -200,7 +220,11 @@ class Supervisor:
             port = self.entrance.port(listener.name)
             self.log.info("listening", listener=listener.name, address=show((listener.bind.host, port)),
                           cluster=listener.cluster, tls=listener.tls is not None)  # fmt: skip
-        self.log.info("ready", rules=len(self.store.rule_set), pid=os.getpid(), workers=pids(self.crew))
+        self.log.info("serving", **self.about())
+
+    def about(self) -> Mapping[str, Any]:
+        """What is told when it serves."""
+        return {"rules": len(self.store.rule_set), "pid": os.getpid(), "workers": pids(self.crew)}
 
     def drain(self) -> None:
         """No new connections; those that are open end as workers see fit."""

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -30,7 +31,7 @@ from kproxy.net.server import Server
 from kproxy.net.throttle import Throttle
 from kproxy.net.workers.channel import Channel, hear, say
 from kproxy.net.workers.hand_over import Arrivals
-from kproxy.net.workers.messages import Drain, Failed, GiveUp, Ready, Start, unpack_config
+from kproxy.net.workers.messages import Drain, Failed, GiveUp, Missing, Ready, Start, unpack_config
 from kproxy.net.workers.remote import RemoteEntrance, Reporter
 from kproxy.net.workers.rule_messages import RuleNews
 from kproxy.net.workers.shared_table import SharedTable
@@ -122,11 +123,15 @@ class Worker(Proxy):
 
         self.keeper.store.rule_set = self.rules
         backend = Backend(
-            self.keeper, self.server, self.waiting_for, lambda: b"", self.log, captures=self.make_captures()
+            self.keeper, self.server, lambda: self.readiness, lambda: b"", self.log, captures=self.make_captures()
         )
         WorkerAnswers(backend, self.collectors(), self.table, self.index).listen(self.channel)
+
+    def watch_readiness(self, nursery: trio.Nursery) -> None:
+        """The supervisor says what comes of it."""
+        self.channel.on_question(Missing, lambda asked: self.readiness)
         for probe in self.probes.values():
-            nursery.start_soon(probe.run)
+            nursery.start_soon(partial(probe.run, once=self.config.admin is None))
 
     def started(self) -> None:
         """Connections may come."""

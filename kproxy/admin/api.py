@@ -1,6 +1,6 @@
-"""The admin application: `/livez`, `/readyz`, `/metrics`, and the API below `/api`.
+"""The admin application: `/livez`, `/readyz`, `/readyz/CLUSTER`, `/metrics`, and the API below `/api`.
 
-`/livez` and `/readyz` tell nothing and are open, since probes rarely carry tokens; all else passes the guard
+`/livez` and `/readyz` tell little and are open, since probes rarely carry tokens; all else passes the guard
 (`guard.py`). What the API can do is in the tables of `rules.py`, `connections.py`, `about.py`, `tail.py` and
 `captures.py`.
 """
@@ -60,11 +60,18 @@ def make_app(
         return PlainTextResponse("ok\n")
 
     async def readyz(request: Request) -> Response:
-        missing = await backend.missing()
-        return JSONResponse({"ready": not missing, "waiting_for": missing}, 503 if missing else 200)
+        readiness = await backend.readiness()
+        clusters = {name: ready(readiness.of(name)) for name in readiness.clusters}
+        return told(ready(readiness.waiting_for(backend.need)) | {"clusters": clusters})
+
+    async def readyz_of(request: Request) -> Response:
+        readiness, name = await backend.readiness(), request.path_params["cluster"].replace(SLASH, "/")
+        if name not in readiness.clusters:
+            return answer(Problem(404, "not_found", f'there is no cluster "{name}"'))
+        return told(ready(readiness.of(name)))
 
     async def scrape(request: Request) -> Response:
-        process.ready = not await backend.missing()
+        process.ready = not (await backend.readiness()).waiting_for(backend.need)
         return Response(await backend.scraped() + exposition(process_registry), media_type=OPEN_METRICS)
 
     async def openapi(request: Request) -> Response:
@@ -73,6 +80,7 @@ def make_app(
     routes = [
         Route("/livez", livez),
         Route("/readyz", readyz),
+        Route("/readyz/{cluster}", readyz_of),
         Route("/metrics", guarded(guard, backend, scrape)),
         Route(DESCRIPTION, guarded(guard, backend, openapi)),
     ]
@@ -86,6 +94,16 @@ def make_app(
         middleware=[Middleware(KeepSlashes)],
         exception_handlers={HTTPException: no_route},
     )
+
+
+def ready(missing: list[str]) -> dict[str, Any]:
+    """What probes are told."""
+    return {"ready": not missing, "waiting_for": missing}
+
+
+def told(said: dict[str, Any]) -> Response:
+    """With the status that probes look at."""
+    return JSONResponse(said, 200 if said["ready"] else 503)
 
 
 @cache

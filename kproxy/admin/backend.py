@@ -10,12 +10,10 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.net.readiness import Need, Readiness
 from kproxy.net.rule_keeper import RuleKeeper
 from kproxy.net.server import Server
 from kproxy.sinks.captures import Captures
-
-Reasons = Callable[[], list[str]]
-"""Why kproxy is not ready; empty when it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +22,16 @@ class Backend:
 
     keeper: RuleKeeper
     server: Server
-    waiting_for: Reasons
+    found_readiness: Callable[[], Readiness]
     metrics: Callable[[], bytes]
     log: FilteringBoundLogger
     began: float = field(default_factory=monotonic)
     captures: Captures | None = None
+    need: Need = "any"
 
-    async def missing(self) -> list[str]:
-        """Why kproxy is not ready."""
-        return self.waiting_for()
+    async def readiness(self) -> Readiness:
+        """What is missing for it to serve clients."""
+        return self.found_readiness()
 
     async def scraped(self) -> bytes:
         """What Prometheus reads."""
@@ -49,7 +48,11 @@ class Asked(Protocol):
     @property
     def began(self) -> float: ...
 
-    async def missing(self) -> list[str]: ...
+    @property
+    def need(self) -> Need:
+        """Clusters that have to answer for the whole to be ready."""
+
+    async def readiness(self) -> Readiness: ...
     async def scraped(self) -> bytes: ...
 
 

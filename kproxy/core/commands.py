@@ -41,6 +41,15 @@ class Dial:
 
 
 @dataclass(frozen=True, slots=True)
+class AskVersions:
+    """Find out how the broker that this connection is for answers ApiVersions of this version, for clients with a
+    `valid` library name or without, then call `versions_known`. It is not dialled for that: one answer is for all."""
+
+    version: int
+    valid: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EnsureNodes:
     """Have a port for each of these nodes, {node id: (host, port) as the broker names it}, then call `nodes_ready`."""
 
@@ -113,4 +122,4 @@ class Close:
     reset: bool = False
 
 
-Command = Send | Dial | EnsureNodes | Pause | Resume | Wake | WakeAt | Compute | Shut | Reshape | Close
+Command = Send | Dial | AskVersions | EnsureNodes | Pause | Resume | Wake | WakeAt | Compute | Shut | Reshape | Close

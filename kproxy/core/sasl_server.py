@@ -1,9 +1,10 @@
 """SASL in the broker's place: a listener's clients authenticate to kproxy, and the broker hears nothing of it.
 
-Strategy. Until a client has authenticated, its frames go through `scan` one by one: ApiVersions goes to the broker as
-ever, SaslHandshake and SaslAuthenticate are answered here, anything else closes the connection, as at a broker
-(SaslServerAuthenticator). Answers stand in the FIFO like all of kproxy's own. Afterwards the request lane is as fast as
-without it; it leads back here with a SaslHandshake (KIP-368), and when the session has ended.
+Strategy. Until a client has authenticated, its frames go through `scan` one by one: ApiVersions is answered as the
+broker would (hello.py), SaslHandshake and SaslAuthenticate are answered here, anything else closes the connection, as
+at a broker (SaslServerAuthenticator). Answers stand in the FIFO like all of kproxy's own. No broker is dialled before:
+the first request afterwards does that. Then the request lane is as fast as without it; it leads back here with a
+SaslHandshake (KIP-368), and when the session has ended.
 
     HANDSHAKE ── SaslHandshake ──▶ TOKEN ── the last token ──▶ OPEN ── the session ends ──▶ ENDED
                                     │  ▲ ◀──────── SaslHandshake ───────┴──────────────────────┘
@@ -25,6 +26,7 @@ from kproxy.wire import decode_request, schema
 
 from .commands import BROKER, CLIENT, Compute
 from .halts import Blocked, Changed, Keep
+from .hello import Hello
 from .identity import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from .inflight import ANSWER
 from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to
@@ -51,12 +53,13 @@ AFTER = "SaslAuthenticate request received after successful authentication"
 @dataclass(frozen=True)
 class Terms:
     """Of a listener. `session`: seconds after which a client has to authenticate again, 0: never. `delay`: seconds that
-    a refusal takes, so that guessing takes long."""
+    a refusal takes, so that guessing takes long. `patience`: seconds that a client has to authenticate in, 0: any."""
 
     mechanisms: Sequence[str]
     checker: Checker
     session: float = 0.0
     delay: float = 0.1
+    patience: float = 0.0
 
 
 class State(Enum):
@@ -90,6 +93,7 @@ class SaslServer:
         self.exchange: Exchange | None = None
         self.asked: Asked | None = None  # None: the token is bare
         self.begun = self.accepted_at = 0.0
+        self.hello = Hello(session)
 
     @property
     def open(self) -> bool:
@@ -101,11 +105,32 @@ class SaslServer:
         """Whether a `Compute` is under way."""
         return self.state is State.HASHING
 
+    # ---- the driver's calls
+
+    def begin(self, now: float) -> None:
+        """The client has connected."""
+        if self.terms.patience:
+            self.session.timers.at(now + self.terms.patience, self.out_of_patience)
+
+    def out_of_patience(self, now: float) -> None:
+        """It has had time enough to authenticate, if it was not kproxy that let it wait."""
+        if self.name or self.state is State.REFUSED:
+            return
+        if self.state is State.HASHING or self.session.requests.blocked:
+            self.session.timers.at(now + self.terms.patience, self.out_of_patience)
+        else:
+            text = f"the client has not authenticated in {self.terms.patience:g} s"
+            self.session.close("unauthenticated", text, "client")
+
+    def versions_known(self, answer: bytes, now: float) -> None:
+        """See Session."""
+        self.hello.known(answer, now)
+
     # ---- frames
 
     def scan(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """The `scan` of the request lane while the client is not authenticated, or is just doing it again."""
-        lane, session = self.session.requests, self.session
+        lane = self.session.requests
         while n - pos >= 4 and self.state in ALLOWED:
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if not (0 if self.bare else SMALLEST) <= size <= LONGEST:
@@ -122,9 +147,8 @@ class SaslServer:
             if key not in ALLOWED[self.state]:
                 self.stop(key)
                 return pos
-            if key == API_VERSIONS and not session.dialled:
-                session.dial()
-            stop = lane.scan_frames(buf, pos, end, now)
+            scan = self.hello.scan if key == API_VERSIONS else lane.scan_frames
+            stop = scan(buf, pos, end, now)
             if stop < end or lane.halt is not None:
                 return stop
             pos = end

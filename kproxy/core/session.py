@@ -203,8 +203,15 @@ class Session:
             if not self.closing and lane.blocked == "memory" and lane.reserved:
                 lane.granted(now)
 
+    def versions_known(self, answer: bytes, now: float) -> None:
+        """How the broker answers the ApiVersions that `AskVersions` named: all behind the correlation id."""
+        if self.guard is not None and not self.closing:
+            self.guard.versions_known(answer, now)
+
     def begin(self, now: float) -> None:
         """The client has connected, and its driver is ready."""
+        if self.guard is not None:
+            self.guard.begin(now)
         if self.plan.connecting:
             self.engine.connect(self.plan.connecting, now)
         if self.plan.shaped and not self.closing:

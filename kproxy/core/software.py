@@ -30,3 +30,9 @@ def software(body: Mapping[str, Any]) -> Software | None:
     if not isinstance(name, str) or not isinstance(version, str) or max(len(name), len(version)) > LONGEST:
         return None
     return Software(name, version) if _LEGAL.fullmatch(name) and _LEGAL.fullmatch(version) else None
+
+
+def is_valid(body: Mapping[str, Any]) -> bool:
+    """Whether brokers accept what an ApiVersions request says of its library; those that say nothing they do."""
+    said = body.get("client_software_name"), body.get("client_software_version")
+    return all(one is None or _LEGAL.fullmatch(one) is not None for one in said)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kproxy.core.commands import (
     BROKER,
     CLIENT,
+    AskVersions,
     Close,
     Compute,
     Dial,
@@ -79,6 +80,7 @@ class Connection:
     cause = message = blame = ""
     race: Race | Login | None = None
     route: Route | None = None
+    anonymous = False
     leaving: Close | None = None
     tap: Tap | None = None  # shows what passes to those who watch
     obeying = looked_after = False
@@ -136,6 +138,17 @@ class Connection:
             self.listener.upstream.dial(self)
             if self.race is not None:
                 self.client.mute(DIALLING)
+
+    def ask_versions(self, command: AskVersions, now: float) -> None:
+        if self.phase is Phase.OPEN:
+            self.listener.upstream.versions.ask(self, command)
+
+    def versions_known(self, answer: bytes) -> None:
+        """What `ask_versions` was for."""
+        if self.phase is Phase.OPEN:
+            now = monotonic()
+            self.session.versions_known(answer, now)
+            self.obey(now)
 
     def ensure_nodes(self, command: EnsureNodes, now: float) -> None:
         if self.phase is Phase.OPEN:
@@ -295,6 +308,8 @@ class Connection:
             self.finish()
             return
         session, client, broker = self.session, self.client, self.broker
+        if side is broker:
+            self.listener.upstream.versions.forget(self)
         quiet = client.out is None and broker.out is None and broker.sock is not None
         if side is client and quiet and session.settled and self.phase is OPEN:
             self.end("client_closed", "client closed")  # the usual end, without the steps that it does not need
@@ -337,6 +352,8 @@ class Connection:
         """A socket is broken: what was on its way to it is lost, what came from it still goes on."""
         who, reason = NAMES[side.which], error.strerror or str(error)
         side.drop()
+        if side is self.broker:
+            self.listener.upstream.versions.forget(self)
         if side is self.client or self.phase is not Phase.OPEN:
             self.end(f"{who}_reset", f"{who}: {reason}")
         else:
@@ -438,6 +455,7 @@ def throw_away(view: memoryview, n: int, now: float) -> int:
 OBEY: Mapping[type, Callable[[Connection, Any, float], None]] = {
     Send: Connection.send,
     Dial: Connection.dial,
+    AskVersions: Connection.ask_versions,
     EnsureNodes: Connection.ensure_nodes,
     Pause: Connection.pause,
     Resume: Connection.resume,

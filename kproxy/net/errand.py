@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -13,22 +14,24 @@ from kproxy.core.login import LoggedIn
 from .dial import Race
 from .driven import HostPort, Origin
 from .login import Login
-from .transparent import Route
-from .upstream import Upstream
+
+if TYPE_CHECKING:
+    from .transparent import Route
+    from .upstream import Upstream
 
 
 class Errand:
     """What the dialler takes for a client: `found` is set when there is a socket, or a reason why there is none."""
 
-    node: int | None = None
     race: Race | Login | None = None
     origin: Origin | None = None
-    route: Route | None = None
     sock: socket.SocketType | None = None
     reason = ""
 
-    def __init__(self, upstream: Upstream) -> None:
-        self.upstream = upstream
+    def __init__(
+        self, upstream: Upstream, node: int | None = None, route: Route | None = None, anonymous: bool = False
+    ) -> None:
+        self.upstream, self.node, self.route, self.anonymous = upstream, node, route, anonymous
         self.found = trio.Event()
 
     def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
@@ -48,12 +51,15 @@ class Errand:
 
 
 @asynccontextmanager
-async def errand(upstream: Upstream) -> AsyncIterator[socket.SocketType]:
-    """A non-blocking socket to any of the brokers, logged in where kproxy does that; it is closed at the end.
+async def errand(
+    upstream: Upstream, *, node: int | None = None, route: Route | None = None, anonymous: bool = False
+) -> AsyncIterator[socket.SocketType]:
+    """A non-blocking socket to this broker or to any, logged in where kproxy does that unless it is to be `anonymous`;
+    it is closed at the end.
 
     Raises OSError when nobody can be reached.
     """
-    own = Errand(upstream)
+    own = Errand(upstream, node, route, anonymous)
     try:
         upstream.dial(own)
         await own.found.wait()

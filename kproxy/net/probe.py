@@ -1,49 +1,77 @@
-"""Asks each cluster for ApiVersions now and then, so that `/readyz` can say whether its brokers answer."""
+"""Asks each cluster for ApiVersions now and then, so that `/readyz` can say whether its brokers answer.
+
+Strategy. One connection is kept for that, logged in where kproxy does that, so that a cluster pays one small request
+each time. When nothing comes on it, another broker is tried before the cluster counts as lost: connections end for
+many reasons, and one broker is not the cluster.
+"""
 
 from __future__ import annotations
 
+import math
 import socket
 
 import trio
 
-from .attempt import attempt
 from .errand import errand
+from .framed import framed
 from .upstream import Upstream
 
 AGAIN = 1.0
 """Seconds to the next question while there is no answer."""
-CONFIRM = 10.0
-"""Seconds to the next question after an answer: a cluster that is lost is noticed within this time."""
-PATIENCE = 5.0
-"""Seconds that an answer may take."""
+CONFIRM = 2.0
+"""Seconds to the next question after an answer."""
+PATIENCE = 3.5
+"""Seconds that an answer may take, and after it was not there in time a new connection with its answer: a cluster that
+is lost is noticed within CONFIRM + 2 × PATIENCE, that is nine."""
 QUESTION = bytes.fromhex("0000001000120000000000010006") + b"kproxy"
 """ApiVersions v0, the one request that every broker since 0.10 answers, before authentication, too (KIP-35)."""
 MEANT = (35, 0)
 """Error codes that are an answer: a version not supported is one as well."""
+LONGEST = 1 << 20
+"""Bytes of an answer."""
 
 
 class Probe:
-    """`answered` says whether the cluster's brokers answered the last time they were asked."""
+    """`answered` says whether the cluster's brokers answered the last time they were asked. `silent`: nothing has come
+    yet on the connection that there is now."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
-        self.answered = False
+        self.answered, self.silent = False, True
         self.reason = "not asked yet"
 
-    async def run(self) -> None:
-        """Until cancelled."""
+    async def run(self, *, once: bool = False) -> None:
+        """Until cancelled; `once`: until there was an answer."""
         while True:
-            before = self.answered
+            patience = PATIENCE if self.answered else PATIENCE + self.upstream.connect_timeout
+            self.silent = True
             try:
-                with trio.fail_after(PATIENCE + self.upstream.connect_timeout):
-                    await self.ask()
-                self.answered, self.reason = True, ""
+                await self.follow(patience, once)
+                return
             except (OSError, trio.TooSlowError) as error:
-                self.answered, self.reason = False, str(error) or "no answer in time"
-            if self.answered != before:
-                self.upstream.reactor.log.info("upstream answers" if self.answered else "upstream does not answer",
-                                               cluster=self.upstream.name, reason=self.reason)  # fmt: skip
-            await trio.sleep(CONFIRM if self.answered else AGAIN)
+                if self.silent:
+                    self.found(False, str(error) or f"no answer in {patience:g} s")
+                    await trio.sleep(AGAIN)
+
+    async def follow(self, patience: float, once: bool) -> None:
+        """Ask on one connection again and again. Raises OSError and TooSlowError when no answer comes."""
+        with trio.fail_after(patience) as limit:
+            async with errand(self.upstream) as sock:
+                while True:
+                    await talk(sock)
+                    self.silent = False
+                    self.found(True)
+                    if once:
+                        return
+                    limit.deadline = math.inf
+                    await trio.sleep(CONFIRM)
+                    limit.deadline = trio.current_time() + PATIENCE
+
+    def found(self, answered: bool, reason: str = "") -> None:
+        before, self.answered, self.reason = self.answered, answered, reason
+        if answered != before:
+            event = "upstream answers" if answered else "upstream does not answer"
+            self.upstream.reactor.log.info(event, cluster=self.upstream.name, reason=reason)
 
     async def ask(self) -> None:
         """One question on a connection of its own. Raises OSError."""
@@ -53,12 +81,6 @@ class Probe:
 
 async def talk(sock: socket.SocketType) -> None:
     """One question and its answer. Raises OSError when there is none, or one that is no answer to it."""
-    await attempt(sock, lambda: sock.send(QUESTION))
-    said = b""
-    while len(said) < 10:
-        more: bytes = await attempt(sock, lambda: sock.recv(65536))
-        if not more:
-            raise OSError("closed before it answered ApiVersions")
-        said += more
-    if said[4:8] != QUESTION[8:12] or int.from_bytes(said[8:10], "big") not in MEANT:
-        raise OSError(f"answered ApiVersions with {said[:10].hex()}, which is no answer to it")
+    frame = await framed(sock, QUESTION, LONGEST)
+    if len(frame) < 6 or int.from_bytes(frame[4:6], "big") not in MEANT:
+        raise OSError(f"answered ApiVersions with {frame[:10].hex()}, which is no answer to it")

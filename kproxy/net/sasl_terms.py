@@ -17,7 +17,8 @@ KEY = 32
 """Bytes of the process' own key."""
 
 
-def terms_of(config: ListenerSasl, log: FilteringBoundLogger) -> Terms:
-    """Raises WeDidWrong when there are no users to be read."""
+def terms_of(config: ListenerSasl, log: FilteringBoundLogger, patience: float = 0.0) -> Terms:
+    """`patience`: seconds that a client has to authenticate in, 0: any. Raises WeDidWrong when there are no users to be
+    read."""
     checker = Checker(UsersFile(config.users, log), token_bytes(KEY), lambda: token_hex(NONCE))
-    return Terms(tuple(config.mechanisms), checker, config.max_session, config.failure_delay)
+    return Terms(tuple(config.mechanisms), checker, config.max_session, config.failure_delay, patience)

@@ -6,7 +6,6 @@ shown has to do.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -17,8 +16,8 @@ from kproxy.core.topics import METADATA, VERSION, all_topics_request
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_response
 
-from .attempt import exactly, send
 from .errand import errand
+from .framed import framed
 from .upstream import Upstream
 
 PATIENCE = 30.0
@@ -64,18 +63,6 @@ class Survey:
     async def ask(self) -> None:
         """One question on a connection of its own. Raises OSError and DecodeError."""
         async with errand(self.upstream) as sock:
-            frame = await talk(sock, self.request())
+            frame = await framed(sock, self.request(), LONGEST)
         answer = decode_response(frame, METADATA, VERSION, trailing=True)  # librdkafka's mock sends a byte too many
         self.picture.learn(answer.body, lambda name: None, own=True)
-
-
-async def talk(sock: socket.SocketType, request: bytes) -> bytes:
-    """Ask, and give the answer's frame without its size. Raises OSError."""
-    try:
-        await send(sock, request)
-        size = int.from_bytes(await exactly(sock, 4), "big")
-        if size > LONGEST:
-            raise OSError(f"an answer of {size} bytes, expected at most {LONGEST}")
-        return await exactly(sock, size)
-    except EOFError:
-        raise ConnectionResetError("closed before it answered Metadata") from None

@@ -12,6 +12,7 @@ from kproxy.config import ClusterConfig
 from kproxy.core.login import LoggedIn
 from kproxy.core.rewrite import MOST_NODES
 
+from .broker_versions import BrokerVersions
 from .counts import Counts
 from .dial import Race, Way, connect
 from .driven import HostPort, Origin, show
@@ -37,6 +38,8 @@ class Caller(Protocol):
     race: Race | Login | None
     route: Route | None
     """Where it has to go, if that is settled."""
+    anonymous: bool
+    """Whether kproxy need not log in there for it."""
 
     @property
     def origin(self) -> Origin | None:
@@ -64,6 +67,7 @@ class Upstream:
         self.log = Throttle(reactor.log.bind(cluster=name))
         self.resolver = Resolver()
         self.topology = Topology(max_nodes)
+        self.versions = BrokerVersions(self)
         self.tls = None
         if config.tls is not None:
             self.tls = BrokerTls(config.tls, handshake_timeout, reactor.step, reactor.log.bind(cluster=name))
@@ -122,7 +126,7 @@ class Upstream:
         def won(sock: socket.SocketType, server: HostPort) -> None:
             if (race.tried or self.failed) and caller.route is None:
                 self.note(race, server)
-            if self.credentials is None:
+            if self.credentials is None or caller.anonymous:
                 caller.connected(sock, server)
                 return
             login = caller.race = Login(self, caller, sock, server)

@@ -16,6 +16,7 @@ from typing import Any
 from kproxy.core.commands import (
     BROKER,
     CLIENT,
+    AskVersions,
     Close,
     Command,
     Compute,
@@ -36,6 +37,7 @@ from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.shape import Shape
 from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
 
+API_VERSIONS, INVALID_REQUEST = 18, 42
 ROOM = (b"", b"beyond", bytes(1000))
 """What lies in a driver's buffer behind the bytes that it has read."""
 
@@ -68,13 +70,19 @@ def response(key: int, version: int, correlation: int, **values: Any) -> bytes:
     return sized(encode(Message(schema.load(key), version, {"correlation_id": correlation}, body)))
 
 
+def broker_versions(asked: AskVersions) -> bytes:
+    """How a broker answers that has no API at all, behind the correlation id."""
+    return response(API_VERSIONS, asked.version, 0, error_code=0 if asked.valid else INVALID_REQUEST)[8:]
+
+
 class Dialogue:
     """Drives a session as a driver would. Rules are given as YAML text, or bound already.
 
     Attributes: session; rules (the rule set); to_client, to_broker (all bytes that came out so far); log (all
     commands); read (by side, whether it is read); closed (the Close, or None); shut (sides that were half-closed);
     shapes; wakes (times at which the session wants to be called); now; works (what it wants to have computed, where
-    that is put off until `compute` is called; None: it is done at once).
+    that is put off until `compute` is called; None: it is done at once); versions (how the broker answers ApiVersions
+    of clients that have not authenticated; None: not now).
     """
 
     def __init__(
@@ -94,6 +102,7 @@ class Dialogue:
         self.shapes: tuple[Shape, ...] = ()
         self.wakes: list[float] = []
         self.works: list[Callable[[], object]] | None = None
+        self.versions: Callable[[AskVersions], bytes] | None = broker_versions
         self.nodes: Callable[[int], tuple[str, int] | None] | None = lambda node: ("proxy", 30000 + node)
         self.now = now
         self.session.begin(self.now)
@@ -166,14 +175,8 @@ class Dialogue:
                     self.read[side] = False
                 case Resume(side):
                     self.read[side] = True
-                case EnsureNodes(nodes):
-                    if self.nodes is not None:
-                        self.session.nodes_ready({node: self.nodes(node) for node in nodes}, self.now)
-                case Compute(work):
-                    if self.works is None:
-                        self.session.computed(work(), self.now)
-                    else:
-                        self.works.append(work)
+                case AskVersions() | EnsureNodes() | Compute():
+                    self.find_out(command)
                 case WakeAt(when):
                     self.wakes.append(when)
                 case Shut(side):
@@ -184,6 +187,18 @@ class Dialogue:
                     self.closed = command
                 case _:
                     pass
+
+    def find_out(self, command: AskVersions | EnsureNodes | Compute) -> None:
+        """What the session has asked for, unless that is put off."""
+        match command:
+            case AskVersions() if self.versions is not None:
+                self.session.versions_known(self.versions(command), self.now)
+            case EnsureNodes(nodes) if self.nodes is not None:
+                self.session.nodes_ready({node: self.nodes(node) for node in nodes}, self.now)
+            case Compute(work) if self.works is None:
+                self.session.computed(work(), self.now)
+            case Compute(work) if self.works is not None:
+                self.works.append(work)
 
     # ---- what came out, decoded
 

@@ -28,8 +28,8 @@ class FakeBroker:
     """Listens on `host:port` (0: any free one), or on the Unix socket `path`, until closed; a context manager.
 
     `nodes` are what it lists in Metadata, itself as node 0 if not given. `answers` are functions by API key.
-    `requests` are all that it has received, `peers` the addresses that have connected. With `tls` it shakes hands
-    first.
+    `requests` are all that it has received, `peers` the addresses that have connected, `accepted` is how often. With
+    `tls` it shakes hands first.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class FakeBroker:
         self.answers: dict[int, Answer] = {API_VERSIONS: answer_versions, METADATA: answer_metadata, **(answers or {})}
         self.requests: list[Message] = []
         self.peers: set[str] = set()
+        self.accepted = 0
         self.connections: set[socket.socket] = set()
         self._closed = threading.Event()
         self._listening = self._listen()
@@ -93,6 +94,7 @@ class FakeBroker:
                 stream, peer = self._listening.accept()
             except OSError:
                 return
+            self.accepted += 1
             self.peers.add(peer[0] if peer else "")
             self.connections.add(stream)
             threading.Thread(target=self._serve, args=(stream,), daemon=True).start()

@@ -93,7 +93,7 @@ class Proxy:
 
     def is_listening(self) -> bool:
         """Whether it has said in its log that all ports are open."""
-        return bool(self.said("ready"))
+        return bool(self.said("serving"))
 
     def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """The log lines of that event with these fields, as dicts, oldest first."""

@@ -58,13 +58,13 @@ def answers(talk: Dialogue, *asked: tuple[int, int]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("chunk", [0, 1, 7])
 def test_plain(dialogue: Any, frames: Any, chunk: int) -> None:
-    """ApiVersions is the broker's to answer, the rest is kproxy's, in order; then frames pass; the client is known."""
+    """All is answered in order before the broker is dialled; then frames pass; the client is known."""
     talk = begin(dialogue)
     versions, asked = frames.request(VERSIONS, 0, 0), frames.request(HEARTBEAT, 4, 3)
     talk.client(versions + shake(frames) + show(frames) + asked, chunk)
-    assert talk.to_client == b""
-    assert talk.to_broker == versions + asked
-    talk.broker(frames.response(VERSIONS, 0, 0) + frames.response(HEARTBEAT, 4, 3), chunk)
+    assert len(cut(talk.to_client)) == 3
+    assert talk.to_broker == asked
+    talk.broker(frames.response(HEARTBEAT, 4, 3), chunk)
     said = answers(talk, (VERSIONS, 0), (HANDSHAKE, 1), (AUTHENTICATE, 2), (HEARTBEAT, 4))
     assert said[1] == {"error_code": 0, "mechanisms": ["PLAIN", "SCRAM-SHA-256"]}
     assert said[2] == {"error_code": 0, "error_message": None, "auth_bytes": b"", "session_lifetime_ms": 0}
@@ -81,13 +81,16 @@ def test_clients_are_told_that_there_is_sasl(dialogue: Any, frames: Any, version
         ([(3, 0, 12), (17, 0, 9), (18, 0, 4), (36, 1, 9)], [(3, 0, 12), (17, 0, 1), (18, 0, 4), (36, 0, 2)]),
     ):
         keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in listed]
-        talk = begin(dialogue).client(frames.request(VERSIONS, version, 1))
-        talk.broker(frames.response(VERSIONS, version, 1, api_keys=keys))
+        talk = begin(dialogue)
+        talk.versions = lambda asked, keys=keys: frames.response(VERSIONS, asked.version, 9, api_keys=keys)[8:]
+        talk.client(frames.request(VERSIONS, version, 1))
         (said,) = answers(talk, (VERSIONS, version))
         assert [(one["api_key"], one["min_version"], one["max_version"]) for one in said["api_keys"]] == expected
-    talk = begin(dialogue).client(frames.request(VERSIONS, version, 1))
-    talk.broker(refused := frames.response(VERSIONS, version, 1, error_code=35, api_keys=[]))
+    refused, talk = frames.response(VERSIONS, version, 1, error_code=35, api_keys=[]), begin(dialogue)
+    talk.versions = lambda asked: refused[8:]
+    talk.client(frames.request(VERSIONS, version, 1))
     assert talk.to_client == refused
+    assert (talk.to_broker, talk.session.dialled) == (b"", False)
 
 
 def test_the_broker_hears_nothing_before(dialogue: Any, frames: Any) -> None:
@@ -212,10 +215,14 @@ def test_a_password_that_is_hashed_is_answered_before_a_drain_ends(dialogue: Any
 
 
 def test_a_refusal_waits_for_its_turn(dialogue: Any, frames: Any) -> None:
-    """The broker's answer to what was asked before comes first."""
-    talk = begin(dialogue).client(frames.request(VERSIONS, 0, 0) + shake(frames) + show(frames, WRONG)).later(1)
-    assert (talk.to_client, talk.closed) == (b"", None)
-    talk.broker(frames.response(VERSIONS, 0, 0))
+    """The answer to what was asked before comes first."""
+    talk = begin(dialogue)
+    talk.versions = None
+    talk.client(frames.request(VERSIONS, 0, 0) + shake(frames) + show(frames, WRONG)).later(1)
+    assert (talk.to_client, talk.closed, talk.read[CLIENT]) == (b"", None, False)
+    talk.session.versions_known(frames.response(VERSIONS, 0, 0)[8:], talk.now)
+    talk.obey()
+    talk.later(1)
     assert [one["error_code"] for one in answers(talk, (VERSIONS, 0), (HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0, 58]
     assert talk.closed is not None
 
@@ -393,8 +400,8 @@ PIECES = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(PIECES, max_size=8), st.integers(0, 9))
-def test_nothing_but_versions_reaches_the_broker_without_the_password(pieces: list[bytes], chunk: int) -> None:
-    """Whatever a client without it sends, in pieces of any size: the broker gets ApiVersions only, nobody is taken for
+def test_nothing_reaches_the_broker_without_the_password(pieces: list[bytes], chunk: int) -> None:
+    """Whatever a client without it sends, in pieces of any size: the broker is not even dialled, nobody is taken for
     somebody, and it comes to the same however it is cut, and however long passwords take to hash."""
     ends = []
     for size, prompt in ((0, True), (chunk, True), (chunk, False)):
@@ -406,12 +413,7 @@ def test_nothing_but_versions_reaches_the_broker_without_the_password(pieces: li
             if talk.closed is None:
                 talk.client(piece, size)
         talk.compute().later(1)
-        assert {key_of(frame) for frame in cut(talk.to_broker)} <= {VERSIONS}
+        assert (talk.to_broker, talk.session.dialled) == (b"", False)
         assert talk.session.identity.principal is None
         ends.append((talk.to_broker, talk.to_client, talk.closed and talk.closed.cause))
     assert ends[0] == ends[1] == ends[2]
-
-
-def key_of(frame: bytes) -> int:
-    """The API key of a whole frame."""
-    return int.from_bytes(frame[:2], "big")

@@ -43,7 +43,10 @@ def test_ready_means_that_a_broker_answers(fake: Callable[..., Any], proxy_with:
     assert {re.sub(r"^worker \d: ", "", one) for one in said["waiting_for"]} == {reason}
 
     fake(port=port)
-    until(lambda: get(proxy.admin, "/readyz") == (200, '{"ready":true,"waiting_for":[]}'))
+    until(lambda: get(proxy.admin, "/readyz")[0] == 200)
+    ready = {"ready": True, "waiting_for": []}
+    assert json.loads(get(proxy.admin, "/readyz")[1]) == ready | {"clusters": {"main": ready}}
+    assert json.loads(get(proxy.admin, "/readyz/main")[1]) == ready
 
 
 def test_a_server_that_is_no_kafka_is_not_ready(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:

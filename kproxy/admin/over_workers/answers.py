@@ -25,7 +25,7 @@ from kproxy.sinks.measured import GROWING, Family, family, measured
 from kproxy.sinks.shared_file import Part, Totals
 from kproxy.watch.filter.filter import Filter
 
-from .messages import BeginTail, EndTail, JoinCapture, Lines, Measure, Missing, NextLines, Operate, Operated
+from .messages import BeginTail, EndTail, JoinCapture, Lines, Measure, NextLines, Operate, Operated
 
 NAMES = 1000
 """Hosts without an address that one worker may name in a capture: brokers, most of the time."""
@@ -44,7 +44,6 @@ class WorkerAnswers:
     def listen(self, channel: Channel) -> None:
         """Answer from now on."""
         channel.on_question(Operate, self.operate)
-        channel.on_question(Missing, self.missing)
         channel.on_question(Measure, self.measure)
         channel.on_question(BeginTail, self.begin_tail)
         channel.on_question(NextLines, self.next_lines)
@@ -63,9 +62,6 @@ class WorkerAnswers:
             return refused(problem_of(error))
         assert isinstance(shown, Shown), "streams are asked for otherwise"
         return Operated(shown.model_dump(mode="json"))
-
-    def missing(self, asked: Missing) -> list[str]:
-        return self.backend.waiting_for()
 
     def measure(self, asked: Measure) -> list[Family]:
         cpu = CounterMetricFamily("process_cpu_seconds", "Total user and system CPU time spent in seconds.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.admin.problem import Problem
+from kproxy.net.readiness import Need, Readiness
 from kproxy.net.workers.channel import Question, Unanswered
 from kproxy.net.workers.crew_keeper import CrewKeeper
 from kproxy.net.workers.everybody import Crew, Member, ask_all
@@ -21,11 +22,10 @@ from kproxy.sinks.measured import Family, Merged, growing, measured, merged
 from kproxy.sinks.metrics import exposition
 
 from .crew_captures import CrewCaptures
-from .messages import Measure, Missing, Operate, Operated
+from .messages import Measure, Operate, Operated
 
 PATIENCE = 5.0
-"""Seconds for an answer of a worker: an operator waits that long, a probe one second by default."""
-READY_PATIENCE = 0.8
+"""Seconds for an answer of a worker: an operator waits that long."""
 LOOK = 1.0
 """Seconds between two looks at what workers have counted: so much is lost at most when one is killed."""
 
@@ -34,16 +34,17 @@ A = TypeVar("A")
 
 @dataclass(eq=False)
 class CrewBackend:
-    """`own_reasons`: why the supervisor is not ready. `collectors`: of what it counts itself. `ports`: node → port that
-    is open for it, of a listener."""
+    """`asked_readiness`: what is missing, of the supervisor and of all workers. `collectors`: of what it counts itself.
+    `ports`: node → port that is open for it, of a listener."""
 
     keeper: CrewKeeper
     crew: Crew
-    own_reasons: Callable[[], list[str]]
+    asked_readiness: Callable[[], Awaitable[Readiness]]
     collectors: Sequence[Collector]
     captures: CrewCaptures
     ports: Callable[[str], Mapping[int, int]]
     log: FilteringBoundLogger
+    need: Need = "any"
     began: float = field(default_factory=monotonic)
     latest: dict[int, list[Family]] = field(default_factory=dict)  # by worker
     lost: list[Family] = field(default_factory=list)  # of workers that have ended
@@ -65,15 +66,9 @@ class CrewBackend:
 
     # ---- for the application
 
-    async def missing(self) -> list[str]:
-        """Why kproxy is not ready: every worker has to be."""
-        found = self.own_reasons()
-        answers = {member.index: said for member, said in await ask_all(self.crew, Missing(), READY_PATIENCE)}
-        for member in self.crew.members:
-            said = answers.get(member.index, ["it is not running"])
-            reasons = [str(said)] if isinstance(said, Unanswered) else said
-            found += [f"worker {member.index}: {reason}" for reason in reasons]
-        return found
+    async def readiness(self) -> Readiness:
+        """What is missing: every worker has to be ready."""
+        return await self.asked_readiness()
 
     async def scraped(self) -> bytes:
         """The supervisor's own metrics and all workers', added up."""

@@ -28,12 +28,6 @@ class Operate(Question[Operated], frozen=True):
     query: dict[str, Any]
 
 
-class Missing(Question[list[str]], frozen=True):
-    """Why are you not ready?"""
-
-    answer: ClassVar[Any] = list[str]
-
-
 class Measure(Question[list[Family]], frozen=True):
     """What have you counted? `growing`: only what must not be lost when you end."""
 

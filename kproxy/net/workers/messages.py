@@ -13,6 +13,7 @@ from kproxy.rules.kinds.advertise import Advertise
 
 from ..doors import Places
 from ..driven import HostPort
+from ..readiness import Readiness
 from .channel import Notice, Question
 
 
@@ -37,6 +38,12 @@ class Failed(Notice, frozen=True):
 
     message: str
     mistakes: tuple[str, ...] = ()
+
+
+class Missing(Question[Readiness], frozen=True):
+    """Why are you not ready?"""
+
+    answer: ClassVar[Any] = Readiness
 
 
 class Load(Notice, frozen=True):

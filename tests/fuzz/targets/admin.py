@@ -35,7 +35,8 @@ CONFIG = {
 }
 FILE = "rules:\n  - {name: base, kind: delay, delay: 5ms}\n"
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH")
-PATHS = sorted({one.path for one in OPERATIONS} | {"/metrics", "/livez", "/readyz", "/api/openapi.json", "/"})
+PROBES = {"/metrics", "/livez", "/readyz", "/readyz/{cluster}"}
+PATHS = sorted({one.path for one in OPERATIONS} | PROBES | {"/api/openapi.json", "/"})
 NAMES = (b"base", b"a", b"1", b"%2F", b"a%2Fb", b"%00", b"\xff", b"")
 TYPES = (b"application/json", b"application/yaml", b"", b"text/plain", b"APPLICATION/JSON;charset=x")
 HEADERS = (b"host", b"origin", b"authorization", b"content-length", b"content-type")
@@ -57,7 +58,7 @@ def application() -> Iterator[tuple[Any, RuleStore]]:
     store.replace_files([Source("a.yaml", FILE)], monotonic())
     proxy = Proxy(config, store.rule_set, log, store=store)
     proxy.keeper.started()
-    backend = Backend(proxy.keeper, proxy.server, proxy.waiting_for, lambda: b"metrics", proxy.log)
+    backend = Backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: b"metrics", proxy.log)
     try:
         yield make_app(backend, None, "127.0.0.1"), store
     finally:

@@ -1,0 +1,98 @@
+"""ApiVersions of clients that have not authenticated: answered as the broker would, which hears nothing of it.
+
+Strategy. The request goes the way of any other, through rules and into the FIFO, but its bytes do not leave. What the
+broker answers to such a request is known to the driver (`AskVersions`); put behind the request's correlation id it goes
+the way of any response: versions are cut, rules have their say, whoever records sees it. So the client cannot tell the
+difference, save for what the broker would have said of a cluster id or node id in the request (version 5, KIP-1242),
+which the client sends of a cluster that it knows from before: it is answered as one that names none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kproxy.errors import DecodeError
+from kproxy.wire import decode_request
+
+from .commands import BROKER, CLIENT, AskVersions
+from .halts import Blocked, Changed
+from .identity import API_VERSIONS
+from .software import is_valid
+
+if TYPE_CHECKING:
+    from .rewrite import Buffer
+    from .session import Session
+
+MOST = 10
+"""ApiVersions of one client; brokers take one of a version that they have, and clients need two at most."""
+WAITS = "versions"
+
+
+class Hello:
+    """Of one connection. `said`: the broker's answers so far, behind the correlation id, by what was asked."""
+
+    __slots__ = ("asked", "count", "said", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.count = 0
+        self.asked: AskVersions | None = None
+        self.said: dict[AskVersions, bytes] = {}
+
+    def scan(self, buf: Buffer, pos: int, end: int, now: float) -> int:
+        """In the place of the lane's `scan_frames`, for one whole ApiVersions."""
+        session, lane = self.session, self.session.requests
+        version = int.from_bytes(buf[pos + 6 : pos + 8], "big")
+        step = lane.plan[API_VERSIONS << 16 | version]
+        answer = b""
+        if step.plain.watched:  # others are answered here in any case
+            try:
+                asked = AskVersions(version, is_valid(decode_request(buf[pos + 4 : end]).body))
+            except DecodeError as error:
+                session.close("decode", str(error), "client")
+                return pos
+            if asked not in self.said:
+                self.asked = asked
+                session.commands.append(asked)
+                lane.halt = Blocked(WAITS)
+                return pos
+            answer = self.said[asked]
+        stop = lane.scan_frames(buf, pos, end, now)
+        if session.closing or (stop < end and not isinstance(lane.halt, Changed)):
+            return stop
+        self.count += 1
+        if self.count > MOST:
+            session.close("unauthenticated", f"ApiVersions came more than {MOST} times before authentication", "client")
+            return pos
+        return self.stand_in(answer, buf, pos, end, now)
+
+    def stand_in(self, answer: bytes, buf: Buffer, pos: int, end: int, now: float) -> int:
+        """Take what would go to the broker, and answer it."""
+        session, lane = self.session, self.session.requests
+        halt, sent, then = lane.halt, bytes(buf[pos:end]), None
+        if isinstance(halt, Changed):
+            sent, then = b"".join(halt.pieces), halt.then
+        lane.halt = Changed([], end, then=then)
+        to_client, to_broker = session.marks.acted[CLIENT], session.marks.acted[BROKER]
+        to_client += to_broker  # what rules did has gone when the answer has
+        to_broker.clear()
+        if not sent or then is not None:  # answered by kproxy, dropped by a rule, or the last that comes
+            return pos
+        if sent[4:8] != buf[pos + 4 : pos + 8] or len(sent) - 4 != int.from_bytes(sent[:4], "big", signed=True):
+            session.close("stopped", "a rule has made of ApiVersions what brokers do not answer")
+            return pos
+        correlation = sent[8:12]
+        if session.observer is not None:
+            session.observer.acted(int.from_bytes(correlation, "big", signed=True), (), answered=True)
+        frame = (len(answer) + 4).to_bytes(4, "big") + correlation + answer
+        session.responses.receive_slowly(frame, 0, len(frame), now)
+        return pos
+
+    def known(self, answer: bytes, now: float) -> None:
+        """How the broker answers what was asked for last."""
+        lane = self.session.requests
+        if self.asked is not None:
+            self.said[self.asked], self.asked = answer, None
+        if lane.blocked == WAITS:
+            lane.unblock(now)
+        self.session.attend(now)

@@ -1,0 +1,62 @@
+"""Whether clients can be served: what is missing for all of them, and what for those of each cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+LOOK = 0.25
+"""Seconds between two looks while it is not ready, so that it is said when it is true."""
+LOOK_AGAIN = 1.0
+"""Seconds between two looks afterwards."""
+
+Need = Literal["any", "all"]
+"""Clusters that have to answer."""
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """`own`: what is missing whatever clients want. `clusters`: what is missing of each; nothing: it answers."""
+
+    own: Sequence[str]
+    clusters: Mapping[str, Sequence[str]]
+
+    def waiting_for(self, need: Need) -> list[str]:
+        """What is missing of the whole; empty when it is ready."""
+        dead = [reason for reasons in self.clusters.values() for reason in reasons]
+        return [*self.own, *(dead if need == "all" or all(self.clusters.values()) else ())]
+
+    def of(self, cluster: str) -> list[str]:
+        """What is missing for the clients of that cluster. Raises KeyError when there is none."""
+        return [*self.own, *self.clusters[cluster]]
+
+
+def together(own: Sequence[str], clusters: Sequence[str], workers: Mapping[int, Readiness | str]) -> Readiness:
+    """That of several processes; of those that say nothing, why."""
+    missing: list[str] = [*own]
+    by_cluster: dict[str, list[str]] = {name: [] for name in clusters}
+    for index, said in workers.items():
+        if isinstance(said, str):
+            missing.append(f"worker {index}: {said}")
+            continue
+        missing += [f"worker {index}: {reason}" for reason in said.own]
+        for name, reasons in said.clusters.items():
+            by_cluster[name] += [f"worker {index}: {reason}" for reason in reasons]
+    return Readiness(missing, by_cluster)
+
+
+async def tell(ask: Callable[[], Awaitable[list[str]]], log: FilteringBoundLogger, fields: Mapping[str, Any]) -> None:
+    """Say in the log when it becomes ready, and when it is not any more, until cancelled."""
+    before: list[str] | None = None
+    while True:
+        missing = await ask()
+        if not missing and before != []:
+            log.info("ready", **fields)
+        elif missing and before == []:
+            log.warning("not ready", waiting_for=missing)
+        if not missing or before is not None:
+            before = missing
+        await trio.sleep(LOOK if missing else LOOK_AGAIN)
