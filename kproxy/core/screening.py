@@ -55,7 +55,7 @@ class Screening:
         context = self.engine.session.context
         ids, self.ids = self.ids, set()
         for topic_id in ids:
-            self.engine.cluster.asks(topic_id)
+            self.engine.cluster.asks(topic_id, listed=False)
         joins = exchange.api.key in BY_ID and exchange.request.body["member_epoch"] == JOINING
         if joins and fresh_topics(context.cluster_memory, exchange.came) is None:
             context.topics_wanted = True

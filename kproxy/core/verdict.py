@@ -132,7 +132,7 @@ class Verdict:
         self.ruling.act(running)
         failure = self.engine.screening.leave_out(running.rule, exchange, exchange.response)
         if failure is not None:
-            self.becomes(overwrite_top(exchange.response, failure))
+            self.becomes(overwrite_top(exchange.response, failure), failure)
         self.edited = True
 
     def with_error(self, part: Part, matched: tuple[Entity, ...]) -> tuple[Entity, ...] | None:
