@@ -45,6 +45,11 @@ class NameMap:
         """Whether all but what belongs to this client is invisible to it, by whatever way it is asked for."""
         return bool(self._prefixes)
 
+    @property
+    def owner(self) -> bytes:
+        """What tells tenants apart, also when rules are loaded anew: the prefixes of their names."""
+        return b"".join(layer.prefix for layer in self._prefixes)
+
     def to_broker(self, name: bytes) -> bytes:
         """The name to ask the broker for; `is_escaped` when it must not be found. Never fails."""
         mapped = self._cached_forward(name) if len(name) <= LONGEST_CACHED else self._forward(name)

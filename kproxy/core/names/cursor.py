@@ -2,12 +2,16 @@
 
 Strategy. It is a broker-side name in the order of the broker's names, and may be that of a topic which the client must
 not see. Such a one is given to the client in a form that leads back: as `!name` where a rename has hidden it, and as
-the number of a remembered name where it is another tenant's.
+a word drawn for a remembered name where it is another tenant's. Words are remembered for each tenant apart, so none
+leads to the place of another, or makes kproxy forget it.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
@@ -16,9 +20,6 @@ from kproxy.wire.walk import Walk, read_string, write_string
 
 from .remembered import CURSORS, MAX_CURSORS, recall, remember
 from .spell import Spelling
-
-LAST = b""
-"""Under this key stands the last number given out; no topic has an empty name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +53,19 @@ class CursorName:
         escape = names.space.escape
         if self.spelling.direction == "response":
             shown = names.to_client(name)
-            return escape + (number_of(name, context) if names.isolates else name) if shown is None else shown
+            return escape + (self.word_for(name, context) if names.isolates else name) if shown is None else shown
         if not name.startswith(escape):
             return names.to_broker(name)
         hidden = name[len(escape) :]
-        found: bytes = recall(context.cluster_memory, CURSORS).get(hidden, name) if names.isolates else hidden
+        found: bytes = self.places(context).get(hidden, name) if names.isolates else hidden
         return found
 
+    def places(self, context: Context) -> OrderedDict[Any, Any]:
+        """The words of this tenant."""
+        return recall(context.cluster_memory, (CURSORS, self.spelling.names.owner))
 
-def number_of(name: bytes, context: Context) -> bytes:
-    """A word that stands for a hidden name until 1,000 others have come after it."""
-    kept = recall(context.cluster_memory, CURSORS)
-    number = int(kept.get(LAST, b"0")) + 1
-    word = b"%d" % number
-    remember(kept, word, name, MAX_CURSORS)
-    remember(kept, LAST, word, MAX_CURSORS)
-    return word
+    def word_for(self, name: bytes, context: Context) -> bytes:
+        """A word that stands for a hidden name until 1,000 others have come after it."""
+        word = token_hex(8).encode()
+        remember(self.places(context), word, name, MAX_CURSORS)
+        return word

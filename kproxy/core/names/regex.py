@@ -5,9 +5,9 @@ Strategy. The broker would match the pattern against its own names. So kproxy ma
 broker-side names of what matched. What the client wrote is remembered for each member: a later heartbeat, in which
 null means "unchanged", gets a new pattern when the set of names has changed, and describe answers show the original.
 
-A pattern that RE2 refuses is sent with `*` in front, which no RE2 accepts: the client hears
-INVALID_REGULAR_EXPRESSION, and it is certain that a broker with other limits does not match broker-side names with
-it.
+A pattern that RE2 refuses, or that takes too long (`matching.py`), is sent with `*` in front, which no RE2 accepts: the
+client hears INVALID_REGULAR_EXPRESSION, and it is certain that a broker with other limits does not match broker-side
+names with it.
 
 A streams member sends its topology once, and may not change it (KIP-1071), so its patterns are matched at that moment
 only.
@@ -17,10 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
-
-import re2
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.rules.names import NameMap
@@ -28,38 +24,49 @@ from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
 from kproxy.wire.walk import Walk, read_string, write_string
 
+from .matching import Matcher, TooDear, compiled
 from .name_pattern import NOTHING, pattern_of
-from .remembered import MAX_REGEX_BYTES, MAX_REGEXES, REGEX_TOPICS, REGEXES, recall, remember
+from .remembered import (
+    MAX_REGEX_ANSWERS,
+    MAX_REGEX_BYTES,
+    MAX_REGEXES,
+    REGEX_ANSWERS,
+    REGEX_TOPICS,
+    REGEXES,
+    recall,
+    remember,
+)
 from .spell import Spelling
 
 INVALID = b"*"
 MAX_NAME = 249  # bytes in a topic name; what is longer cannot be one
-COMPILED = 64
-"""Patterns kept compiled."""
-MAX_PATTERN_MEMORY = 2 << 20
-"""Bytes that a pattern may take once compiled; a string of 32 kB fits, unless it counts repetitions by the thousand."""
 
 
-@lru_cache(COMPILED)
-def compiled(regex: bytes) -> Any:
-    """The pattern, or None if RE2 refuses it."""
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MAX_PATTERN_MEMORY
-    try:
-        return re2.compile(regex.decode("utf-8"), options)
-    except (re2.error, UnicodeDecodeError):
-        return None
-
-
-def translated(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Context) -> bytes:
+def translated(regex: bytes, topics: list[bytes], names: NameMap, context: Context) -> bytes:
     """What to send in place of a pattern: one that matches exactly the broker-side names of what it matches."""
+    kept = recall(context.cluster_memory, REGEX_ANSWERS)
+    key = regex, names, topics_age(context, topics)
+    sent: bytes | None = kept.get(key)
+    if sent is None:
+        sent = computed(regex, topics, names, context)
+        remember(kept, key, sent, MAX_REGEX_ANSWERS)
+    return sent
+
+
+def computed(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Context) -> bytes:
+    """`translated`, which remembers it."""
     pattern = compiled(regex)
     if pattern is None:
         context.count("topic_regex_invalid")
         return (INVALID + regex)[:MAX_STRING]
     seen = ((name, names.to_client(name)) for name in topics if len(name) <= MAX_NAME)
-    found = [name for name, shown in seen if shown is not None and pattern.fullmatch(shown.decode("utf-8", "replace"))]
+    matcher = Matcher(pattern, context.cluster_memory, names.owner, context.now)
+    try:
+        found = [name for name, shown in seen if shown is not None and matcher.matches(shown)]
+    except TooDear:
+        context.count("topic_regex_too_dear")
+        return (INVALID + regex)[:MAX_STRING]
+    matcher.end()
     sent = pattern_of(found)
     if len(sent) > MAX_STRING:
         context.count("topic_regex_too_long")
@@ -108,7 +115,7 @@ class HeartbeatRegex:
 
     def sent(self, member: tuple[bytes, bytes], epoch: int, regex: bytes | None, context: Context) -> bytes | None:
         """The pattern to put in, or None: the field stays (or the topics are not known yet)."""
-        kept = recall(context.cluster_memory, REGEXES)
+        kept = recall(context.cluster_memory, (REGEXES, self.names.owner))
         if epoch < 0 or regex == b"":  # the member leaves (-2: a static one, to come back), or unsubscribes
             kept.pop(member, None)
             return NOTHING if regex else None
@@ -130,6 +137,7 @@ class HeartbeatRegex:
 class DescribedRegex:
     """`subscribed_topic_regex` of ConsumerGroupDescribe responses: what the member wrote, if through kproxy."""
 
+    names: NameMap
     wanted: frozenset[str] = frozenset(
         ("groups[].group_id", "groups[].members[].member_id", "groups[].members[].subscribed_topic_regex")
     )
@@ -143,7 +151,7 @@ class DescribedRegex:
         )  # fmt: skip
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
-            kept = recall(context.cluster_memory, REGEXES)
+            kept = recall(context.cluster_memory, (REGEXES, self.names.owner))
             group, member = b"", b""
             for mark, start, end in hits:
                 if mark == group_mark:

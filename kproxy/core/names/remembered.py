@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import MutableMapping
+from collections.abc import Hashable, MutableMapping
 from typing import Any, Final
 
 REGEXES: Final = "topic_regexes"
 MAX_REGEXES: Final = 10_000
-"""Members that subscribe by a regular expression, per cluster. One that is forgotten keeps the topics it had, and sees
-new ones again after it has rejoined."""
+"""Members that subscribe by a regular expression, per cluster and tenant, so that none makes kproxy forget another's.
+One that is forgotten keeps the topics it had, and sees new ones again after it has rejoined."""
 MAX_REGEX_BYTES: Final = 4_096
-"""Of group id, member id and pattern together, for a member to be remembered: so all of them take 40 MB at most."""
+"""Of group id, member id and pattern together, for a member to be remembered: 40 MB a tenant at most."""
 REGEX_TOPICS: Final = "topic_regex_topics"
+REGEX_ANSWERS: Final = "topic_regex_answers"
+MAX_REGEX_ANSWERS: Final = 64
+"""What was last sent in place of patterns, per cluster: 4 MB at most."""
 TOPIC_IDS: Final = "topic_ids"
 MAX_IDS: Final = 100_000
 """Topic ids with their names, per cluster: some 30 MB at most. One that is forgotten is asked for again."""
@@ -29,7 +32,7 @@ MAX_FETCH_SESSIONS: Final = 16
 """Fetch sessions of one connection; a client has one. One that is forgotten is begun anew by its client."""
 CURSORS: Final = "topic_cursors"
 MAX_CURSORS: Final = 1_000
-"""Places at which answers to other clients of the cluster go on; one that is forgotten begins again."""
+"""Places at which long answers go on, per cluster and tenant; a client whose place is forgotten begins again."""
 PROTOCOLS: Final = "group_protocols"
 MAX_PROTOCOLS: Final = 1_000
 """Groups of one connection; a client is in a few."""
@@ -37,7 +40,7 @@ MAX_GROUP_BYTES: Final = 1_024
 """Of a group id and a protocol type, to be remembered: 1 MB a connection at most, of a client that means harm."""
 
 
-def recall(memory: MutableMapping[Any, Any], what: str) -> OrderedDict[Any, Any]:
+def recall(memory: MutableMapping[Any, Any], what: Hashable) -> OrderedDict[Any, Any]:
     """The memory of this name, made when first asked for."""
     found = memory.get(what)
     if not isinstance(found, OrderedDict):

@@ -109,7 +109,7 @@ def regex_parts(key: int, struct: Struct, spelled: Spellings, names: Names, dire
         case 68, "request":
             yield HeartbeatRegex(names.topics, names.groups)
         case 69, "response":
-            yield DescribedRegex()
+            yield DescribedRegex(names.topics)
         case _:
             for path in patterns:
                 yield TopologyRegexes(spelled[TOPIC], path)

@@ -8,16 +8,21 @@ does. A pattern that RE2 refuses is sent as one that the broker refuses, too: IN
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
 from kproxy.wire.walk import Hit, Walk, read_string, write_string
 
-from .regex import INVALID, compiled
+from .matching import Matcher, TooDear, compiled
+from .regex import INVALID
 from .spell import Spelling
 
 PATTERN = "transactional_id_pattern"
+INVALID_REGULAR_EXPRESSION = b"\x00\x80"
+DEAR = "transactional_id_regex_too_dear"
+CODE = "error_code"
 ARRAY, ID = "transaction_states[]", "transaction_states[].transactional_id"
 
 
@@ -52,28 +57,46 @@ class MatchingOnly:
     """Leaves out of the response what the noted pattern does not match; hidden ids are left to others."""
 
     spelling: Spelling
-    wanted: frozenset[str] = frozenset((ARRAY, ID))
+    wanted: frozenset[str] = frozenset((CODE, ARRAY, ID))
 
     def bind(self, walk: Walk) -> Apply:
-        name_mark, count_mark, element_mark = (
-            walk.find(what, path) for what, path in (("value", ID), ("count", ARRAY), ("element", ARRAY))
+        code_mark, name_mark, count_mark, element_mark = (
+            walk.find(what, path)
+            for what, path in (("value", CODE), ("value", ID), ("count", ARRAY), ("element", ARRAY))
         )
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
             regex = (context.note or {}).get(PATTERN)
             if regex is None:
                 return
-            pattern = compiled(regex)
+            shown = [self.shown(buf, start, end) for mark, start, end in hits if mark == name_mark]
+            keep = iter(self.kept(compiled(regex), shown, context))
+            dear = len(shown) > 0 and DEAR in (context.note or {})
             count: Hit = (0, 0, 0)
-            keep = True
             for hit in hits:
                 mark, start, end = hit
-                if mark == count_mark:
+                if mark == code_mark and dear:
+                    edits.replace(start, end, INVALID_REGULAR_EXPRESSION)
+                elif mark == count_mark:
                     count = hit
-                elif mark == name_mark:
-                    shown = self.spelling.names.to_client(read_string(buf, start, end, True) or b"")
-                    keep = shown is None or pattern.fullmatch(shown.decode("utf-8", "replace")) is not None
-                elif mark == element_mark and not keep:
+                elif mark == element_mark and not next(keep):
                     edits.remove(start, end, count)
 
         return apply
+
+    def shown(self, buf: Buffer, start: int, end: int) -> bytes | None:
+        """The client's name for an id; None: others remove it."""
+        return self.spelling.names.to_client(read_string(buf, start, end, True) or b"")
+
+    def kept(self, pattern: Any, shown: list[bytes | None], context: Context) -> list[bool]:
+        """Which of them the pattern leaves in; none where it takes too long, which is noted."""
+        matcher = Matcher(pattern, context.cluster_memory, self.spelling.names.owner, context.now)
+        try:
+            found = [one is None or matcher.matches(one) for one in shown]
+        except TooDear:
+            context.count("transactional_id_regex_too_dear")
+            note = context.note = context.note or {}
+            note[DEAR] = True
+            return [one is None for one in shown]
+        matcher.end()
+        return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import process_time
 from typing import Any
 
 import pytest
 import re2
 
-from kproxy.core.names.regex import HeartbeatRegex
+from kproxy.core.names.regex import MAX_NAME, HeartbeatRegex
 from kproxy.core.names.remembered import MAX_REGEXES, REGEXES
 from kproxy.core.rewrite import Context
 from kproxy.rules.all_names import Names
@@ -55,7 +56,7 @@ def test_unknown_topics_are_asked_for(through: Through, context: Context) -> Non
     """Without the cluster's topics nothing is put and nothing remembered; the session asks and calls again."""
     assert beat(through, "orders", epoch=0) == "orders"
     assert context.incomplete
-    assert not context.cluster_memory[REGEXES]
+    assert not context.cluster_memory[REGEXES, b""]
     assert not context.counters.rewritten
 
 
@@ -90,7 +91,7 @@ def test_member_that_leaves_is_forgotten(through: Through, context: Context, reg
     context.known_topics = TOPICS
     beat(through, "clicks-.*", epoch=0)
     assert beat(through, regex, epoch=epoch) == ("^$" if regex else regex)  # a pattern with a farewell reaches nothing
-    assert not context.cluster_memory[REGEXES]
+    assert not context.cluster_memory[REGEXES, b""]
 
 
 @pytest.mark.parametrize("regex", ["(", "*", "[a", "a{2000}", "\\", "x" * 10 + "(?=y)"])
@@ -117,11 +118,11 @@ def test_memory_is_bounded(through: Through, context: Context) -> None:
     """10,000 members are remembered per cluster, and none of huge size."""
     context.known_topics = []
     beat(through, "x" * 30_000, epoch=0, member="big")
-    assert not context.cluster_memory[REGEXES]
+    assert not context.cluster_memory[REGEXES, b""]
     for number in range(MAX_REGEXES + 5):
-        context.cluster_memory[REGEXES][(b"g", b"%d" % number)] = (b"o", 0, 0)
+        context.cluster_memory[REGEXES, b""][(b"g", b"%d" % number)] = (b"o", 0, 0)
     beat(through, "o", epoch=0, member="last")
-    kept = context.cluster_memory[REGEXES]
+    kept = context.cluster_memory[REGEXES, b""]
     assert len(kept) == MAX_REGEXES
     assert next(reversed(kept)) == (b"g", b"last")
 
@@ -154,7 +155,7 @@ class TestInRenamedGroups:
         """The request says `g`, the answer `prod.g`; another group that the brokers call `g` is not meant."""
         context.known_topics = TOPICS
         sent = beat(through, "clicks-[0-9]", epoch=0)
-        assert list(context.cluster_memory[REGEXES]) == [(b"prod.g", b"m")]
+        assert list(context.cluster_memory[REGEXES, b""]) == [(b"prod.g", b"m")]
         one = {"member_id": "m", "subscribed_topic_regex": sent}
         groups = [{"group_id": name, "members": [one]} for name in ("prod.g", "other")]
         found = through(69, 1, "response", groups=groups)["groups"]
@@ -177,4 +178,39 @@ def test_patterns_of_tenants_find_their_own(context: Context, through: Through) 
         topics, groups = (NameMap([PrefixLayer(space, letter.encode() + b".")], space) for space in (TOPIC, GROUP))
         part = HeartbeatRegex(topics, groups)
         assert part.sent((groups.to_broker(b"g"), b"m"), 0, b".*", context) == rf"^(?:{letter}\.x)$".encode()
-    assert list(context.cluster_memory[REGEXES]) == [(b"a.g", b"m"), (b"b.g", b"m")]
+    for letter in (b"a", b"b"):
+        assert list(context.cluster_memory[REGEXES, letter + b"."]) == [(letter + b".g", b"m")]
+
+
+DEAR = ["(((.{0,9}){0,9}){0,4})b", "((([^x]{0,9}){0,9}){0,4})b", "(((a?.?){0,99}){0,5})b"]
+
+
+@pytest.mark.parametrize("regex", DEAR)
+def test_a_pattern_that_takes_too_long_is_a_wrong_one(context: Context, through: Through, regex: str) -> None:
+    """It would take milliseconds a topic; kproxy stops after a few, and the second time at once."""
+    context.known_topics = [b"prod.clicks-" + b"a" * 200 + b"%d" % number for number in range(3000)]
+    context.known_topics = [name[:MAX_NAME] for name in context.known_topics]
+    for _ in range(2):
+        began = process_time()
+        assert beat(through, regex, epoch=0) == "*" + regex
+        assert process_time() - began < 0.3
+    assert context.counters.events["topic_regex_too_dear"] == 1
+
+
+def test_many_such_patterns_take_little_each(context: Context, through: Through) -> None:
+    """Those of one second share an allowance, and those of another tenant or second have theirs."""
+    context.known_topics = [b"prod.clicks-" + b"a" * 200 + b"%d" % number for number in range(3000)]
+    began = process_time()
+    for number in range(50):
+        beat(through, f"(((.{{0,9}}){{0,9}}){{0,4}})b{number}", epoch=0)
+    assert process_time() - began < 2
+    assert context.counters.events["topic_regex_too_dear"] == 50
+    assert beat(through, "clicks-a+1", epoch=0) == rf"^(?:prod\.clicks-{'a' * 200}1)$"
+
+
+def test_patterns_that_people_write_are_not_too_dear(context: Context, through: Through) -> None:
+    """With thousands of topics, case folded, with alternatives and with repetitions."""
+    context.known_topics = [b"prod.clicks-%06d.events-v2" % number for number in range(5000)]
+    for regex in ("clicks-.*", "(?i)CLICKS-[0-9]{6}[.]events-v[0-9]+", "^clicks-(0+1|0+2|0+3).*$", "(.*-)?0+12[^-]*-v.",
+                  "|".join(f"clicks-{number:06d}.*" for number in range(1000))):  # fmt: skip
+        assert not (beat(through, regex, epoch=0) or "*").startswith("*"), regex
