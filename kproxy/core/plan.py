@@ -27,7 +27,10 @@ from .step import HEAD, RULED, STOP, STREAM, WHOLE, Step
 from .tally import Tallies
 from .versions import API_VERSIONS, HIDDEN, PRODUCE, VersionsAnswers
 
-ENVELOPE = 58
+CLUSTER_MEMBERS = frozenset((57, 64, 80, 81, 94))
+"""UpdateFeatures, UnregisterBroker, AddRaftVoter, RemoveRaftVoter, UnregisterController: what a cluster consists of."""
+SHARE_STATE = frozenset(range(83, 88))
+"""What coordinators of share groups ask of those who keep their state (KIP-932)."""
 STREAMED = frozenset((1, 78))  # Fetch, ShareFetch: their addresses come last, behind the records
 TAGGED_ENDPOINTS = frozenset((0, 1))
 """Produce and Fetch name brokers in a tagged field, when a leader has moved (KIP-951): most responses do not."""
@@ -44,6 +47,11 @@ class Bound:
     hide_unknown_apis: bool = True
     versions: VersionLimits | None = None
     ends_sasl: bool = False  # no request of SASL goes to the broker
+
+
+def is_for_brokers(key: int) -> bool:
+    """Return True for an API with which brokers and controllers deal with each other, or that changes who they are."""
+    return key in CLUSTER_MEMBERS or key in SHARE_STATE or "broker" not in schema.load(key).listeners
 
 
 class Plan(dict[int, Step]):
@@ -120,7 +128,9 @@ class Plan(dict[int, Step]):
         """The newest version of this API that kproxy can let pass; None: any; HIDDEN: none."""
         if key not in schema.paths():
             return HIDDEN if self.hides_unknown or self.isolates or unread(key, 0, self.live) else None
-        if key == ENVELOPE and (self.isolates or unread(key, 0, self.live)):
+        if self.isolates and is_for_brokers(key):
+            return HIDDEN
+        if key == ENVELOPE and unread(key, 0, self.live):
             return HIDDEN
         if self.bound.advertise:
             limit = newest_rewritable(key)
@@ -177,9 +187,10 @@ class Plan(dict[int, Step]):
         return step
 
     def reason(self, api: schema.Api, version: int, newest: int) -> str:
+        if self.isolates and is_for_brokers(api.key):
+            return f"{api.name} {version} is for those who run the cluster, and could reach what belongs to others"
         if api.key == ENVELOPE and newest == HIDDEN:
-            whose = "belongs to others" if self.isolates else "a rule forbids"
-            return f"{api.name} {version} holds a request that could reach what {whose}"
+            return f"{api.name} {version} holds a request that could reach what a rule forbids"
         if self.bound.advertise and carries_addresses(api.key) and version in api.versions:
             return f"{api.name} {version} answers with broker addresses that cannot be rewritten"
         return f"{api.name} {version} is not known, the newest version that is read is {max(newest, 0)}"

@@ -53,13 +53,15 @@ class CoordinatorKeys:
         return apply
 
     def one(self, buf: Buffer, start: int, end: int, kind: int, edits: Edits, context: Context) -> None:
-        """A hidden name cannot come back: answers hold what was asked for."""
+        """Answers hold what was asked for, so no hidden name comes back; should a broker name one, it is blanked."""
         spelling = self.spellings.get(TRANSACTIONAL_ID if kind == TRANSACTION_KEY else GROUP)
         old = read_string(buf, start, end, self.compact)
         if old is None or spelling is None or kind not in (GROUP_KEY, TRANSACTION_KEY, SHARE_KEY):
             return
         name, *rest = old.rsplit(b":", 2) if kind == SHARE_KEY else [old]
         other = spelling.translate(name, context)
+        if other is None and spelling.names.isolates:
+            other, rest = b"", []
         if other is not None and other != name:
             edits.replace(start, end, write_string(b":".join((other, *rest))[:MAX_STRING], self.compact))
             context.rewrote(spelling.space.changed)

@@ -44,9 +44,10 @@ def id_paths(struct: Struct) -> frozenset[str]:
 
 
 def learn(cluster_memory: MutableMapping[str, Any], topic_id: bytes, name: bytes) -> None:
-    """Remember which topic an id belongs to; a topic that is made anew has a new one."""
-    if topic_id != ZERO:
-        remember(recall(cluster_memory, TOPIC_IDS), topic_id, name, MAX_IDS)
+    """Remember which topic an id belongs to. A topic that is made anew has a new one, so what is known stays."""
+    known = recall(cluster_memory, TOPIC_IDS)
+    if topic_id != ZERO and known.get(topic_id, name) == name:
+        remember(known, topic_id, name, MAX_IDS)
 
 
 def is_visible(name: bytes, names: NameMap) -> bool:

@@ -25,7 +25,7 @@ EACH: Final = 10e-6
 """Seconds of CPU for each text; patterns that people write take 1 to 3 µs."""
 ALLOWANCE: Final = 0.03
 """Seconds of CPU that the patterns of one tenant may take beyond that in one second."""
-LEAST: Final = 0.001
+LEAST: Final = 0.005
 """Seconds of CPU that a pattern may take in any case."""
 SPENT: Final = "topic_regex_spent"
 
