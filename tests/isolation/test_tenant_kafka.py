@@ -243,3 +243,14 @@ def test_a_topic_hidden_behind_a_tag_reaches_nobody(sides: Sides) -> None:
         assert MAGIC in bytes(found["responses"][1]["partitions"][0]["records"])
     with connect(sides.a) as stream:
         assert exchange(stream, frame) == b""
+
+
+def test_a_name_that_collides_is_not_told_with_what(sides: Sides) -> None:
+    """Brokers name the topic that is there, whosever it is."""
+    create_topics(sides.direct, "a_hush")
+    topic = {"name": "hush", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    for version in (2, 5, 7):
+        body = {"topics": [topic], "timeout_ms": 3000, "validate_only": True}
+        (found,) = ask.ask(sides.a, 19, version, body)["topics"]
+        assert (found["name"], found["error_code"]) == ("hush", 17)
+        assert "dots and underscores" in found["error_message"] and "a_hush" not in found["error_message"]

@@ -7,6 +7,7 @@ broker answers that there is no such thing.
 
     plain          every field the table calls a name
     answers        Metadata and DescribeTopicPartitions: errors of unreachable names, hidden topics by id
+    collisions     messages that name another topic
     cursor         where a long answer goes on
     ids            topic ids, where topics of others are to be unreachable
     disguise       what is sent in place of those
@@ -20,6 +21,7 @@ broker answers that there is no such thing.
     everything     other requests that mean everything there is
     lone           the only name of a long message, without holding it
     regex          regular expressions over topics that the broker evaluates
+    matching       how long they may take
 """
 
 from .fetch_owner import OPENS, learn_session

@@ -17,6 +17,7 @@ from kproxy.wire.walk import Walk
 from . import groups, resources
 from .acl_deletions import NamedOnly, RefusedDeletions
 from .answers import AskedForAll, TopicAnswers
+from .collisions import CREATE_TOPICS, MESSAGES_FROM, NoOtherNames
 from .coordinators import CoordinatorKeys
 from .cursor import CursorName
 from .everything import NotAllPartitions, RefusedElection
@@ -148,3 +149,5 @@ def refusals(key: int, version: int, struct: Struct, spelled: Spellings, directi
             yield RefusedElection()
     if key == DELETE_ACLS and isolated:
         yield NamedOnly(spelled, struct.flexible) if direction == "request" else RefusedDeletions(struct.flexible)
+    if key == CREATE_TOPICS and version >= MESSAGES_FROM and TOPIC in isolated and direction == "response":
+        yield NoOtherNames(struct.flexible)
