@@ -23,8 +23,8 @@ KEY = token_bytes(32)
 HALF = (1 << 62) - 1
 LOW_BITS = 76  # behind the version
 LOW = (1 << LOW_BITS) - 1
-ROUNDS = (b"0", b"1", b"2", b"3")
-"""Four make a Feistel network of keyed hashes a strong pseudorandom permutation (Luby and Rackoff)."""
+ROUNDS = tuple(KEY + bytes((number,)) for number in range(4))
+"""Keys of the rounds. Four make a Feistel network a strong pseudorandom permutation (Luby and Rackoff)."""
 
 
 def version_of(topic_id: bytes) -> int:
@@ -63,19 +63,19 @@ def joined(bits: int, version: int) -> bytes:
 def permuted(bits: int) -> int:
     """Another number of 124 bits, one for each."""
     left, right = bits >> 62, bits & HALF
-    for number in ROUNDS:
-        left, right = right, left ^ keyed(number, right)
+    for key in ROUNDS:
+        left, right = right, left ^ keyed(key, right)
     return left << 62 | right
 
 
 def restored(bits: int) -> int:
     """The number that `permuted` has made this one from."""
     left, right = bits >> 62, bits & HALF
-    for number in reversed(ROUNDS):
-        left, right = right ^ keyed(number, left), left
+    for key in reversed(ROUNDS):
+        left, right = right ^ keyed(key, left), left
     return left << 62 | right
 
 
-def keyed(number: bytes, half: int) -> int:
+def keyed(key: bytes, half: int) -> int:
     """62 bits that only the key tells."""
-    return int.from_bytes(blake2b(half.to_bytes(8, "big"), key=KEY, salt=number, digest_size=8).digest(), "big") & HALF
+    return int.from_bytes(blake2b(key + half.to_bytes(8, "big"), digest_size=8).digest(), "big") & HALF
