@@ -1,4 +1,4 @@
-"""Property: of all topic ids in the requests of a tenant only its own, zeros and impossible ones leave, in any order."""
+"""Property: of all topic ids in a tenant's requests only its own, zeros and impossible ones leave, in any order."""
 
 from __future__ import annotations
 

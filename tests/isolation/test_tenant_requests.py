@@ -176,6 +176,8 @@ def may_leave(asked: Message, slot: Slot, value: Any, around: dict[str, Any]) ->
             kind = around.get("resource_type", around.get("resource_type_filter"))
             if asked.api.name == "DeleteAcls" and around.get("pattern_type_filter") == MATCH and value != "!":
                 return kind not in (1, 2, 3, 5)  # it would match what covers more than the tenant
+            if asked.api.name == "CreateAcls" and kind == 1:
+                return True  # brokers create none for any type
             return kind not in (1, 2, 3, 5) or value in ("", "!") or value.startswith("a.")
         case _:
             return embedded_is_own(slot.kind or "", value, asked)
