@@ -3,6 +3,9 @@
 Strategy. The bytes are the consumer protocol's only if the group's protocol type says so. Where a version does not
 carry the type it comes from the request of the same exchange, or from the JoinGroup that this connection sent for the
 group before. If nobody said, bytes that fill the consumer protocol's grammar exactly are taken as such.
+
+Brokers read these bytes when a group changes over to the newer protocol (KIP-848), and tell what is assigned. So of a
+tenant none leave that kproxy cannot read: an empty list of topics goes in their place.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from .remembered import MAX_GROUP_BYTES, MAX_PROTOCOLS, PROTOCOLS, recall, remem
 from .spell import Spelling
 
 CONSUMER = b"consumer"
+NO_TOPICS = bytes(6) + b"\xff" * 4
+"""A subscription or an assignment of version 0, with no topics and null for user data."""
 GROUP, TYPE, ASSIGNOR = "group", "type", "assignor"
 PLACES: dict[tuple[int, str], dict[str, str]] = {
     (11, "request"): {
@@ -107,10 +112,11 @@ class GroupBytes:
         data = bytes(buf[value:end])
         if not data:
             return
-        new = rewrite_consumer_bytes(data, what, self.spelling, assignor, context, exactly=guess)
-        if new is None:
-            if not guess:
-                context.count("group_bytes_unreadable")
-        elif new != data:
+        strict = self.spelling.names.isolates and self.spelling.direction == "request"
+        new = rewrite_consumer_bytes(data, what, self.spelling, assignor, context, exactly=guess and not strict)
+        if new is None and not guess:
+            context.count("group_bytes_unreadable")
+            new = NO_TOPICS if strict else None
+        if new is not None and new != data:
             length = write_uvarint(len(new) + 1) if self.compact else len(new).to_bytes(4, "big")
             edits.replace(start, end, length + new)

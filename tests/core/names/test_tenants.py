@@ -198,3 +198,27 @@ def test_what_is_no_name_is_created_for_nobody(through: Through) -> None:
     """An ACL may be for any text, so what no topic can be called does not pass as it is."""
     row = {"resource_type": TOPIC_TYPE, "resource_name": "b.x\0", "resource_pattern_type": LITERAL, "principal": ""}
     assert through(30, 3, "request", creations=[row | {"host": ""}])["creations"][0]["resource_name"] == ""
+
+
+TOO_MANY = b"\0\0" + (600_001).to_bytes(4, "big") + b"\0\x08b.secret" + b"\0\x01x" * 600_000 + b"\xff" * 4
+NOTHING = bytes(6) + b"\xff" * 4
+
+
+@pytest.mark.parametrize("data", [TOO_MANY, b"\0\0\0\0\0\2\0\x08b.secret", b"\0"])
+def test_bytes_of_the_consumer_protocol_that_cannot_be_read_do_not_leave(through: Through, data: bytes) -> None:
+    """A broker that reads them more easily would find names in them."""
+    asked = {"group_id": "g", "member_id": "", "protocol_type": "consumer", "session_timeout_ms": 1}
+    sent = through(11, 0, "request", **asked, protocols=[{"name": "range", "metadata": data}])
+    assert bytes(sent["protocols"][0]["metadata"]) == NOTHING
+    other = through(
+        11, 0, "request", **asked | {"protocol_type": "connect"}, protocols=[{"name": "x", "metadata": data}]
+    )
+    assert bytes(other["protocols"][0]["metadata"]) == data
+
+
+def test_bytes_of_nobody_knows_what_are_read_as_brokers_would(through: Through) -> None:
+    """An assignment with something behind it, in a version that does not say what it is."""
+    inside = b"\0\0\0\0\0\1\0\x01x\0\0\0\1\0\0\0\0" + b"\xff" * 4 + b"more"
+    body = {"group_id": "g", "member_id": "m", "generation_id": 1}
+    sent = through(14, 2, "request", **body, assignments=[{"member_id": "m", "assignment": inside}])
+    assert bytes(sent["assignments"][0]["assignment"]) == inside.replace(b"\0\x01x", b"\0\x03a.x")
