@@ -10,6 +10,9 @@ from .rewrite import Pieces
 if TYPE_CHECKING:
     from .stream import TailStream
 
+IDENTITY = "identity"
+"""The word for a frame that waits until it is known who the client is."""
+
 
 class Keep:
     """The frame at hand needs `need` bytes. `hold`: that is the whole frame, and its memory is to be reserved."""

@@ -8,7 +8,7 @@ from kproxy.errors import DecodeError
 from kproxy.wire import decode_request, decode_response
 
 from .counters import Counters
-from .principal import Outcome, PrincipalWatch
+from .principal import LOST, Outcome, PrincipalWatch
 from .software import Software, software
 from .step import Step
 
@@ -43,6 +43,16 @@ class Identity:
         if self._watch is None:
             return self.certificate
         return None if self._watch.principal is None else self._watch.principal.name
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the broker has not answered yet who the client says that it is."""
+        return self._watch is not None and bool(self._watch.pending)
+
+    @property
+    def lost(self) -> bool:
+        """Whether messages of SASL could not be followed, so that nobody knows who the client is."""
+        return self._watch is not None and self._watch.absent == LOST
 
     @property
     def outcome(self) -> Outcome | None:
@@ -81,11 +91,11 @@ class Identity:
         try:
             self.watch.request(step.key, step.version, decode_request(frame).body)
         except DecodeError:
-            self.counters.count("principal_unreadable")
+            self.watch.lose()
 
     def response(self, step: Step, frame: bytes) -> None:
         """The broker's answer to one of them."""
         try:
             self.watch.response(step.key, step.version, decode_response(frame, step.key, step.version).body)
         except DecodeError:
-            self.counters.count("principal_unreadable")
+            self.watch.lose()

@@ -94,6 +94,11 @@ class Plan(dict[int, Step]):
         return step
 
     @cached_property
+    def by_principal(self) -> bool:
+        """Whether a rule goes by who the client is."""
+        return any(running.rule.reads_principal for running in self.live)
+
+    @cached_property
     def hides_unknown(self) -> bool:
         return self.bound.advertise and self.bound.hide_unknown_apis
 

@@ -10,7 +10,7 @@ from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
 from .familiar import CLIENT_ID, Familiar
-from .halts import Blocked, Changed, Keep
+from .halts import IDENTITY, Blocked, Changed, Keep
 from .identity import ANSWERED, API_VERSIONS, SASL_HANDSHAKE
 from .inflight import ANSWER
 from .lane import Lane
@@ -109,7 +109,7 @@ class RequestLane(Lane):
         if step.request == RULED:
             if self.rules is None:
                 self.rules = RuledRequests(self)
-            return self.rules.look(step, buf, pos, n, now)
+            return self.knows_client() and self.rules.look(step, buf, pos, n, now)
         if step.request == STOP:
             session.counters.stopped[step.api] += 1
             if self.plan.refusal(step.key, step.version):
@@ -143,6 +143,20 @@ class RequestLane(Lane):
         if step.key == SASL_HANDSHAKE and not step.version:
             return self.note_mechanism(step, buf, pos, end, now)
         self.enter(correlation, step, now, None)
+        return True
+
+    def knows_client(self) -> bool:
+        """Whether rules that go by who the client is can judge the frame at hand. If not, it waits for the broker's
+        answer about that, or its connection is closed, for it will never be known."""
+        session = self.session
+        if not session.plan.by_principal or (self.rules is not None and self.rules.ruling is not None):
+            return True
+        if session.identity.lost:
+            session.close("authentication", "a rule goes by the principal, which SASL's messages do not tell", "client")
+            return False
+        if session.authenticates:
+            self.halt = Blocked(IDENTITY)
+            return False
         return True
 
     def put_name(self, step: Step, lone: LoneName, buf: Buffer, pos: int, n: int, now: float) -> bool | None:

@@ -134,6 +134,7 @@ class ResponseLane(Lane):
             return False
         if step.watched and step.key in ANSWERED:
             self.session.identity.response(step, bytes(buf[pos + 4 : end]))
+            self.session.identified()
         if step.key == SASL_HANDSHAKE and step.version == 0:
             return self.begin_tokens(entry, buf, pos, end)
         pieces = self.rewritten(step, entry[3], buf, pos, end)
@@ -218,6 +219,7 @@ class ResponseLane(Lane):
             if not self.watch_token(buf, pos, n, size):
                 return pos
             raw.from_broker += 1
+            self.session.identified()
             pos += 4 + size
             if pos >= n:
                 self.skip = pos - n

@@ -111,6 +111,7 @@ class RuledResponses:
         """The frame as the client would get it without live rules; None with `lane.halt` set, or closed."""
         if plain.watched and plain.key in ANSWERED:
             self.session.identity.response(plain, bytes(buf[pos + 4 : end]))
+            self.session.identified()
         pieces = self.lane.rewritten(plain, noted.rewrite, buf, pos, end)
         if pieces is not None and not pieces:  # STOPPED
             return None

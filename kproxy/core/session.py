@@ -27,6 +27,7 @@ from kproxy.rules.running import Running
 from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Shut, Wake
 from .counters import Counters
 from .engine import Engine
+from .halts import IDENTITY
 from .identity import API_VERSIONS, Identity
 from .inflight import ANSWER, ANSWERED, ASKED, OWN, InFlight
 from .login import Credentials, LoggedIn
@@ -415,6 +416,16 @@ class Session:
             self.attention = True
 
     @property
+    def authenticates(self) -> bool:
+        """Whether the client has sent what its principal depends on, and the broker has not answered that yet."""
+        return self.identity.awaits or (self.raw is not None and not self.raw.answered)
+
+    def identified(self) -> None:
+        """The broker has answered some of that."""
+        if self.requests.blocked == IDENTITY:
+            self.attention = True  # not now: what stands before this answer has not left yet
+
+    @property
     def engine(self) -> Engine:
         """Made when the first live rule looks at a frame."""
         if self._engine is None:
@@ -469,12 +480,12 @@ class Session:
             if self.draining:
                 self.close("drained", "connection drained, on which a rule had let nothing pass")
             return
-        if self.topics_came:
-            self.topics_came = False
-            if self.requests.blocked == "topics":
-                self.requests.unblock(now)
-                self.attend(now)
-                return
+        topics, self.topics_came = self.topics_came, False
+        blocked = self.requests.blocked
+        if (topics and blocked == "topics") or (blocked == IDENTITY and not self.authenticates):
+            self.requests.unblock(now)
+            self.attend(now)
+            return
         renews = self.renewal is not None and self.renewal.busy
         if renews:
             assert self.renewal is not None

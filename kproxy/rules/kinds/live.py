@@ -111,6 +111,11 @@ class LiveRule(Rule):
         return any(one is not None and one.topic is not None for one in (self.match, self.not_))
 
     @property
+    def reads_principal(self) -> bool:
+        """Whether it goes by who the client is, so that requests wait for an authentication that is under way."""
+        return any(one is not None and one.principal is not None for one in (self.match, self.not_))
+
+    @property
     def reads_topics(self) -> bool:
         """Whether topics must have their names where a request gives only ids; the broker is then asked for them."""
         return True

@@ -104,6 +104,11 @@ class Quota(LiveRule):
         return "topic" in self.per or any(OF_TOPICS & side for side in sides)
 
     @property
+    def reads_principal(self) -> bool:
+        """Also where each has a limit of its own."""
+        return "principal" in self.per or super().reads_principal
+
+    @property
     def reads_entities(self) -> bool:
         """Only to divide what is charged: `max_bytes` of a Fetch does not say what it is about."""
         return self.by_topic

@@ -1,0 +1,113 @@
+"""Rules that go by who the client is, and clients that do not wait until that is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.testing.dialogue import Dialogue, request, response, sized
+
+METADATA, HANDSHAKE, AUTHENTICATE, FETCH = 3, 17, 36, 1
+DENY = 'rules: [{name: r, kind: deny, match: {topic: "secret*", principal: bob}}]'
+ALLOW = 'rules: [{name: r, kind: deny, match: {topic: "secret*"}, not: {principal: alice}}]'
+SECRET = b"secret.x"
+
+
+def wants(correlation: int) -> bytes:
+    return request(METADATA, 9, correlation, topics=[{"name": SECRET.decode()}])
+
+
+def login(correlation: int, name: str = "bob") -> tuple[bytes, bytes]:
+    """Handshake and token, as a client sends them."""
+    token = b"\0" + name.encode() + b"\0password"
+    return (
+        request(HANDSHAKE, 1, correlation, mechanism="PLAIN"),
+        request(AUTHENTICATE, 2, correlation + 1, auth_bytes=token),
+    )
+
+
+def accept(talk: Dialogue, correlation: int) -> None:
+    """The broker's answers to a login."""
+    talk.broker(response(HANDSHAKE, 1, correlation, mechanisms=["PLAIN"]))
+    talk.broker(response(AUTHENTICATE, 2, correlation + 1, auth_bytes=b""))
+
+
+@pytest.mark.parametrize("chunk", [0, 1])
+@pytest.mark.parametrize("rules", [DENY, ALLOW], ids=["deny", "allow-list"])
+def test_a_request_behind_a_login_waits_for_its_answer(rules: str, chunk: int) -> None:
+    """All in one write: what comes behind the token is judged when the broker has said who that is."""
+    talk = Dialogue(rules)
+    talk.client(b"".join((*login(1), wants(3))), chunk)
+    accept(talk, 1)
+    talk.broker(response(METADATA, 9, 3))
+
+    assert SECRET not in talk.to_broker
+    assert talk.closed is None and len(talk.responses((17, 1), (36, 2), (3, 9))) == 3
+
+
+def test_who_is_allowed_waits_no_longer_than_that() -> None:
+    """The same for a principal that the rule is not about."""
+    talk = Dialogue(DENY)
+    talk.client(b"".join((*login(1, "alice"), wants(3))))
+    assert SECRET not in talk.to_broker
+    accept(talk, 1)
+
+    assert SECRET in talk.to_broker
+
+
+def test_a_second_login_is_waited_for_too() -> None:
+    """Alice may; the connection then becomes Bob's, and what is sent with that login is Bob's."""
+    talk = Dialogue(DENY)
+    talk.client(b"".join(login(1, "alice")))
+    accept(talk, 1)
+    talk.client(wants(3))
+    assert talk.to_broker.count(SECRET) == 1
+    talk.broker(response(METADATA, 9, 3))
+    talk.client(b"".join((*login(4), wants(6))))
+    accept(talk, 4)
+
+    assert talk.to_broker.count(SECRET) == 1
+
+
+def test_a_bare_token_is_waited_for() -> None:
+    """After a handshake of version 0 the token comes without a header."""
+    talk = Dialogue(DENY)
+    talk.client(request(HANDSHAKE, 0, 1, mechanism="PLAIN"))
+    talk.broker(response(HANDSHAKE, 0, 1, mechanisms=["PLAIN"]))
+    talk.client(sized(b"\0bob\0password") + wants(2))
+    assert SECRET not in talk.to_broker
+    talk.broker(sized(b""))
+    talk.broker(response(METADATA, 9, 2))
+
+    assert SECRET not in talk.to_broker and talk.closed is None
+
+
+def test_nobody_is_forgotten_by_too_many_tokens() -> None:
+    """A broker refuses tokens without a handshake and keeps the connection: it stays Bob's, or ends."""
+    talk = Dialogue(DENY)
+    talk.client(b"".join(login(1)))
+    accept(talk, 1)
+    more = [request(AUTHENTICATE, 2, number, auth_bytes=b"x") for number in range(3, 40)]
+    talk.client(b"".join(more) + wants(40))
+    for number in range(3, 40):
+        if talk.closed is None:
+            talk.broker(response(AUTHENTICATE, 2, number, error_code=34))
+
+    assert SECRET not in talk.to_broker
+
+
+def test_who_cannot_be_known_is_not_served() -> None:
+    """Messages of SASL that cannot be read: the connection ends at the next request that such a rule may be about."""
+    talk = Dialogue(DENY)
+    head = (AUTHENTICATE).to_bytes(2, "big") + (2).to_bytes(2, "big") + (1).to_bytes(4, "big") + b"\xff\xff\x00"
+    talk.client(sized(head + b"\xff\xff\xff\xff\xff") + wants(2))
+
+    assert SECRET not in talk.to_broker and talk.closed is not None
+    assert talk.closed.cause == "authentication"
+
+
+def test_without_such_a_rule_nobody_waits() -> None:
+    """Other rules, and none, let a client send behind its login as ever."""
+    for rules in ("", 'rules: [{name: r, kind: deny, match: {topic: "other*"}}]'):
+        talk = Dialogue(rules)
+        frames = b"".join((*login(1), wants(3)))
+        assert talk.client(frames).to_broker == frames
