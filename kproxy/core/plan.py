@@ -95,8 +95,9 @@ class Plan(dict[int, Step]):
 
     @cached_property
     def by_principal(self) -> bool:
-        """Whether a rule goes by who the client is."""
-        return any(running.rule.reads_principal for running in self.live)
+        """Whether a rule that limits clients goes by who they are."""
+        limiting = (one.rule for one in self.live if one.rule.family in ("access", "quota") and not one.observes)
+        return any(rule.reads_principal for rule in limiting)
 
     @cached_property
     def hides_unknown(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -55,8 +55,10 @@ class Target:
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """What it is about."""
-        return entities(self.message)
+        """What it is about. Topics that have an id are those of the id, whatever name stands beside it, and which name
+        an id has is not known here."""
+        found = entities(self.message)
+        return tuple(one if one.topic_id is None else replace(one, topic=None) for one in found)
 
     @property
     def subject(self) -> Subject:
