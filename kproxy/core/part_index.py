@@ -18,6 +18,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.frame_match import OF_ENTITY, FrameMatch
 from kproxy.rules.kinds.access import AccessRule
 from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.match import readable
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange
@@ -63,6 +64,7 @@ class FieldIndex:
         """The rules whose selector holds for it; None: the request has no such thing, or no name for it."""
         if text is None:
             return self.lenient | self.doubting
+        text = readable(text)
         return self.remembered(text) if len(text) <= LONGEST_TEXT else self.tried(text)
 
     def tried(self, text: str) -> Numbers:

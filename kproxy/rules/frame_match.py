@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.explain import unknown
-from kproxy.rules.match import ConnectionMatch, Test, Texts, is_pattern, text_test
+from kproxy.rules.match import ConnectionMatch, Test, Texts, is_pattern, readable, text_test
 from kproxy.rules.ranges import Ranges
 from kproxy.rules.selected import Acks, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers
 from kproxy.wire import layout, schema
@@ -167,7 +167,10 @@ class FrameMatch(ConnectionMatch):
 def _text_of(name: str, tests: list[Test]) -> Callable[[Any], bool]:
     def test(thing: Any) -> bool:
         value = getattr(thing, name)
-        return value is not None and any(one(value) for one in tests)
+        if value is None:
+            return False
+        value = readable(value)
+        return any(one(value) for one in tests)
 
     return test
 

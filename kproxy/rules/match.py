@@ -40,6 +40,13 @@ def text_test(pattern: str) -> Test:
     return _expression(".*".join(re.escape(part) for part in parts))
 
 
+def readable(text: str) -> str:
+    """Text as brokers read it: bytes that are no UTF-8 are replacement characters, as in Java."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _ends(begin: str, end: str) -> Test:
     """A glob with one star, as most have: a fifth of what an expression takes."""
     least = len(begin) + len(end)
