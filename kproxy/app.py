@@ -150,8 +150,7 @@ class Proxy:
         for connection in list(self.server.connections):
             session = connection.session
             live = rules.bind(connection.facts).live
-            session.use(self.plan_for(connection.listener.name, session.rules, live), monotonic())
-            connection.obey(monotonic())
+            connection.use(self.plan_for(connection.listener.name, session.rules, live))
 
     def advertise(
         self, listener: Listener, facts: Facts, bound: rule_set.Bound | None = None

@@ -18,6 +18,7 @@ from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
 from kproxy.rules.shape import Shape
 from kproxy.wire import decode_request, encode
+from kproxy.wire.breath import spread
 from kproxy.wire.head import produce_acks
 from kproxy.wire.message import Message
 
@@ -153,7 +154,7 @@ class Engine:
                 ruling.answer = encode(answer)
                 return ruling
             exchange.find = lambda: found
-            open_ = list(found)
+            open_ = spread(list(found))
         named = bool(open_)
         parts = ruled.index.candidates(exchange, open_) if about is None else ruled.parts
         for part in parts:

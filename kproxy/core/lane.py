@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 LONE_HEAD = 1024
 """Bytes in which the only name of a frame stands, if ids are not far longer than people make them."""
 
+MOST_GROWTH = 4096
+"""Bytes by which a frame may grow where it lies in the driver's buffer, which may have to be set aside."""
+
 BY_RULE = ("delay", "held")
 """Words for what a lane waits for that are a rule's doing."""
 CORRELATION_AT = {CLIENT: 8, BROKER: 4}
@@ -153,7 +156,7 @@ class Lane:
         head = b"".join(halt.pieces)
         start = at + len(head)
         end = start + stop - halt.after
-        if end > len(buf):
+        if end > len(buf) or end > stop + MOST_GROWTH:
             return None
         if start != halt.after:
             buf[start:end] = buf[halt.after : stop]

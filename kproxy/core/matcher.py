@@ -8,6 +8,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds.live import LiveRule
+from kproxy.wire.breath import each, spread_tuple
 
 EntityTest = Callable[[Entity], bool]
 FrameTest = Callable[[Exchange], bool]
@@ -37,12 +38,12 @@ class Matcher:
         excluded = self.excluding is not None and self.excludes(self.excluding, exchange)
         if not open_ and self.entity is None:
             return ()  # there is nothing that `not:` could be about, either
-        found = open_ if self.entity is None else [one for one in open_ if self.entity(one)]
+        found = open_ if self.entity is None else [one for one in each(open_) if self.entity(one)]
         if excluded and self.not_entity is not None:
-            found = [one for one in found if not self.not_entity(one)]
+            found = [one for one in each(found) if not self.not_entity(one)]
         if not found:
             return () if self.unnamed and self.rule.unnamed(exchange) else None
-        return tuple(found)
+        return spread_tuple(tuple(found))
 
     def concerns(self, exchange: Exchange) -> bool:
         """Whether it is about such a frame, whatever that asks for."""

@@ -19,6 +19,7 @@ from kproxy.rules.frame_match import OF_ENTITY, FrameMatch
 from kproxy.rules.kinds.access import AccessRule
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.match import readable
+from kproxy.wire.breath import each
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange
@@ -98,7 +99,7 @@ class PartIndex:
         numbers = self.general
         for name, field in self.fields.items():
             if name in OF_ENTITY:
-                numbers = numbers.union(*(field.about(text) for text in {getattr(one, name) for one in found}))
+                numbers = numbers.union(*(field.about(text) for text in each({getattr(one, name) for one in found})))
             else:
                 numbers |= field.about(getattr(exchange, name))
         return [self.parts[number] for number in sorted(numbers)]

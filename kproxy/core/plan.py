@@ -22,7 +22,7 @@ from .addresses import address_rewrite, carries_addresses, newest_rewritable
 from .identity import ANSWERED
 from .names import LoneName, by_id, lone_name, name_rewrite
 from .rewrite import Rewrite, Rewriter
-from .ruled import ruled, unread
+from .ruled import ENVELOPE, ruled, unread
 from .step import HEAD, RULED, STOP, STREAM, WHOLE, Step
 from .tally import Tallies
 from .versions import API_VERSIONS, HIDDEN, PRODUCE, VersionsAnswers

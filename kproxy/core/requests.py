@@ -6,6 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from kproxy.errors import DecodeError
+from kproxy.wire.breath import rest
 from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
@@ -105,6 +106,7 @@ class RequestLane(Lane):
 
     def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
         """A request that is stopped, or looked at whole. True: it passes as it is, and is entered in the FIFO."""
+        rest()
         session = self.session
         if step.request == RULED:
             if self.rules is None:

@@ -6,6 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from kproxy.errors import DecodeError
+from kproxy.wire.breath import rest
 from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
@@ -92,6 +93,7 @@ class ResponseLane(Lane):
 
     def look(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
         """A response that somebody wants to see. True: it passes as it is; the caller takes it off the FIFO."""
+        rest()
         step, end = entry[1], pos + 4 + size
         if step is ANSWER:
             self.halt = Changed(self.session.inflight.ready_answers(), pos)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from kproxy.errors import DecodeError
 from kproxy.wire import schema
+from kproxy.wire.breath import spread
 from kproxy.wire.edit import Edits
 from kproxy.wire.head import body_start
 from kproxy.wire.walk import Walk, walk
@@ -161,6 +162,7 @@ class Rewriter:
         after = self.walk.run(buf, body, end, hits)
         edits = Edits(buf, start, end, self.walk, hits)
         if hits:
+            hits = spread(hits)
             for apply in self.applies:
                 apply(buf, hits, edits, context)
                 if context.incomplete:  # the others would count what they do a second time

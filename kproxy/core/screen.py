@@ -13,6 +13,7 @@ from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import Reader, number_reader, sightings, what
 from kproxy.rules.frame_match import OF_ENTITY
 from kproxy.wire import layout, schema
+from kproxy.wire.breath import each
 from kproxy.wire.head import body_start
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.shapes import Shape, shape
@@ -84,7 +85,7 @@ class Screen:
         hits: Hits = []
         self.walk.run(buf, body, end, hits)
         lacking, fields, seen = self.lacking, self.index.fields, self.seen
-        for number, start, stop in hits:
+        for number, start, stop in each(hits):
             one = seen[number]
             if one is None:
                 continue

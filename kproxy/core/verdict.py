@@ -21,6 +21,7 @@ from kproxy.rules.decision import (
 )
 from kproxy.rules.entity import Entity
 from kproxy.wire import decode_response, encode
+from kproxy.wire.breath import each
 from kproxy.wire.message import Message
 
 from .engine import Engine, milliseconds
@@ -142,7 +143,7 @@ class Verdict:
         yes, no = part.running.rule.match, part.running.rule.not_
         found = tuple(
             entity
-            for entity in matched
+            for entity in each(matched)
             if (yes is None or yes.holds_error(self.errors.get(entity, 0)))
             and not (no is not None and no.sees_error and no.holds_error(self.errors.get(entity, 0)))
         )

@@ -16,8 +16,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial, wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kproxy.core.commands import (
     BROKER,
@@ -43,6 +44,7 @@ from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 
 if TYPE_CHECKING:
     from kproxy.core.login import LoggedIn
+    from kproxy.core.plan import Plan
     from kproxy.rules.facts import Facts
 
     from .deadlines import Deadline
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from .server import Server
     from .tap import Tap
     from .transparent import Route
+    from .turns import Turn
 
 
 class Phase(IntEnum):
@@ -62,6 +65,24 @@ class Phase(IntEnum):
 
 
 OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
+
+
+Method = TypeVar("Method", bound=Callable[..., None])
+
+
+def entry(method: Method) -> Method:
+    """Have calls of `method`, which come from elsewhere, run as a turn of the connection's own: they wait while its
+    work is put aside, and may be put aside themselves."""
+
+    @wraps(method)
+    def enter(self: Connection, *args: Any, **named: Any) -> None:
+        call = partial(method, self, *args, **named)
+        if self.frozen:
+            self.put_off.append(call)
+        else:
+            self.reactor.aside.enter(self, call)
+
+    return cast("Method", enter)
 
 
 class Connection:
@@ -88,6 +109,9 @@ class Connection:
     parting: Side | None = None  # gets its FIN when what is queued for it has been written
     wakes: Sequence[Deadline] = ()
     moved = 0
+    turn: Turn | None = None  # in which it has work that was put aside
+    frozen = False  # this work waits, and nothing else may run
+    put_off: list[Callable[[], None]] = []  # until it is over
 
     def __init__(
         self, server: Server, listener: Listener, facts: Facts, session: Session,
@@ -103,6 +127,63 @@ class Connection:
         self.client.peer, self.broker.peer = self.broker, self.client
         self.active = self.since = now
         self.unread = now  # until when the client was not read, as far as overdue.py has seen
+
+    # ---- work that is put aside
+
+    @property
+    def turns_of(self) -> Connection:
+        """Whose work its callbacks are."""
+        return self
+
+    @property
+    def address(self) -> str:
+        """With whose connections it takes turns."""
+        return self.client_address[0]
+
+    def freeze(self, turn: Turn) -> None:
+        if self.turn is None:
+            self.turn, self.put_off = turn, []
+        self.frozen = True
+        if not self.closed:
+            self.client.freeze()
+            self.broker.freeze()
+
+    def thaw(self) -> None:
+        self.frozen = False
+
+    def over(self) -> None:
+        """What was put aside is through: events come again, and what has waited for that is called."""
+        self.turn = None
+        calls, self.put_off = self.put_off, []
+        if not self.closed:
+            self.client.over()
+            self.broker.over()
+        for call in calls:
+            if self.frozen:
+                self.put_off.append(call)
+            elif not self.closed:
+                self.reactor.aside.enter(self, call)
+
+    @entry
+    def use(self, plan: Plan) -> None:
+        """Other live rules hold from the next frame on."""
+        if not self.closed:
+            now = monotonic()
+            self.session.use(plan, now)
+            self.obey(now)
+
+    @entry
+    def granted(self, now: float) -> None:
+        """Memory was given to the session."""
+        if not self.closed:
+            self.session.granted(now)
+            self.obey(now)
+
+    @entry
+    def watch(self, look: Callable[[], None]) -> None:
+        """Have those who watch look at it anew."""
+        if not self.closed:
+            look()
 
     # ---- commands
 
@@ -156,6 +237,7 @@ class Connection:
             if places is not None:
                 self.session.nodes_ready(places, now)
 
+    @entry
     def nodes_known(self, places: Places) -> None:
         """Who was asked for places of nodes has found them."""
         if self.phase is Phase.OPEN:
@@ -172,6 +254,7 @@ class Connection:
     def wake(self, command: Wake, now: float) -> None:
         self.server.wake(command.sessions, now)
 
+    @entry
     def begin(self) -> None:
         """The client's socket is attached."""
         now = monotonic()
@@ -182,6 +265,7 @@ class Connection:
     def compute(self, command: Compute, now: float) -> None:
         self.server.slow_work.add(self.client_address[0], self, command.work)
 
+    @entry
     def computed(self, result: object) -> None:
         """What `compute` was for; not called once it is closed."""
         now = monotonic()
@@ -192,6 +276,7 @@ class Connection:
         due = [one for one in self.wakes if one.call is not None]
         self.wakes = [*due, self.reactor.call_at(command.when, self.tick)]
 
+    @entry
     def tick(self) -> None:
         """A time has come that the session wanted to know of."""
         if not self.closed:
@@ -199,6 +284,7 @@ class Connection:
             self.session.tick(now)
             self.obey(now)
 
+    @entry
     def released(self) -> None:
         """A rule has let go of a request of this connection."""
         if not self.closed:
@@ -218,6 +304,7 @@ class Connection:
             self.flow.end()
         self.flow = Flow(self, command.shapes) if command.shapes else None
 
+    @entry
     def cut(self, how: str, message: str) -> None:
         """End it here, whatever still waits to be written."""
         if self.closed:
@@ -251,6 +338,7 @@ class Connection:
 
     # ---- the broker
 
+    @entry
     def connected(self, sock: socket.SocketType, address: HostPort, login: LoggedIn | None = None) -> None:
         """The upstream has a socket for us."""
         self.race = None
@@ -274,6 +362,7 @@ class Connection:
             self.session.logged_in(credentials, login, now)
             self.obey(now)
 
+    @entry
     def unreachable(self, message: str, refused: bool = False) -> None:
         """The upstream has none, and has said why in the log."""
         self.race = None
@@ -407,6 +496,9 @@ class Connection:
         """Close both sockets now. What was said first about why stands."""
         if self.phase is Phase.CLOSED:
             return
+        if self.frozen and self.turn is not None:
+            self.frozen = False
+            self.turn.give_up()
         self.phase = Phase.CLOSED
         self.cause, self.message = self.cause or cause, self.message or message
         if self.race is not None:
@@ -439,6 +531,7 @@ class Connection:
         """A callback of ours raised; the reactor has logged it."""
         self.end("crashed", f"{type(error).__name__}: {error}")
 
+    @entry
     def drain(self, now: float, cause: str = "drained", message: str = "kproxy is shutting down") -> None:
         """Answer what is in flight, then close."""
         if self.phase is Phase.OPEN:

@@ -53,14 +53,14 @@ async def nested(reactor: Reactor) -> None:
     """Sleeps in the reactor; goes to trio when its epoll set is readable, its next deadline is due, or after `wake`."""
     inner, all_tasks_blocked = trio_inside()
     reactor.add(inner, reactor.wake, 1)
-    turn, statistics = reactor.turn, trio.lowlevel.current_statistics
+    serve, statistics = reactor.serve, trio.lowlevel.current_statistics
     limit = SHORT_TURN
     try:
         while True:
             with trio.move_on_after(limit) as busy:
                 await all_tasks_blocked()
             if busy.cancelled_caught:  # other tasks do not rest: take turns with them
-                limit = SHORT_TURN if turn(0) else min(limit * 2, LONG_TURN)
+                limit = SHORT_TURN if serve(0) else min(limit * 2, LONG_TURN)
                 continue
             limit = SHORT_TURN
             seconds = statistics().seconds_to_next_deadline
@@ -69,19 +69,18 @@ async def nested(reactor: Reactor) -> None:
                 continue
             reactor.leave = False
             reactor.wake_at(monotonic() + seconds if seconds < FAR else None)
-            while not reactor.leave:
-                turn(None)
+            serve(None)
     finally:
         reactor.remove(inner)
 
 
 async def task(reactor: Reactor) -> None:
     """Sleeps in trio, which watches the reactor's epoll set."""
-    turn, fd = reactor.turn, reactor.epoll.fileno()
+    serve, fd = reactor.serve, reactor.epoll.fileno()
     while True:
         await trio.lowlevel.wait_readable(fd)
         for _ in range(BATCHES):
-            if not turn(0):
+            if not serve(0) or reactor.aside.queue:  # what was put aside takes turns with trio, too
                 break
 
 

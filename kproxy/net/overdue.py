@@ -18,6 +18,9 @@ LINGER = 2.0
 
 
 def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
+    if connection.turn is not None:  # it waits for us: its times begin anew
+        connection.active = connection.unread = now
+        return
     client, broker = connection.client, connection.broker
     moved = client.got + broker.got
     if moved != connection.moved:

@@ -14,16 +14,19 @@ does by using `spawn` and `notify`.
 from __future__ import annotations
 
 import select
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic
 from typing import Any
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.wire import breath
+
 from .deadlines import Call, Deadline, Deadlines
 from .drivers import DRIVERS, nested_is_possible
 from .timer import Timer
+from .turns import Turn, Turns, look
 
 IN, OUT, HUP, ERR = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP, select.EPOLLERR
 BATCH = 64
@@ -47,7 +50,15 @@ class Reactor:
 
     def __init__(self, log: FilteringBoundLogger, observe: Observe = lambda seconds, times: None) -> None:
         self.log, self.observe = log, observe
-        self.turns = 0
+        breath.use(look)
+        self.turns = 0  # polls so far
+        self.aside = Turns(self)
+        self.timeout: float | None = None
+        self.loop: Turn | None = None  # which goes from callback to callback
+        self.current: Callable[..., object] | None = None  # the callback at hand
+        self.events: Iterator[tuple[int, int]] = iter(())  # of this poll, not served yet
+        self.due: Iterator[Call] = iter(())  # the same of deadlines
+        self.batch, self.batch_begun = -1, 0.0  # which poll's time is measured, and since when
         self.epoll = select.epoll()
         self.poll = self.epoll.poll
         self.table: dict[int, Ready] = {}
@@ -121,24 +132,77 @@ class Reactor:
                 await DRIVERS[driver](self)
             finally:
                 self._nursery = None
+                self.aside.close()
+                if self.loop is not None:
+                    self.loop.give_up()
+
+    def serve(self, timeout: float | None) -> int:
+        """Poll and call back until trio has to run; once with a `timeout`. Returns the events of the last poll."""
+        self.timeout = timeout
+        while True:
+            loop = self.loop
+            if loop is None:
+                loop = self.loop = Turn(self, self._serve)
+            served = loop.switch()
+            if loop is self.loop:
+                return int(served)
+
+    def _serve(self) -> None:
+        """The loop, until its turn is put aside: then another one goes on."""
+        me, served = self.loop, 0
+        assert me is not None
+        trio_side = me.parent
+        assert trio_side is not None
+        self._serve_rest()
+        while me is self.loop:
+            if not self.leave or self.timeout is not None:
+                served = self.turn(self.timeout)
+            if me is self.loop and (self.leave or self.timeout is not None):
+                trio_side.switch(served)
+
+    def hand_over(self) -> None:
+        """The turn at hand is put aside: another one serves what is left of this poll."""
+        self.loop = None
+        events, due = list(self.events), list(self.due)
+        self.events, self.due = iter(events), iter(due)
 
     def turn(self, timeout: float | None) -> int:
         """One poll and its callbacks; returns how many events there were."""
         events = self.poll(timeout, BATCH)
+        self.turns += 1
+        begun, loop = None if self.turns % SAMPLE else monotonic(), self.loop
+        self.events = iter(events)
+        self._call_back()
+        self.current = None
+        if begun is not None and events and loop is self.loop:
+            self.observe((monotonic() - begun) / len(events), len(events) * SAMPLE)
+        return len(events)
+
+    def _call_back(self) -> None:
         table = self.table
         ready = None
-        self.turns = (self.turns + 1) % SAMPLE
-        begun = None if self.turns else monotonic()
         try:
-            for fd, mask in events:
+            for fd, mask in self.events:
                 ready = table.get(fd)
                 if ready is not None:  # else closed by an earlier callback of this batch
+                    self.current = ready
                     ready(mask)
         except Exception as error:  # noqa: BLE001  # the rest of the batch is reported again
             self._crashed(ready, error)
-        if begun is not None and events:
-            self.observe((monotonic() - begun) / len(events), len(events) * SAMPLE)
-        return len(events)
+
+    def _serve_rest(self) -> None:
+        """What was due, and ready, when the turn before this one was put aside."""
+        self._call_due()
+        self._call_back()
+        self.current = None
+
+    def _call_due(self) -> None:
+        for call in self.due:
+            self.current = call
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001
+                self._crashed(call, error)
 
     def close(self) -> None:
         """Frees the two descriptors; not while `run` is running."""
@@ -149,11 +213,8 @@ class Reactor:
 
     def _timer_ready(self, mask: int) -> None:
         now = monotonic()
-        for call in self._deadlines.take(now):
-            try:
-                call()
-            except Exception as error:  # noqa: BLE001
-                self._crashed(call, error)
+        self.due = iter(self._deadlines.take(now))
+        self._call_due()
         if self.trio_due is not None and now >= self.trio_due:
             self.trio_due = None
             self.leave = True

@@ -169,9 +169,10 @@ class Server:
 
     def wake_one(self, session: Waiting, now: float) -> None:
         try:
-            session.granted(now)
             if session.owner is not None:
-                session.owner.obey(now)
+                session.owner.granted(now)
+            else:
+                session.granted(now)
         except Exception as error:  # it ends that one; the others still get their turn
             self.log.error("a connection cannot be woken", exc_info=error)
             if session.owner is not None:

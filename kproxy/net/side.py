@@ -18,17 +18,17 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from kproxy.core.commands import BROKER, CLIENT, LONG, Command, Dial
+from kproxy.wire.breath import rest
 
 from .driven import Feed, Lane
 from .reactor import ERR, HUP, IN, OUT
 from .splice import can_splice, pass_by
+from .turns import BUFFER
 
 if TYPE_CHECKING:
     from .connection import Connection
     from .shaper import Shaper
 
-BUFFER = bytearray(262144)
-"""Every read lands here, and is sent or copied before the next one. 256 KiB: larger ones made bulk no faster."""
 VIEW = memoryview(BUFFER)
 HEAD = 16384
 """Bytes of a read behind a long frame that was spliced: it is likely to find the beginning of another one."""
@@ -71,7 +71,12 @@ class Side:
         self.recv, self.send = no_more, not_connected
         self.into: bytearray | memoryview = BUFFER  # where reads go: all of it, or the first HEAD bytes
         self.mask = IN
-        self.muted = self.got = 0
+        self.muted = self.got = self.reading = 0  # `reading`: bytes of the last read
+
+    @property
+    def turns_of(self) -> Connection:
+        """Whose work its callbacks are."""
+        return self.conn
 
     def attach(self, sock: socket.SocketType) -> None:
         """Take a connected, non-blocking socket; what waited for it leaves at once. Raises OSError as `send` does."""
@@ -91,7 +96,7 @@ class Side:
 
     # ---- the fast path
 
-    def ready(self, mask: int) -> None:
+    def ready(self, mask: int) -> None:  # noqa: C901  # in one piece, for every call costs
         """The socket can be read (or something else happened to it)."""
         if mask != IN or self.muted:
             self.odd(mask)
@@ -111,6 +116,9 @@ class Side:
                 self.end(now)
                 return
             self.got += n
+            self.reading = n
+            if n > HEAD:
+                rest()
             go = self.feed(VIEW, n, now)
             if self.commands:
                 self.obey(go, now)
@@ -262,7 +270,7 @@ class Side:
         if mask == self.mask:
             return
         self.mask = mask
-        if self.fd < 0:
+        if self.fd < 0 or self.conn.turn is not None:
             return
         if self.parked:
             self.parked = False
@@ -275,6 +283,24 @@ class Side:
         self.mask &= ~IN
         self.parked = True
         self.conn.reactor.epoll.unregister(self.fd)
+
+    def freeze(self) -> None:
+        """Let no event come, not even one that was polled before."""
+        if self.fd >= 0:
+            self.conn.reactor.table.pop(self.fd, None)
+            if not self.parked:
+                self.parked = True
+                self.conn.reactor.epoll.unregister(self.fd)
+
+    def over(self) -> None:
+        """Events come again."""
+        if self.fd >= 0:
+            reactor = self.conn.reactor
+            if self.parked:
+                self.parked = False
+                reactor.add(self.fd, self.ready, self.mask)
+            else:
+                reactor.modify(self.fd, self.mask)
 
     def shut(self) -> None:
         """Tell the other end that no more will come; it may still send."""

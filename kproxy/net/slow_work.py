@@ -8,13 +8,13 @@ the addresses take turns: one that guesses on a thousand connections delays the 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
 
 from .reactor import Reactor
+from .turns import Queue
 
 
 class Asker(Protocol):
@@ -39,19 +39,19 @@ class SlowWork:
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
-        self.queues: OrderedDict[str, deque[tuple[Asker, Work]]] = OrderedDict()
+        self.queue: Queue[tuple[Asker, Work]] = Queue(lambda thing: thing[0].closed)
         self.busy = False
 
     def add(self, address: str, asker: Asker, work: Work) -> None:
         """Call `asker.computed(work())` when its turn has come, unless it is closed by then."""
-        self.queues.setdefault(address, deque()).append((asker, work))
+        self.queue.add(address, (asker, work))
         if not self.busy:
             self.busy = True
             self.reactor.spawn(self.run)
 
     async def run(self) -> None:
         """Until nothing is left."""
-        while (turn := self.next()) is not None:
+        while (turn := self.queue.next()) is not None:
             asker, work = turn
             try:
                 result = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
@@ -61,15 +61,3 @@ class SlowWork:
                 self.reactor.log.error("work in a thread raised", exc_info=error)
                 asker.crashed(error)
         self.busy = False
-
-    def next(self) -> tuple[Asker, Work] | None:
-        """The first of the address whose turn it is."""
-        while self.queues:
-            address, queue = self.queues.popitem(last=False)
-            while queue:
-                asker, work = queue.popleft()
-                if not asker.closed:
-                    if queue:
-                        self.queues[address] = queue
-                    return asker, work
-        return None

@@ -17,8 +17,8 @@ from kproxy.watch.watcher import Watcher
 
 from .connection import Phase
 from .driven import Feed
-from .side import BUFFER
 from .splice import NOT_LOOKED_AT
+from .turns import BUFFER
 from .who import ConnectionWho
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -73,13 +74,17 @@ class Taps:
     def changed(self) -> None:
         """Sinks have come or gone: connections that were not watched are from now on; the others are told."""
         now = monotonic()
-        for tap in self.by_connection.values():
-            tap.refocus()
+        for connection, tap in list(self.by_connection.items()):
+            connection.watch(tap.refocus)
         if not self.fanout.sinks:
             return
-        for connection in self.connections():
+        for connection in list(self.connections()):
             if connection not in self.by_connection:
-                self.watch(connection, now, late=True)
+                connection.watch(partial(self.watch_late, connection, now))
+
+    def watch_late(self, connection: Connection, now: float) -> None:
+        if connection not in self.by_connection and self.fanout.sinks:
+            self.watch(connection, now, late=True)
 
     def watch(self, connection: Connection, now: float, late: bool) -> None:
         from .tap import Tap  # not before somebody listens: most processes need none of it

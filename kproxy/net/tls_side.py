@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any, cast
 
 from .reactor import IN, OUT
-from .side import BUFFER, TLS_WRITE, VIEW, Side
+from .side import TLS_WRITE, VIEW, Side
 from .tls import reason
+from .turns import BUFFER
 
 RECORD = 16384  # RFC 8446 §5.1: the longest plain text of a record
 ROOM = len(BUFFER) - RECORD
@@ -105,8 +106,13 @@ class TlsSide(Side):
 
     def again(self) -> None:
         """Read what OpenSSL holds, in a turn of its own."""
-        if self.sock is not None and not self.muted:
+        if self.sock is not None and not self.muted and not self.conn.frozen:
             self.ready(IN)
+
+    def over(self) -> None:
+        super().over()
+        if self.held():
+            self.conn.reactor.soon(self.again)
 
     def shut(self) -> None:
         """Nothing: OpenSSL would lose what comes after its own close_notify. The other end sees it when all is done.

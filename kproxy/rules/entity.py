@@ -19,6 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.wire import Message
+from kproxy.wire.breath import breathe
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.shapes import Level, Shape, shape
 
@@ -79,6 +80,7 @@ def inner(
 ) -> Iterator[tuple[Roles, tuple[int, ...]]]:
     level, deeper = levels[0], levels[1:]
     for index, element in enumerate(level.elements(parent)):
+        breathe()
         roles, where = {**around, **level.roles(element)}, (*path, index)
         if deeper and deeper[0].elements(element):
             yield from inner(deeper, element, roles, where)
@@ -98,6 +100,7 @@ def make(roles: Roles, where: tuple[int, ...]) -> Entity:
 
 
 def make_plain(roles: Roles, where: tuple[int, ...]) -> Entity:
+    breathe()
     found = roles.get
     return Entity(
         found("topic"),
@@ -112,6 +115,7 @@ def make_plain(roles: Roles, where: tuple[int, ...]) -> Entity:
 
 
 def make_special(roles: Roles, where: tuple[int, ...]) -> Entity:
+    breathe()
     said = dict(roles)
     if "coordinator_key" in said:
         said |= coordinator(said["coordinator_key"], said.get("key_type", 0))

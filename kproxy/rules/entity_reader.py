@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.wire import layout
+from kproxy.wire.breath import each, spread_tuple
 from kproxy.wire.layout import Slot
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.shapes import Shape, shape
@@ -93,7 +94,7 @@ class EntityReader:
         roles: list[dict[str, Any]] = [{} for _ in range(deepest + 2)]  # what is known at each level; last, at the top
         index = [-1] * (deepest + 1)
         opened = TOP
-        for number, start, stop in hits:
+        for number, start, stop in each(hits):
             field = seen[number]
             if field is None:
                 continue
@@ -113,7 +114,7 @@ class EntityReader:
                 found.append(make(roles[level], tuple(index)))
         if opened < deepest or deepest < 0:
             found.append(make(roles[opened], tuple(index[: opened + 1])))
-        return tuple(found)
+        return spread_tuple(tuple(found))
 
 
 def what(slot: Slot) -> str:

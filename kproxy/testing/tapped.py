@@ -19,8 +19,9 @@ import structlog
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.net.connection import Phase
-from kproxy.net.side import BUFFER, VIEW
+from kproxy.net.side import VIEW
 from kproxy.net.taps import Taps
+from kproxy.net.turns import BUFFER
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.sink import Sink
 from kproxy.testing.turmoil import Driver
@@ -151,3 +152,7 @@ class Link(SimpleNamespace):
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    def watch(self, look: Callable[[], None]) -> None:
+        """Nothing of it is ever put aside."""
+        look()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final
 
+from .breath import breathe
 from .layout import FIXED, Slot, Struct
 from .primitives import Buffer
 
@@ -52,6 +53,7 @@ class Alike:
                 break
             p += size
             n -= part
+            breathe()
         return p, n
 
     def learn(self, buf: Buffer, p: int, n: int) -> None:

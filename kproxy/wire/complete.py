@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import EncodeError
+from .breath import breathe, each
 from .layout import Slot, Struct
 from .primitives import COMPACT_WRITERS, MAX_LENGTH, WRITERS
 
@@ -18,6 +19,7 @@ TAGS = "_tagged_fields"
 
 def complete(struct: Struct, value: Any, path: str = "") -> dict[str, Any]:
     """A dict that the encoder takes. Null is let through wherever the wire has a null, as readers do."""
+    breathe()
     if not isinstance(value, Mapping):
         raise EncodeError(f"{path or 'message'}: {value!r:.80} is no dict")
     slots = (*struct.slots, *struct.tagged)
@@ -45,7 +47,7 @@ def checked(slot: Slot, value: Any, path: str) -> Any:
         return None
     if not isinstance(value, (list, tuple)):
         raise EncodeError(f"{path}: {value!r:.80} is no list")
-    return [checked_element(slot, item, f"{path}[{index}]") for index, item in enumerate(value)]
+    return [checked_element(slot, item, f"{path}[{index}]") for index, item in each(enumerate(value))]
 
 
 def checked_one(slot: Slot, value: Any, path: str) -> Any:

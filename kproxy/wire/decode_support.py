@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import WireError
+from .breath import steps
 from .compiled import unpacker
 from .layout import ZERO_UUID
 from .primitives import MAX_LENGTH, MAX_STRING, read_uvarint
@@ -52,7 +53,7 @@ def unknown_tags(buf: bytes, p: int, end: int, value: dict[str, Any]) -> int:
     tags = []
     number, p = tag_count(buf, p, end)
     last = -1
-    for _ in range(number):
+    for _ in steps(number):
         last, p, q = tag_head(buf, p, end, last)
         tags.append((last, buf[p:q]))
         p = q

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from .breath import breathe, each
 from .primitives import Buffer, read_uvarint, write_uvarint
 from .walk import Hit, Hits, Walk
 
@@ -34,7 +35,7 @@ def order(change: Change) -> tuple[int, bool, int, int]:
 def one_after_the_other(changes: list[Change]) -> bool:
     """Whether these are replacements in order, as most are: none of them inside another one's span."""
     last = -1
-    for start, end, _, _, _ in changes:
+    for start, end, _, _, _ in each(changes):
         if start < last or start == end:
             return False
         last = end
@@ -47,7 +48,7 @@ def outermost(changes: list[Change]) -> list[Change]:
         return changes
     found: list[Change] = []
     low = high = -1  # the span that swallows at present
-    for change in sorted(changes, key=order):
+    for change in each(sorted(changes, key=order)):
         start, end, _, anchor, swallows = change
         if low < start < high or low <= anchor < high:
             continue
@@ -74,6 +75,7 @@ class Edits:
 
     def replace(self, start: int, end: int, data: bytes) -> None:
         """`data` instead of buf[start:end]. The first replacement of a span wins."""
+        breathe()
         self.changes.append((start, end, data, start, True))
 
     def remove(self, start: int, end: int, count: Hit) -> None:
@@ -120,7 +122,7 @@ class Edits:
         view = memoryview(self.buf)
         found: list[memoryview | bytes] = []
         position = self.start
-        for start, end, data, _, _ in changes:
+        for start, end, data, _, _ in each(changes):
             if start > position:
                 found.append(view[position:start])
             if data:
@@ -133,7 +135,7 @@ class Edits:
     def new_counts(self) -> list[Change]:
         """Counts of arrays and tag buffers whose number of elements is another now."""
         found: list[Change] = []
-        for hit, more in self.counts.items():
+        for hit, more in each(self.counts.items()):
             number, start, end = hit
             slot = self.walk.marks[number].slot
             assert slot is not None
@@ -182,7 +184,7 @@ class Edits:
         anchors = [change[3] for change in changes]
         found: list[Change] = []
         wider: list[tuple[int, int]] = []  # of inner tags not yet counted: where their size stands, how it grew
-        for start, value, end in reversed(tags):
+        for start, value, end in each(reversed(tags)):
             inside = changes[bisect_left(anchors, value) : bisect_left(anchors, end)]
             growth = sum(len(data) - (until - since) for since, until, data, *_ in inside)
             inner = 0

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import EncodeError
+from .breath import each
 from .compiled import packer
 from .primitives import (
     MAX_LENGTH,
@@ -68,7 +69,7 @@ def add_tags(add: Add, tags: Iterable[tuple[int, Buffer]]) -> None:
     ordered = sorted(tags, key=lambda pair: pair[0])
     add(write_uvarint(len(ordered)))
     last = -1
-    for tag, data in ordered:
+    for tag, data in each(ordered):
         if not last < tag <= MAX_LENGTH or not isinstance(data, (bytes, bytearray, memoryview)):
             raise EncodeError("bad tag")
         last = tag

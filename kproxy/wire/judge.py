@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import DecodeError
 from . import layout, schema
+from .breath import FEW
 from .layout import Slot, Struct
 from .primitives import Buffer
 from .walk_source import Maker
@@ -43,6 +44,8 @@ class JudgeMaker(Maker):
         with self.put.block(f"if {left} > {MOST_ELEMENTS}:"):
             self.put("return False")
         self.move(1)
+        with self.put.block(f"if {left} > {FEW}:"):
+            self.put("breathe()")
         with self.put.block(f"while {left} > 1:"):
             self.put(f"{left} -= 1")
             self.element(slot, wanted=False)

@@ -51,6 +51,11 @@ class Slot:
     default: Callable[[], Any]
     struct: Struct | None
 
+    @property
+    def nests(self) -> bool:
+        """Return True if an element holds arrays, tagged ones included."""
+        return self.struct is not None and any(slot.array for slot in self.struct.everywhere())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct:
@@ -66,6 +71,11 @@ class Struct:
             yield slot
             if slot.struct is not None:
                 yield from slot.struct.everywhere()
+
+
+def loop_over(slot: Slot, count: str) -> str:
+    """Return the head of a compiled loop over so many elements; where they nest its body has to call `breathe`."""
+    return f"for _ in {'range' if slot.nests else 'steps'}({count}):"
 
 
 def plain_default(slot_type: str, array: bool, struct: Struct | None) -> Callable[[], Any]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from struct import calcsize
 from typing import Any
 
+from .breath import FEW, breathe, room, steps
 from .compiled import Source, unpacker
 from .decode_support import NAMES, SHORT_ARRAY, unpackers
-from .layout import FIXED, Slot, Struct
+from .layout import FIXED, Slot, Struct, loop_over
 from .trace import smallest
 
 LENGTHS = {"string": "h", "bytes": "i", "records": "i"}
@@ -25,7 +26,7 @@ class Maker:
 
     def __init__(self) -> None:
         self.put = Source()
-        self.put.names.update(NAMES)
+        self.put.names.update(NAMES, breathe=breathe, steps=steps, room=room)
         self.tagged: list[tuple[str, Struct]] = []  # tag functions still to be written
 
     def struct(self, layout: Struct) -> str:
@@ -150,8 +151,10 @@ class Maker:
                 put(f"{found} = list(unpack_from('>%d{code}' % {count}, buf, p))")
             put(f"p += {count} * {size}")
         else:
-            put(f"{found} = []")
-            with put.block(f"for _ in range({count}):"):
+            put(f"{found} = [] if {count} < {FEW} else room({count})")
+            with put.block(loop_over(slot, count)):
+                if slot.nests:
+                    put("breathe()")
                 put(f"{found}.append({self.element(slot)})")
 
     def element(self, slot: Slot) -> str:
@@ -180,7 +183,7 @@ class Maker:
             put("others = []")
             put("tag = -1")
             put("number, p = tag_count(buf, p, end)")
-            with put.block("for _ in range(number):"):
+            with put.block("for _ in steps(number):"):
                 put("tag, p, stop = tag_head(buf, p, end, tag)")
                 for slot in layout.tagged:
                     with put.block(f"if tag == {slot.tag}:"):

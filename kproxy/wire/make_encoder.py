@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .breath import breathe, each
 from .compiled import Source, packer
 from .encode_support import NAMES, SHORT_ARRAY, long_packer, packers
 from .layout import FIXED, Slot, Struct
@@ -24,7 +25,7 @@ class Maker:
 
     def __init__(self) -> None:
         self.put = Source()
-        self.put.names.update(NAMES)
+        self.put.names.update(NAMES, breathe=breathe, each=each)
         self.tagged: list[tuple[str, Struct]] = []  # tag functions still to be written
 
     def struct(self, layout: Struct, value: str) -> None:
@@ -87,9 +88,11 @@ class Maker:
                 self.numbers(slot, items)
                 return
             put(f"add({f'write_uvarint(len({items}) + 1)' if slot.compact else f'write_int32(len({items}))'})")
-            each = put.fresh("e")
-            with put.block(f"for {each} in {items}:"):
-                self.element(slot, each)
+            one = put.fresh("e")
+            with put.block(f"for {one} in {items if slot.nests else f'each({items})'}:"):
+                if slot.nests:
+                    put("breathe()")
+                self.element(slot, one)
 
     def numbers(self, slot: Slot, items: str) -> None:
         put, code = self.put, FIXED[slot.type][0]

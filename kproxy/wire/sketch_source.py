@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from struct import Struct as Form
 
 from . import layout
+from .breath import breathe
 from .compiled import Source, form
 from .decode_support import Misfit
 from .headers import header_version
@@ -82,6 +83,7 @@ def far_number(
 def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
     """Goes over a `records` field of `size` bytes, and keeps of it what `records/digest.py` says."""
     while size > MAGIC_AT:
+        breathe()
         if end - p >= BATCH.size:
             here, at, have = buf, p, 0
         else:
@@ -110,6 +112,7 @@ class Maker:
     def __init__(self) -> None:
         self.put = Source()
         self.put.names.update(Misfit=Misfit, more=more, far_varint=far_varint, far_number=far_number, records=records)
+        self.put.names.update(breathe=breathe)
         self.behind = 0
 
     def move(self) -> None:
@@ -155,6 +158,7 @@ class Maker:
         if struct.flexible:
             self.varint()
             with self.put.block("for _ in range(n):"):
+                self.put("breathe()")
                 self.varint()
                 self.varint()
                 self.put("p += n")
@@ -186,6 +190,7 @@ class Maker:
             return
         assert slot.struct is not None
         with self.put.block("for _ in range(n):"):
+            self.put("breathe()")
             self.struct(slot.struct)
             self.move()
 

@@ -16,6 +16,7 @@ from functools import cache
 
 from ..errors import DecodeError
 from . import layout, schema
+from .breath import breathe, steps
 from .compiled import Source
 from .layout import FIXED, Slot, Struct
 from .primitives import MAX_LENGTH, Buffer
@@ -52,7 +53,7 @@ class Maker:
 
     def __init__(self) -> None:
         self.put = Source()
-        self.put.names["longer"] = longer
+        self.put.names.update(longer=longer, breathe=breathe, steps=steps)
         self.behind = 0
 
     def move(self) -> None:
@@ -80,7 +81,7 @@ class Maker:
             self.slot(slot)
         if struct.flexible:
             self.varint("n")
-            with self.put.block("for _ in range(n):"):
+            with self.put.block("for _ in steps(n):"):
                 self.varint("n")
                 self.varint("n")
                 self.put("p += n")
@@ -104,6 +105,7 @@ class Maker:
             self.put(f"p += (n - 1) * {FIXED[slot.type][1]} if n else 0")
             return
         with self.put.block("for _ in range(n - 1):"):
+            self.put("breathe()")
             self.struct(slot.struct)
             self.move()
 

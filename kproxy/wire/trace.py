@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from ..errors import DecodeError
+from .breath import breathe
 from .layout import FIXED, Slot, Struct
 from .primitives import (
     COMPACT_READERS,
@@ -187,6 +188,7 @@ def diagnosis(layout: Struct, data: Buffer, pos: int, api: str, version: int, pa
     problem, expected = "cannot be read", ""
     try:
         for step in islice(trace(layout, memoryview(data), pos, path), MAX_STEPS):
+            breathe()
             last = step
         if last.end < len(data):
             problem = f"something after {MAX_STEPS} good values cannot be read"

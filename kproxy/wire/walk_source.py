@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .alike import LEAST, Alike, can_be_alike
+from .breath import breathe, steps
 from .compiled import Source, form
-from .layout import FIXED, Slot, Struct
+from .layout import FIXED, Slot, Struct, loop_over
 from .primitives import read_uvarint
 from .trace import smallest
 from .walk_support import MOST_HITS, Bad, TooMany, far, far_string, near, skip_tags
@@ -79,6 +80,8 @@ class Maker:
             far_string=far_string,
             skip_tags=skip_tags,
             near=near(1),
+            breathe=breathe,
+            steps=steps,
         )
 
     def mark(self, what: str, path: str, slot: Slot | None) -> int:
@@ -202,7 +205,9 @@ class Maker:
         if not self.touches(slot) and slot.struct is not None and can_be_alike(slot.struct):
             self.alike(slot, slot.struct)
             return
-        with put.block("for _ in range(n):"):
+        with put.block(loop_over(slot, "n")):
+            if slot.nests:
+                put("breathe()")
             self.element(slot, wanted)
             if self.touches(slot):
                 with put.block(f"if len(hits) > {MOST_HITS}:"):
@@ -216,7 +221,9 @@ class Maker:
             put(f"p, n = {alike}.skip(buf, p, n)")
         put(f"{start} = p")
         put(f"{left} = n")
-        with put.block(f"for _ in range({left}):"):
+        with put.block(loop_over(slot, left)):
+            if slot.nests:
+                put("breathe()")
             self.element(slot, False)
         with put.block(f"if {left} >= {LEAST}:"):
             put(f"{alike}.learn(buf, {start}, {left})")
@@ -265,7 +272,7 @@ class Maker:
         with put.block("if n:"):
             with put.block("if n + n > end - p:"):
                 put("raise Bad")
-            with put.block("for _ in range(n):"):
+            with put.block("for _ in steps(n):"):
                 self.tag(struct.tagged)
 
     def tag(self, slots: Iterable[Slot]) -> None:

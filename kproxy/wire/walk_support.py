@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from .breath import steps
 from .primitives import MAX_LENGTH, MAX_STRING, Buffer, read_uvarint
 
 
@@ -53,7 +54,7 @@ def skip_tags(buf: Buffer, p: int, end: int) -> int:
     number, p = read_uvarint(buf, p)
     if number + number > end - p:  # a tag and its size take a byte each
         raise Bad
-    for _ in range(number):
+    for _ in steps(number):
         _, p = read_uvarint(buf, p)
         size, p = read_uvarint(buf, p)
         p += size

@@ -47,7 +47,7 @@ async def test_addresses_take_turns(net: Any, driver: str) -> None:
         gate.set()
         await running.until(lambda: not line.busy)
         assert turns == ["first True", "10.0.0.2 2", "10.0.0.3 2", "greedy0 1", "greedy2 1", "greedy3 1"]
-        assert not line.queues
+        assert not line.queue
 
 
 async def test_those_who_have_gone_take_no_memory(net: Any) -> None:
@@ -64,7 +64,7 @@ async def test_those_who_have_gone_take_no_memory(net: Any) -> None:
             gone.closed = True
         gates[0].set()
         await running.until(lambda: turns)
-        await running.until(lambda: "10.0.0.1" not in line.queues)
+        await running.until(lambda: "10.0.0.1" not in line.queue.lines)
         gates[1].set()
         await running.until(lambda: not line.busy)
         assert turns == ["slow True"] * 2

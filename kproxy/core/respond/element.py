@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kproxy.wire.breath import breathe
 from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.shapes import Level, Shape
 
@@ -13,6 +14,7 @@ from .failure import Failure
 
 def empty(struct: Struct, blank: Mapping[str, Any]) -> dict[str, Any]:
     """A struct of defaults, except for the names in `blank`."""
+    breathe()
     slots = (*struct.slots, *struct.tagged)
     return {slot.name: blank[slot.name] if slot.name in blank else slot.default() for slot in slots}
 

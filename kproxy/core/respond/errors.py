@@ -8,6 +8,7 @@ from typing import Any
 
 from kproxy.rules.entity import Entity, Roles, entities, places
 from kproxy.wire import Message
+from kproxy.wire.breath import each
 from kproxy.wire.shapes import Shape, shape
 
 from .tree import Handle, handles_of, reaches, roles_of
@@ -32,7 +33,7 @@ def errors_of(request: Message, response: Message, asked: Iterable[Entity] | Non
     roles = {where: said for said, where in places(form, request.body)}
     return {
         entity: code_of(form, root, roles[entity.where] if entity.where else roles_of(entity), entity.where)
-        for entity in (entities(request) if asked is None else asked)
+        for entity in each(entities(request) if asked is None else asked)
     }
 
 
@@ -41,7 +42,7 @@ def answered(form: Shape, depth: int, parent: Mapping[str, Any]) -> dict[Handle,
     if depth == len(form.response):
         return found
     level = form.response[depth]
-    for number, element in enumerate(parent.get(level.array) or ()):
+    for number, element in each(enumerate(parent.get(level.array) or ())):
         one = Answered(element[level.code] if level.code else 0, answered(form, depth + 1, element))
         for handle in ((number,),) if form.positional else handles_of(level, level.roles(element)):
             found.setdefault(handle, one)

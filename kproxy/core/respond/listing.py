@@ -12,6 +12,7 @@ from typing import Any
 
 from kproxy.rules.entity import Entity, make
 from kproxy.wire import Message
+from kproxy.wire.breath import each
 from kproxy.wire.shapes import Level, Shape, shape
 
 from .tree import handles_of
@@ -57,7 +58,7 @@ def swept(levels: tuple[Level, ...], parent: dict[str, Any], around: Mapping[str
     """Remove what is not visible from the array of the first level, and inside of it."""
     level, deeper = levels[0], levels[1:]
     kept, removed = [], False
-    for element in parent.get(level.array) or ():
+    for element in each(parent.get(level.array) or ()):
         roles = {**around, **level.roles(element)}
         if deeper and deeper[0].elements(element):
             removed |= swept(deeper, element, roles, visible)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.wire import Message
+from kproxy.wire.breath import each
 from kproxy.wire.shapes import Shape, shape
 
 from .element import element
@@ -35,7 +36,7 @@ def interleaved(form: Shape, body: Mapping[str, Any], root: Node) -> dict[str, A
     level = form.response[0]
     answered = iter(body.get(level.array) or ())
     out = []
-    for child in root.children:
+    for child in each(root.children):
         if child.failure is not None:
             out.append(element(form, level, {}, child.failure))
         else:

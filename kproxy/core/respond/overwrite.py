@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.wire import Message
+from kproxy.wire.breath import each
 from kproxy.wire.shapes import Shape, shape
 
 from .answer import top_error
@@ -50,7 +51,7 @@ def replaced(form: Shape, body: dict[str, Any], root: Node) -> dict[str, Any]:
     """Elements that are tied to the request's by their place."""
     level = form.response[0]
     elements = list(body.get(level.array) or ())
-    for number, child in enumerate(root.children):
+    for number, child in each(enumerate(root.children)):
         if child.failure is not None and number < len(elements):
             elements[number] = element(form, level, {}, child.failure)
     return {**body, level.array: elements}
@@ -62,5 +63,5 @@ def everywhere(form: Shape, depth: int, parent: dict[str, Any], failure: Failure
     if depth + 1 < len(form.response):
         out = [everywhere(form, depth + 1, one, failure) for one in parent.get(level.array) or ()]
     else:
-        out = [element(form, level, level.roles(one), failure) for one in parent.get(level.array) or ()]
+        out = [element(form, level, level.roles(one), failure) for one in each(parent.get(level.array) or ())]
     return {**parent, level.array: out}

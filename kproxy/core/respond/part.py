@@ -8,6 +8,7 @@ from typing import Any
 
 from kproxy.rules.entity import Entity
 from kproxy.wire import Message
+from kproxy.wire.breath import breathe, each
 from kproxy.wire.shapes import Level, Shape, shape
 
 SIGNS = {">": gt, "!=": ne}
@@ -20,7 +21,7 @@ def without(request: Message, entities: Iterable[Entity]) -> Message | None:
     still asks for what the session holds, so it is left with no topics. What is untouched is shared with the request.
     """
     form = shape(request.api.key, request.version)
-    gone = {entity.where for entity in entities}
+    gone = {entity.where for entity in each(entities)}
     if not gone:
         return request
     if () in gone and not form.session:
@@ -50,6 +51,7 @@ def pruned(
     for array in levels[0].arrays:
         kept = []
         for element in parent.get(array) or ():
+            breathe()
             here, index = (*path, index), index + 1
             if here in gone:
                 continue

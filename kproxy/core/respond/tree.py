@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kproxy.rules.entity import Entity, Roles, places
+from kproxy.wire.breath import breathe, each
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.message import Message
 from kproxy.wire.shapes import Level, Shape
@@ -54,6 +55,7 @@ class Node:
 
 def handles_of(level: Level, roles: Roles) -> tuple[Handle, ...]:
     """By what an element with these roles is found. Never empty."""
+    breathe()
     names = [role for role, _ in level.keys]
     rest = tuple(plain(roles.get(role)) for role in names if role not in EITHER)
     if len(rest) == len(names):
@@ -88,11 +90,11 @@ def tree(form: Shape, request: Message, failures: Failures) -> Node:
     An entity without a place in the request (`where` is ()) is one that it does not list if it is a partition; any
     other is the request itself, and its error is the root's. So is an error that brokers say at the top (`outer`).
     """
-    root, by_place = Node(), {entity.where: failure for entity, failure in failures.items() if entity.where}
+    root, by_place = Node(), {entity.where: failure for entity, failure in each(failures.items()) if entity.where}
     for roles, where in places(form, request.body):
         if where:
             add(form, root, roles, where, by_place.get(where))
-    for entity, failure in failures.items():
+    for entity, failure in each(failures.items()):
         if not entity.where:
             if not form.response or entity.partition is None:
                 root.failure, root.failing = failure, True

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kproxy.wire.breath import each
 from kproxy.wire.shapes import Level, Shape
 
 from .element import element, put
@@ -29,10 +30,10 @@ def woven(form: Shape, depth: int, parent: Mapping[str, Any], node: Node) -> dic
     present = parent.get(level.array) or []
     places = [node.place(handles_of(level, level.roles(one))) for one in present]
     there = set(places)
-    missing = [place for place, child in enumerate(node.children) if child.failing and place not in there]
+    missing = [place for place, child in each(enumerate(node.children)) if child.failing and place not in there]
     missing.reverse()
     out: list[Any] = []
-    for one, place in zip(present, places, strict=True):
+    for one, place in each(zip(present, places, strict=True)):
         if place is None:
             out.append(one)
             continue

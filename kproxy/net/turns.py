@@ -1,0 +1,195 @@
+"""Callbacks that take too long are put aside in the middle, and go on in turn with others.
+
+Strategy. Callbacks run inside a `Turn`, a greenlet: one that goes from callback to callback (the loop of the reactor),
+or one for a single call from outside. Where work may be put aside (`wire/breath.py`) the turn looks at the clock. If
+its callback has had its time the turn stops there, with its whole stack, and hands over: a new one goes on with the
+loop, so nothing is paid by callbacks that end in time. What has stopped is resumed for one slice a time by `Turns`,
+after all sockets that were ready have been served; addresses take turns, and so do the connections of each.
+
+Whose work it is must be an `Owner`: it is `frozen` while it waits, and nothing else of it may run. Everything in here
+is one thread; code that does not call into `breath` is never interrupted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextvars import copy_context
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+if TYPE_CHECKING:
+    from .reactor import Reactor
+
+SLICE = 0.005
+"""Seconds that a callback, or one that goes on, may take before others have their turn."""
+BATCH_TIME = 0.020
+"""Seconds after which those callbacks of one poll that are not short have to wait, so that they do not add up."""
+BUFFER = bytearray(262144)
+"""Every read lands here, and is sent or copied before the next one. 256 KiB: larger ones made bulk no faster."""
+GROWTH = 4096
+"""Bytes by which what was read may grow in place: so many more are kept for a turn that stops."""
+
+Thing = TypeVar("Thing")
+
+
+class Owner(Protocol):
+    """Whose work can be put aside."""
+
+    @property
+    def address(self) -> str: ...
+    def freeze(self, turn: Turn) -> None: ...
+    def thaw(self) -> None: ...
+    def over(self) -> None: ...
+    def crashed(self, error: Exception) -> None: ...
+
+
+class Queue(Generic[Thing]):
+    """Things in line by address. The addresses take turns, so that one with a thousand waits for its own."""
+
+    def __init__(self, gone: Callable[[Thing], bool]) -> None:
+        self.gone = gone
+        self.lines: OrderedDict[str, deque[Thing]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def add(self, address: str, thing: Thing) -> None:
+        self.lines.setdefault(address, deque()).append(thing)
+
+    def next(self) -> Thing | None:
+        """Take the first thing of the address whose turn it is, leaving out those that have gone."""
+        while self.lines:
+            address, line = self.lines.popitem(last=False)
+            while line:
+                thing = line.popleft()
+                if not self.gone(thing):
+                    if line:
+                        self.lines[address] = line
+                    return thing
+        return None
+
+
+class Turn(greenlet):
+    """A stack on which callbacks run. `owner`: whose single call it is, or whose callback was put aside."""
+
+    def __init__(self, reactor: Reactor, run: Callable[[], Any], owner: Owner | None = None) -> None:
+        super().__init__(run)
+        self.gr_context = copy_context()
+        self.reactor, self.owner = reactor, owner
+        self.begun = 0.0
+        self.at: tuple[int, ...] = ()  # the callback whose time is measured
+        self.waited = False
+        self.read = 0  # bytes of the buffer that it uses
+
+    def look(self) -> None:
+        """Put the callback at hand aside if it has had its time."""
+        now, reactor = monotonic(), self.reactor
+        if not self.waited:
+            if reactor.batch != reactor.turns:
+                reactor.batch, reactor.batch_begun = reactor.turns, now
+            at = (reactor.turns, id(reactor.current))  # no reference: it would outlive its connection
+            if self.at != at:
+                self.at, self.begun = at, now
+            if now - reactor.batch_begun > BATCH_TIME:
+                self.begun = 0.0
+        if now - self.begun < SLICE:
+            return
+        owner = self.owner or owner_of(reactor.current)
+        if owner is not None:
+            self.stop(owner)
+
+    def stop(self, owner: Owner) -> None:
+        """Wait until it is this one's turn again."""
+        reactor, read = self.reactor, b""
+        if self.owner is None:  # the reactor's own loop
+            reading = getattr(reactor.current, "__self__", None)
+            read = bytes(memoryview(BUFFER)[: getattr(reading, "reading", -GROWTH) + GROWTH])
+            self.owner = owner
+        elif self.read:
+            read = bytes(memoryview(BUFFER)[: self.read])
+        self.waited, self.read = True, len(read)
+        if reactor.loop is self:
+            reactor.hand_over()
+        owner.freeze(self)
+        reactor.aside.wait(owner, self)
+        assert self.parent is not None
+        self.parent.switch()
+        BUFFER[: len(read)] = read
+        self.begun = monotonic()
+        owner.thaw()
+
+    def give_up(self) -> None:
+        """Leave the callback that was put aside, for good."""
+        if not self.dead:
+            self.parent = getcurrent()
+            self.throw()
+
+
+class Turns:
+    """The turns of one reactor that wait to go on."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self.reactor = reactor
+        self.queue: Queue[Turn] = Queue(lambda turn: bool(turn.dead))  # its connection has ended
+        self.stops = 0
+        """How often work was put aside."""
+        self.planned = False
+
+    def wait(self, owner: Owner, turn: Turn) -> None:
+        self.stops += 1
+        self.queue.add(owner.address, turn)
+        self.plan()
+
+    def plan(self) -> None:
+        if not self.planned:
+            self.planned = True
+            self.reactor.soon(self.resume)
+
+    def resume(self) -> None:
+        """Let the next one go on, for one slice."""
+        self.planned = False
+        turn = self.queue.next()
+        if turn is None:
+            return
+        if self.queue:
+            self.plan()
+        owner = turn.owner
+        assert owner is not None
+        turn.parent = getcurrent()
+        try:
+            turn.switch()
+        except Exception as error:
+            self.reactor.log.error("a callback raised", callback=repr(turn), exc_info=error)
+            owner.crashed(error)
+        if turn.dead:
+            owner.over()
+
+    def enter(self, owner: Owner, call: Callable[[], Any]) -> None:
+        """Call it as a turn of its own, if it does not come from a turn of this owner. It may not be over on return."""
+        current = getcurrent()
+        if isinstance(current, Turn) and (current.owner or owner_of(self.reactor.current)) is owner:
+            call()
+            return
+        Turn(self.reactor, call, owner).switch()
+
+    def close(self) -> None:
+        """Nobody goes on any more."""
+        while (turn := self.queue.next()) is not None:
+            turn.give_up()
+
+
+def owner_of(callback: object) -> Owner | None:
+    """Whose callback that is, if it can be put aside."""
+    there = getattr(callback, "__self__", None)
+    owner: Owner | None = getattr(there, "turns_of", None)
+    return owner
+
+
+def look() -> None:
+    """The hook: which turn is it?"""
+    current = getcurrent()
+    if type(current) is Turn:
+        current.look()

@@ -1,0 +1,122 @@
+"""Places at which long work may be put aside for that of others.
+
+Strategy. Work on one frame is as long as the frame: a hundred thousand names take a second. So loops over what a frame
+holds call `breathe` for each few dozen elements, and loops over frames call `rest` for each frame. Nothing happens
+there unless a driver has put a hook in: it looks at the clock and, when others have waited long enough, lets them run
+before it returns (`net/turns.py`). Hence whoever calls these must not rely on anything that others may change
+meanwhile: only a connection's own state stays as it is. `whole` is for work during which nobody else may run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+Hook = Callable[[], None]
+Item = TypeVar("Item")
+
+FEW = 32
+"""Elements without elements of their own that are gone through between two calls of `breathe`."""
+EVERY = 32
+"""Calls of `breathe` for one of the hook, which is dearer: it looks at the clock."""
+
+
+class State:
+    """How many calls of `breathe` are left before the hook is called; how many blocks of `whole` are open."""
+
+    left = EVERY
+    hook: Hook | None = None
+    whole = 0
+
+
+def breathe(state: type[State] = State) -> None:
+    """A few dozen elements have been gone through."""
+    state.left -= 1
+    if state.left < 0:
+        state.left = EVERY
+        rest()
+
+
+def rest() -> None:
+    """Something was done that may have taken a millisecond, or will."""
+    if State.hook is not None and not State.whole:
+        State.hook()
+
+
+def steps(count: int) -> Iterable[int]:
+    """`range(count)` with breath in between; for loops over elements without elements of their own."""
+    return range(count) if count < FEW else _steps(count)
+
+
+def _steps(count: int) -> Iterator[int]:
+    for start in range(0, count, FEW):
+        breathe()
+        yield from range(start, min(start + FEW, count))
+
+
+def each(items: Iterable[Item]) -> Iterable[Item]:
+    """`items` with breath in between; as they are if they are few."""
+    return items if isinstance(items, Collection) and len(items) < FEW else _each(items)
+
+
+def _each(items: Iterable[Item]) -> Iterator[Item]:
+    left = FEW
+    for item in items:
+        left -= 1
+        if not left:
+            left = FEW
+            breathe()
+        yield item
+
+
+class Spread(list[Item]):
+    """A long list with breath in between for whoever goes through it."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Item]:
+        return _each(super().__iter__())
+
+
+class SpreadTuple(tuple[Item, ...]):
+    """The same of a tuple."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Item]:
+        return _each(super().__iter__())
+
+
+def spread(items: list[Item]) -> list[Item]:
+    """`items` for one who goes through them; a long list is another one then."""
+    return items if len(items) < FEW or State.hook is None else Spread(items)
+
+
+def spread_tuple(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The same of a tuple."""
+    return items if len(items) < FEW or State.hook is None else SpreadTuple(items)
+
+
+def room(count: int) -> list[object]:
+    """An empty list that will have so many elements."""
+    return [] if count < FEW or State.hook is None else Spread()
+
+
+@contextmanager
+def whole() -> Iterator[None]:
+    """Nobody else runs until the end of the block. It must be short whatever a client sends."""
+    State.whole += 1
+    try:
+        yield
+    finally:
+        State.whole -= 1
+
+
+def use(hook: Hook | None) -> Hook | None:
+    """Call `hook` from now on when there is time to; returns the one before."""
+    before, State.hook = State.hook, hook
+    return before
+
+
+__all__ = ["FEW", "breathe", "each", "rest", "room", "spread", "spread_tuple", "steps", "use", "whole"]

@@ -1,0 +1,257 @@
+"""Long work of one connection is put aside in the middle: all others go on, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import struct
+from time import thread_time
+from typing import Any
+
+import pytest
+import trio
+
+from kproxy.core.commands import Send
+from kproxy.net import turns
+from kproxy.net.turns import Queue
+from kproxy.testing.passing import PassingSession
+from kproxy.wire import breath
+
+pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
+
+LONG = 60_000
+"""Bytes of a frame that takes long: more than the others' here."""
+
+
+class Slow(PassingSession):
+    """Takes its time over long frames: `steps` times some CPU, with a place to stop behind each."""
+
+    steps = 60
+    seconds = 0.002
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy = self.through = 0
+        self.told: list[str] = []
+
+    def from_client(self, view: memoryview, n: int, now: float) -> int:
+        if n >= LONG:
+            self.busy += 1
+            came = bytes(view[:n])
+            for _ in range(self.steps):
+                end = thread_time() + self.seconds
+                while thread_time() < end:
+                    pass
+                breath.rest()
+            assert view[:n] == came, "others have read into the buffer meanwhile"
+            self.busy -= 1
+            self.through += 1
+        return super().from_client(view, n, now)
+
+    def tick(self, now: float) -> None:
+        self.told.append("tick" if not self.busy else "tick in the middle")
+
+    def released(self, now: float) -> None:
+        self.told.append("released" if not self.busy else "released in the middle")
+
+
+def frame(correlation: int, size: int = LONG + 5000) -> bytes:
+    return struct.pack(">iii", size, 0, correlation) + b"\0" * (size - 8)
+
+
+class Sessions:
+    """Makes the sessions of a server, and keeps them."""
+
+    def __init__(self, kind: type[Slow] = Slow) -> None:
+        self.kind = kind
+        self.made: list[Slow] = []
+
+    def __call__(self, *args: Any) -> Slow:
+        self.made.append(self.kind())
+        return self.made[-1]
+
+
+async def test_others_are_served_while_one_takes_long(net: Any, driver: str) -> None:
+    """A frame that takes 0.12 s: meanwhile another connection has many exchanges, and timers and trio go on."""
+    broker = await net.open_broker()
+    sessions = Sessions()
+    async with net.serving(net.config(broker.port), sessions, driver) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        slow, quick = await running.client(), await running.client()
+        await slow.send_all(net.request(1))
+        await net.answer(slow)
+        await quick.send_all(net.request(1))
+        await net.answer(quick)
+        ticks = []
+        aside = running.server.reactor.aside
+        nursery.start_soon(slow.send_all, frame(7))
+        await running.until(lambda: any(one.busy for one in sessions.made))
+        (busy,) = [one for one in sessions.made if one.busy]
+        running.server.reactor.call_at(0.0, lambda: ticks.append(busy.busy))
+        served = 0
+        while busy.busy:
+            await quick.send_all(net.request(served))
+            assert await net.answer(quick) == served
+            served += 1
+        assert await net.answer(slow) == 7
+        assert served >= 5, served
+        assert ticks == [1]
+        assert aside.stops >= 10
+        assert busy.through == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_of_the_connection_runs_meanwhile(net: Any, driver: str) -> None:
+    """What comes for it from elsewhere is told afterwards, in order; what its broker and its client send waits."""
+    broker = await net.open_broker()
+    sessions = Sessions()
+    async with net.serving(net.config(broker.port), sessions, driver) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        slow = await running.client()
+        await slow.send_all(net.request(1) + net.request(2))
+        await net.answer(slow)
+        await net.answer(slow)
+        nursery.start_soon(slow.send_all, frame(7) + net.request(8))
+        await running.until(lambda: sessions.made[0].busy)
+        (connection,) = running.server.connections
+        assert connection.frozen
+        connection.released()
+        connection.tick()
+        assert sessions.made[0].told == []
+        assert await net.answer(slow) == 7
+        assert await net.answer(slow) == 8
+        assert sessions.made[0].told == ["released", "tick"]
+        assert not connection.frozen
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["end", "drain", "stop"])
+async def test_an_end_in_the_middle(net: Any, driver: str, how: str) -> None:
+    """Who is ended while its work is put aside is closed at once; a drain lets it finish; the server's end waits for
+    nobody."""
+    broker = await net.open_broker()
+    sessions = Sessions()
+    async with net.serving(net.config(broker.port), sessions, driver) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        slow = await running.client()
+        await slow.send_all(net.request(1))
+        await net.answer(slow)
+        nursery.start_soon(slow.send_all, frame(7))
+        await running.until(lambda: sessions.made[0].busy)
+        (connection,) = running.server.connections
+        turn = connection.turn
+        if how == "drain":
+            running.server.drain()
+            assert not connection.closed
+            assert await net.answer(slow) == 7
+            assert sessions.made[0].through == 1
+        elif how == "end":
+            connection.end("test", "ended")
+            assert turn.dead
+            assert not sessions.made[0].through
+        else:
+            running.server.close()
+            assert turn.dead
+        await running.until(lambda: not running.server.connections)
+        assert not running.server.reactor.aside.queue or turn.dead
+        nursery.cancel_scope.cancel()
+
+
+class Broken(Slow):
+    """Raises in the middle."""
+
+    def from_client(self, view: memoryview, n: int, now: float) -> int:
+        go = super().from_client(view, n, now)
+        if n >= LONG:
+            raise RuntimeError("oh")
+        return go
+
+
+async def test_work_that_raises_after_a_wait(net: Any, driver: str) -> None:
+    """It ends its own connection, with a line in the log."""
+    broker = await net.open_broker()
+    sessions = Sessions(Broken)
+    async with net.serving(net.config(broker.port), sessions, driver) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        slow, quick = await running.client(), await running.client()
+        nursery.start_soon(slow.send_all, frame(7))
+        await running.until(lambda: running.causes().get("crashed"))
+        await quick.send_all(net.request(5))
+        assert await net.answer(quick) == 5
+        assert [line["event"] for line in running.log if line.get("log_level") == "error"] == ["a callback raised"]
+        nursery.cancel_scope.cancel()
+
+
+class Commanding(Slow):
+    """Sends by command what it has taken, piece by piece, with places to stop in between."""
+
+    def from_client(self, view: memoryview, n: int, now: float) -> int:
+        go = super().from_client(view, n, now)
+        if n < LONG:
+            return go
+        self.commands.append(Send(1, bytes(view[:n])))
+        return 0
+
+
+async def test_bytes_stay_what_they_were(net: Any, driver: str) -> None:
+    """Several at once, whose reads all land in one buffer: each broker gets what its own client sent."""
+    got: dict[int, bytes] = {}
+    listener = await net.open_broker()
+
+    async def keep(stream: trio.SocketStream) -> None:
+        size = struct.unpack(">i", await net.exactly(stream, 4))[0]
+        body = await net.exactly(stream, size)
+        got[struct.unpack(">i", body[:4])[0]] = body[4:]
+
+    async with net.serving(net.config(listener.port), Sessions(Commanding), driver) as running:
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                client = await running.client()
+                body = bytes([number]) * (LONG + 10)
+                nursery.start_soon(client.send_all, struct.pack(">ii", len(body) + 4, number) + body)
+                nursery.start_soon(keep, await listener.accept())
+        assert got == {number: bytes([number]) * (LONG + 10) for number in range(5)}
+
+
+async def test_addresses_take_turns(net: Any) -> None:
+    """One that waits once goes before the second one of an address that waits often."""
+    queue: Queue[str] = Queue(lambda name: name.startswith("gone"))
+    for name in ("a1", "gone", "a2", "a3", "b1", "c1"):
+        queue.add("a" if name == "gone" else name[0], name)
+    taken = []
+    while (one := queue.next()) is not None:
+        taken.append(one)
+    assert taken == ["a1", "b1", "c1", "a2", "a3"]
+    assert not queue
+
+
+async def test_work_in_a_block_that_is_whole(net: Any, driver: str) -> None:
+    """Nobody runs in the middle of it."""
+    broker = await net.open_broker()
+
+    class Whole(Slow):
+        def from_client(self, view: memoryview, n: int, now: float) -> int:
+            with breath.whole():
+                return super().from_client(view, n, now)
+
+    async with net.serving(net.config(broker.port), Sessions(Whole), driver) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        slow = await running.client()
+        nursery.start_soon(slow.send_all, frame(7))
+        assert await net.answer(slow) == 7
+        assert running.server.reactor.aside.stops == 0
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("slices", [1, 4])
+async def test_what_is_short_is_never_put_aside(net: Any, slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callback that ends within its slice costs a look at the clock."""
+    monkeypatch.setattr(turns, "SLICE", 10.0)
+    monkeypatch.setattr(turns, "BATCH_TIME", 20.0)
+    broker = await net.open_broker()
+    async with net.serving(net.config(broker.port), Sessions(), "nested") as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        client = await running.client()
+        for number in range(slices):
+            nursery.start_soon(client.send_all, frame(number))
+            assert await net.answer(client) == number
+        assert running.server.reactor.aside.stops == 0
+        nursery.cancel_scope.cancel()
