@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy import garbage
 from kproxy.config import Config
+from kproxy.core.circle import CircleMark
 from kproxy.core.counters import Counters
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound, Plan
@@ -24,6 +25,7 @@ from kproxy.core.tally import Tallies, Tally
 from kproxy.errors import DocumentError, KproxyError, WeDidWrong
 from kproxy.log_writer import LogQueue
 from kproxy.logs import log_of_process, lost_lines
+from kproxy.net.circle import CircleCheck
 from kproxy.net.counts import Counts
 from kproxy.net.driven import show
 from kproxy.net.listener import Listener
@@ -60,6 +62,8 @@ class Proxy:
 
     index, workers = 0, 1
     """Which of how many processes it is."""
+    instance_mark = ""
+    """What tells this kproxy from others; drawn if empty."""
 
     def __init__(
         self, config: Config, rules: RuleSet, log: FilteringBoundLogger, *,
@@ -68,6 +72,8 @@ class Proxy:
         self.config, self.log = config, log
         self.take(rules)
         self.counters, self.counts, self.tallies = Counters(), Counts(), Tallies()
+        self.mark = CircleMark(self.instance_mark)
+        self.mark.found = self.leads_back
         limits = config.limits
         self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
         self.shared = {
@@ -79,6 +85,7 @@ class Proxy:
                 hold_up_to=limits.hold_up_to,
                 max_in_flight=limits.max_in_flight,
                 max_nodes=limits.max_nodes,
+                mark=self.mark,
             )
             for name in config.clusters
         }
@@ -93,6 +100,8 @@ class Proxy:
         self.server = self.make_server()
         self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
         self.files = files or RuleFiles((), log)
+        self.circles = {name: CircleCheck(each, self.mark) for name, each in self.server.upstreams.items()}
+        self.server.on_growth = self.look_for_circles
         self.probes = {name: Probe(upstream) for name, upstream in self.server.upstreams.items()}
         self.listening = False
         self.captures: Captures | None = None
@@ -158,6 +167,16 @@ class Proxy:
         """How brokers appear to a connection: a rule's word goes before the listener's. `bound`: what it is bound to,
         if it is open already."""
         return (bound or self.rules.bind(facts)).advertise or listener.config.advertise
+
+    def leads_back(self, cluster: str) -> None:
+        """A question to this cluster has come back as a client's."""
+        if cluster in self.circles:
+            self.circles[cluster].found()
+
+    def look_for_circles(self) -> None:
+        """Ask whether connections to brokers come back here."""
+        for check in self.circles.values():
+            check.start()
 
     # ---- for the admin address
 
@@ -231,6 +250,7 @@ class Proxy:
 
     def started(self) -> None:
         """It serves: say so."""
+        self.look_for_circles()
         self.keeper.started()
         self.announce()
 

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError,
 from kproxy.audit_config import AuditConfig
 from kproxy.limits import Limits
 from kproxy.network_config import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, ProxyVersion
-from kproxy.port_checks import overlaps
+from kproxy.port_checks import circles, overlaps
 from kproxy.rules.address import UNIX, Address, Server, Target
 from kproxy.rules.explain import Model, Wrong, unknown
 from kproxy.rules.kinds.advertise import Advertise
@@ -227,6 +227,7 @@ class Config(Model):
         entries = [(index, one) for index, one in enumerate(listeners) if isinstance(one, dict)]
         yield from _repeated(entries)
         yield from overlaps(entries, raw.get("admin"))
+        yield from circles(entries, clusters)
         if isinstance(clusters, dict):
             for index, one in entries:
                 if isinstance(one.get("cluster"), str) and one["cluster"] not in clusters:

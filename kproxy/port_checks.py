@@ -52,6 +52,44 @@ def overlaps(entries: Iterable[Entry], admin: Any) -> Iterator[Wrong]:
             yield from _taken(Claim(("admin", "bind"), bind.host, bind.port, bind.port), taken, f"listener {other + 1}")
 
 
+def circles(entries: Iterable[Entry], clusters: Any) -> Iterator[Wrong]:
+    """Servers of clusters that are listeners of this config: kproxy would connect to itself."""
+    claims = [(index, claim) for index, one in entries for claim in _claims(index, one)]
+    for name, cluster in clusters.items() if isinstance(clusters, dict) else ():
+        if not isinstance(cluster, dict):
+            continue
+        for where, text in _servers(cluster):
+            address = _address(text)
+            for index, claim in claims:
+                if address is None or not claim.first <= address.port <= claim.last:
+                    continue
+                if _same_machine(claim.host, address.host):
+                    problem = f"{address} is listener {index + 1} itself, connections would go round in a circle"
+                    yield ("clusters", name, *where), problem
+                    break
+
+
+def _servers(cluster: dict[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Where a cluster is reached, and where that is written."""
+    bootstrap, dial = cluster.get("bootstrap"), cluster.get("dial")
+    for number, text in enumerate(bootstrap if isinstance(bootstrap, list) else ()):
+        yield ("bootstrap", number), text
+    for old, new in dial.items() if isinstance(dial, dict) else ():
+        yield ("dial", old), new
+
+
+def _same_machine(bound: str, target: str) -> bool:
+    """Whether a connection to `target` comes to who has bound to this host, as far as that can be told by the names."""
+    bound, target = bound.lower().rstrip("."), target.lower().rstrip(".")
+    if bound == target:
+        return True
+    if target == "localhost":
+        return bound in ("127.0.0.1", "0.0.0.0", "::1", "::")
+    if target.startswith("127."):
+        return bound in ("0.0.0.0", "::")
+    return target == "::1" and bound == "::"
+
+
 def _taken(claim: Claim, taken: list[Claim], whose: str) -> Iterator[Wrong]:
     for other in taken:
         if not claim.overlaps(other):

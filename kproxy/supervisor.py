@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy import garbage
 from kproxy.app import advertising, certificates_of, need_of, open_admin, read_rules, run_all, token_of
 from kproxy.config import Config
+from kproxy.core.circle import CircleMark
 from kproxy.errors import KproxyError
 from kproxy.logs import log_of_process, lost_lines
 from kproxy.net.counts import Counts
@@ -37,7 +38,17 @@ from kproxy.net.workers.crew_keeper import CrewKeeper, ToldRules
 from kproxy.net.workers.desk import Desk
 from kproxy.net.workers.everybody import ask_all
 from kproxy.net.workers.member import Member
-from kproxy.net.workers.messages import EnsureNodes, Given, Missing, Nodes, Start, pack, unpack_advertise
+from kproxy.net.workers.messages import (
+    Circle,
+    EnsureNodes,
+    Given,
+    Listens,
+    Missing,
+    Nodes,
+    Start,
+    pack,
+    unpack_advertise,
+)  # fmt: skip
 from kproxy.net.workers.shared_table import SharedTable
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
@@ -87,6 +98,8 @@ class Supervisor:
         arrived = {listener.name: partial(self.desk.arrived, listener.name) for listener in config.listeners}
         self.entrance = Entrance(config, self.reactor, arrived, self.topologies, self.counts, log,
                                  advertising(store.rule_set))  # fmt: skip
+        self.entrance.own.changed = lambda address, now: self.crew.tell(Listens(address, now))
+        self.mark = CircleMark()
         self.keeper = CrewKeeper(store, self.crew, self.swap, self.reactor, log, table)
         self.keeper.events = None if config.audit is None else ToldRules(self.crew)
         self.crew.on_member += [self.talk, self.keeper.member_begins]
@@ -99,11 +112,15 @@ class Supervisor:
         """What a worker is told first."""
         ports = {name: doors.port for name, doors in self.entrance.doors.items()}
         nodes = {name: dict(topology.nodes) for name, topology in self.topologies.items()}
-        return Start(self.packed, member.index, self.config.workers, ports, nodes, self.keeper.state())
+        own = tuple(self.entrance.own.addresses())
+        return Start(
+            self.packed, member.index, self.config.workers, ports, nodes, self.keeper.state(), self.mark.instance, own
+        )
 
     def talk(self, member: Member) -> None:
         assert member.channel is not None
         member.channel.on_question(EnsureNodes, self.ensure)
+        member.channel.on_notice(Circle, self.crew.tell)
 
     def ensure(self, question: EnsureNodes) -> Given | Awaitable[Given]:
         """Answer at once, or once all ports are open."""

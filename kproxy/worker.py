@@ -31,7 +31,7 @@ from kproxy.net.server import Server
 from kproxy.net.throttle import Throttle
 from kproxy.net.workers.channel import Channel, hear, say
 from kproxy.net.workers.hand_over import Arrivals
-from kproxy.net.workers.messages import Drain, Failed, GiveUp, Missing, Ready, Start, unpack_config
+from kproxy.net.workers.messages import Circle, Drain, Failed, GiveUp, Missing, Ready, Start, unpack_config
 from kproxy.net.workers.remote import RemoteEntrance, Reporter
 from kproxy.net.workers.rule_messages import RuleNews
 from kproxy.net.workers.shared_table import SharedTable
@@ -69,14 +69,14 @@ class Worker(Proxy):
         log: FilteringBoundLogger,
     ) -> None:  # fmt: skip
         self.start, self.control, self.hand = start, control, hand
-        self.index, self.workers = start.index, start.workers
+        self.index, self.workers, self.instance_mark = start.index, start.workers, start.instance
         super().__init__(config, rules, log)
 
     def make_server(self) -> Server:
         """With the supervisor's doors."""
         clusters = {listener.name: listener.cluster for listener in self.config.listeners}
         self.channel = channel = Channel(self.control, self.reactor, self.log, self.lost)
-        entrance = RemoteEntrance(channel, clusters, self.start.ports)
+        entrance = RemoteEntrance(channel, clusters, self.start.ports, self.start.own)
         server = WorkerServer(self.reactor, self.config, self.session, self.counts, self.log,
                               advertise=self.advertise, entrance=entrance)  # fmt: skip
         entrance.topologies = {name: upstream.topology for name, upstream in server.upstreams.items()}
@@ -91,6 +91,7 @@ class Worker(Proxy):
         server.reporter = self.reporter = Reporter(channel, self.reactor, server, lambda: self.arrivals.taken)
         channel.on_notice(Drain, self.drain)
         channel.on_notice(GiveUp, self.give_up)
+        channel.on_notice(Circle, lambda notice: self.circles[notice.cluster].found())
         return server
 
     def changed(self) -> None:
@@ -135,8 +136,13 @@ class Worker(Proxy):
 
     def started(self) -> None:
         """Connections may come."""
+        self.look_for_circles()
         self.channel.tell(Ready())
         self.reporter.beat()
+
+    def leads_back(self, cluster: str) -> None:
+        """All workers are to know."""
+        self.channel.tell(Circle(cluster))
 
     # ---- the end
 

@@ -134,11 +134,7 @@ class RequestLane(Lane):
                 self.answer(correlation, frame, now)
             self.halt = Changed([], end)
             return False
-        if step.watched:
-            session.identity.request(step, bytes(buf[pos + 4 : end]))
-        elif step.key == API_VERSIONS:  # of a version that is not known
-            self.answer(correlation, unsupported(correlation, self.plan.newest_api_versions), now)
-            self.halt = Changed([], end)
+        if (step.watched or step.key == API_VERSIONS) and not self.identify(step, buf, pos, end, correlation, now):
             return False
         if step.rewrite_request is not None:
             return self.rewrite(step, buf, pos, end, id_length, now)
@@ -159,6 +155,18 @@ class RequestLane(Lane):
         if session.authenticates:
             self.halt = Blocked(IDENTITY)
             return False
+        return True
+
+    def identify(self, step: Step, buf: Buffer, pos: int, end: int, correlation: int, now: float) -> bool:
+        """Look at a request that says who the client is. False: it does not pass."""
+        if not step.watched:  # ApiVersions of a version that is not known
+            self.answer(correlation, unsupported(correlation, self.plan.newest_api_versions), now)
+            self.halt = Changed([], end)
+            return False
+        frame = bytes(buf[pos + 4 : end])
+        if step.key == API_VERSIONS and self.session.came_round(frame):
+            return False
+        self.session.identity.request(step, frame)
         return True
 
     def put_name(self, step: Step, lone: LoneName, buf: Buffer, pos: int, n: int, now: float) -> bool | None:

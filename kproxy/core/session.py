@@ -24,6 +24,7 @@ from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import Bound
 from kproxy.rules.running import Running
 
+from .circle import CircleMark
 from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Shut, Wake
 from .counters import Counters
 from .engine import Engine
@@ -66,6 +67,7 @@ class Shared:
     hold_up_to: int = 64 << 10
     max_in_flight: int = 1000
     max_nodes: int = MOST_NODES
+    mark: CircleMark = field(default_factory=CircleMark)
 
 
 class Session:
@@ -511,6 +513,14 @@ class Session:
                 self.close("drained", "connection drained, with a request that a rule held back")
         waits = self.draining or renews or self.parting is not None
         self.attention = waits or bool(self.paused[CLIENT]) or self.has_answers
+
+    def came_round(self, frame: bytes) -> bool:
+        """Close the connection if this ApiVersions request is kproxy's own, which has come back; whether it is."""
+        cluster = self.shared.mark.recognise(frame)
+        if cluster:
+            self.close("loop", f"a question to cluster {cluster} has come back to kproxy, by way of others", "client")
+            self.shared.mark.found(cluster)
+        return bool(cluster)
 
     @property
     def has_answers(self) -> bool:

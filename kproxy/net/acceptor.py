@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from time import monotonic
 
-from .driven import HostPort
+from .driven import HostPort, host_port
 from .keepalive import keep_alive
 from .reactor import IN, Reactor
 from .resolve import Endpoint
@@ -54,6 +54,7 @@ class Acceptor:
     def __init__(self, reactor: Reactor, sock: socket.socket, arrived: Arrived, log: Throttle) -> None:
         self.reactor, self.sock, self.arrived, self.log = reactor, sock, arrived, log
         self.fd, self.family = sock.fileno(), int(sock.family)
+        self.address = host_port(sock.getsockname())
         self.closed = False
         reactor.add(self.fd, self.ready, IN)
 

@@ -12,12 +12,13 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from errno import EALREADY, EINPROGRESS, EISCONN, ENOBUFS
+from errno import EALREADY, EINPROGRESS, EISCONN, ELOOP, ENOBUFS
 from time import monotonic
 from typing import NamedTuple
 
 from .deadlines import Deadline
 from .driven import HostPort, show
+from .own_ports import REASON, OwnPorts
 from .reactor import OUT, Reactor
 from .resolve import Endpoint, Resolver
 from .tls import BrokerTls, reason
@@ -33,11 +34,13 @@ Greet = Callable[[socket.SocketType], bytes]
 
 class Way(NamedTuple):
     """How connections are made: `greet` gives what a connected socket has to say before anything else, `mark` is for
-    the firewall (0: none), `source` the address to come from, if it is not the machine's own."""
+    the firewall (0: none), `source` the address to come from, if it is not the machine's own; `own` is where kproxy
+    listens itself."""
 
     greet: Greet | None = None
     mark: int = 0
     source: str | None = None
+    own: OwnPorts | None = None
 
 
 PLAIN = Way()
@@ -48,9 +51,11 @@ Lost = Callable[[dict[str, str]], None]
 def connect(endpoint: Endpoint, way: Way = PLAIN) -> tuple[socket.SocketType, int]:
     """A non-blocking socket and what became of its connect: 0 (through), EINPROGRESS, or why it failed.
 
-    Raises OSError when there is no socket to be had.
+    Raises OSError when there is no socket to be had, or kproxy would connect to itself.
     """
     family, sockaddr = endpoint
+    if way.own is not None and way.own.has(sockaddr):
+        raise OSError(ELOOP, REASON)
     sock = socket.SocketType(family, STREAM)  # the class below socket.socket: a third of the time to make and to close
     if family != UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -19,6 +19,7 @@ from .acceptor import EXHAUSTED, Acceptor, listen
 from .driven import HostPort
 from .lobby import Lobby
 from .named_port import NamedPort, Tenant
+from .own_ports import OwnPorts
 from .ports import BUSY, NodePorts
 from .proxy_headers import ProxyHeaders
 from .reactor import Reactor
@@ -47,9 +48,10 @@ class Doors:
 
     def __init__(
         self, config: ListenerConfig, reactor: Reactor, arrived: Arrived, lobby: Lobby, log: FilteringBoundLogger,
-        named: NamedPort | None = None,
+        named: NamedPort | None = None, own: OwnPorts | None = None,
     ) -> None:  # fmt: skip
         self.config, self.reactor, self.log = config, reactor, log
+        self.own = own or OwnPorts()
         self.name = config.name
         self.rules: Sequence[Advertise] = ()
         self.foreign = config.transparent is not None and config.transparent.by == "tproxy"
@@ -145,6 +147,8 @@ class Doors:
                 acceptor.close()
             raise
         self.by_port[port] = acceptors
+        for acceptor in acceptors:
+            self.own.add(acceptor.address)
 
     def bind(self, port: int, node: int | None) -> bool:
         """Listen on `port`; False: that port cannot be had. Raises OSError when none can be had for now."""
@@ -198,6 +202,7 @@ class Doors:
     def lock(self, port: int) -> None:
         """Listen there no more."""
         for acceptor in self.by_port.pop(port, ()):
+            self.own.discard(acceptor.address)
             acceptor.close()
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from .doors import Arrived, Doors, Places
 from .driven import HostPort
 from .lobby import Lobby
 from .named_port import NamedPort
+from .own_ports import OwnPorts
 from .reactor import Reactor
 from .resolve import Endpoint, ask
 from .state import Nodes, Ports, StateWriter, read_state
@@ -43,6 +44,8 @@ class Asked:
 
 class WaysIn(Protocol):
     """What a server needs of where its clients come in."""
+
+    own: OwnPorts
 
     async def open(self) -> None: ...
     def close(self) -> None: ...
@@ -71,10 +74,11 @@ class Entrance:
         self.topologies, self.rules, self.reactor = topologies, rules, reactor
         self.jobs: deque[tuple[Generator[None, None, Any], Callable[[Any], object]]] = deque()
         """What is under way in turns, and who is told of the outcome."""
+        self.own = OwnPorts()
         self.lobby = lobby = Lobby(reactor, config.limits, counts, log)
         named: dict[Address, NamedPort] = {}
         self.doors = {
-            each.name: Doors(each, reactor, arrived[each.name], lobby, log, named_port(each, named, lobby))
+            each.name: Doors(each, reactor, arrived[each.name], lobby, log, named_port(each, named, lobby), self.own)
             for each in config.listeners
         }
         path = config.state

@@ -13,6 +13,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import Config
+from kproxy.errors import WeDidWrong
 from kproxy.rules.facts import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import Bound
@@ -21,10 +22,11 @@ from kproxy.sinks.fanout import Fanout
 from .connection import Connection
 from .counts import Counts
 from .descriptors import Room, make_room, tell_room
-from .driven import HostPort, SessionFactory, Waiting
+from .driven import HostPort, SessionFactory, Waiting, show
 from .entrance import Entrance, WaysIn
 from .listener import Listener
 from .overdue import end_if_overdue
+from .own_ports import REASON
 from .reactor import Reactor
 from .slow_work import SlowWork
 from .taps import Taps
@@ -34,6 +36,8 @@ from .whereabouts import Whereabouts
 
 SWEEP = 1.0
 """Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""
+MANY = 64
+"""Connections at which, and at each doubling of which, it is asked whether clusters lead back to kproxy."""
 AWAY = 1.0
 """Seconds that a look may be late. If it is later the process was stopped, or busy: what clients have sent meanwhile is
 not read yet, so their times begin anew."""
@@ -66,6 +70,8 @@ class Server:
         self.limits = config.limits
         self.room = Room(0, self.limits.max_connections, self.limits.max_connections)  # until it is known
         self.alone = entrance is None
+        self.many = MANY
+        self.on_growth: Callable[[], object] = lambda: None
         self.connections: set[Connection] = set()
         self.taps = Taps(Fanout(self.log), lambda: self.connections)
         self.per_address: Counter[str] = Counter()
@@ -85,6 +91,8 @@ class Server:
         self.admin_port = None if config.admin is None else config.admin.bind.port
         self.listeners = [Listener(self, each, self.upstreams[each.cluster]) for each in config.listeners]
         self.entrance = entrance or self.own_entrance(config, rules)
+        for upstream in self.upstreams.values():
+            upstream.own = self.entrance.own
         timeouts = (self.limits.header_timeout, self.limits.idle_timeout or SWEEP * 4, self.limits.write_stall)
         self.interval = max(0.02, min(SWEEP, *(timeout / 4 for timeout in timeouts)))
 
@@ -106,12 +114,20 @@ class Server:
         self.entrance.admit(self.room)
         try:
             await self.entrance.open()
+            self.check_bootstrap()
             for whereabouts in self.whereabouts.values():
                 self.reactor.spawn(whereabouts.run)
             task_status.started()
             await self.finished.wait()
         finally:
             self.close()
+
+    def check_bootstrap(self) -> None:
+        """Raise WeDidWrong when a cluster's bootstrap server is this kproxy."""
+        for name, upstream in self.upstreams.items():
+            for server in upstream.bootstrap:
+                if any(self.entrance.own.has(sockaddr) for _, sockaddr in upstream.resolver.known(server) or ()):
+                    raise WeDidWrong(f"cluster {name} cannot have {show(server)} as a bootstrap server: {REASON}")
 
     # ---- connections
 
@@ -127,12 +143,19 @@ class Server:
 
     def began(self, connection: Connection) -> None:
         self.connections.add(connection)
+        if len(self.connections) > self.many:
+            self.grown()
         if self.limits.max_connections_per_address:
             self.per_address[connection.client_address[0]] += 1
         self.counts.opened[connection.listener.name] += 1
         if not self.sweeping:
             self.sweeping, self.swept = True, monotonic()
             self.reactor.call_at(self.swept + self.interval, self.sweep)
+
+    def grown(self) -> None:
+        """There are many more connections than before, as where each makes another one."""
+        self.many = 2 * len(self.connections)
+        self.on_growth()
 
     def ended(self, connection: Connection) -> None:
         counts = self.counts
@@ -193,6 +216,7 @@ class Server:
                 self.log.error("a connection cannot be looked after", exc_info=error)
                 connection.crashed(error)
         self.sweeping = bool(self.connections)
+        self.many = max(MANY, min(self.many, 2 * len(self.connections)))
         if self.sweeping:
             self.reactor.call_at(now + self.interval, self.sweep)
 

@@ -17,6 +17,7 @@ from .counts import Counts
 from .dial import Race, Way, connect
 from .driven import HostPort, Origin, show
 from .login import Login, OwnCredentials
+from .own_ports import OwnPorts
 from .proxy_headers import greeting
 from .reactor import Reactor
 from .resolve import Resolver
@@ -76,6 +77,10 @@ class Upstream:
         self.overrides: Mapping[HostPort, HostPort] = {tuple(a): tuple(b) for a, b in config.dial.items()}  # type: ignore[misc]
         bootstrap = [(address.host, address.port) for address in config.bootstrap]
         self.bootstrap: list[HostPort] = [self.overrides.get(server, server) for server in bootstrap]
+        self.own: OwnPorts | None = None
+        """Where kproxy listens itself, once it is known."""
+        self.leads_back = False
+        """Whether connections to its brokers come back to this kproxy, by way of others."""
         self.first = 0
         self.failed: dict[HostPort, float] = {}
 
@@ -107,12 +112,16 @@ class Upstream:
 
     def dial(self, caller: Caller) -> None:
         """Calls `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""
+        if self.leads_back:
+            self.counts.unreachable[self.name] += 1
+            caller.unreachable(f"cluster {self.name} leads back to kproxy itself")
+            return
         route, version = caller.route, self.config.proxy_protocol
         if route is None:
             servers, source = self.servers(caller.node), None
         else:
             servers, source = [self.overrides.get(route.destination, route.destination)], route.source
-        way = Way(None if version is None else greeting(version, caller.origin), self.mark, source)
+        way = Way(None if version is None else greeting(version, caller.origin), self.mark, source, self.own)
         plain = not self.prepares and way.greet is None and not self.failed
         begun, through = self.begin(servers[0], way) if plain else (None, False)
         if begun is not None and through:

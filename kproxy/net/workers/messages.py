@@ -27,6 +27,23 @@ class Start(Notice, frozen=True):
     ports: Mapping[str, int]
     nodes: Mapping[str, Mapping[int, HostPort]]
     rules: bytes = b""
+    instance: str = ""
+    """What tells this kproxy from others."""
+    own: tuple[HostPort, ...] = ()
+    """Where the supervisor listens."""
+
+
+class Listens(Notice, frozen=True):
+    """The supervisor listens at this address now, or no more."""
+
+    address: HostPort
+    now: bool
+
+
+class Circle(Notice, frozen=True):
+    """A question to this cluster has come back to this kproxy."""
+
+    cluster: str
 
 
 class Ready(Notice, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 
 from kproxy.rules.kinds.advertise import Advertise
@@ -11,11 +11,12 @@ from ..descriptors import Room
 from ..doors import Places
 from ..driven import HostPort
 from ..entrance import Asked
+from ..own_ports import OwnPorts
 from ..reactor import Reactor
 from ..server import Server
 from ..topology import Topology
 from .channel import Channel, Unanswered
-from .messages import EnsureNodes, Given, Load, Nodes, pack
+from .messages import EnsureNodes, Given, Listens, Load, Nodes, pack
 
 FRESH = 60.0
 """Seconds for which a place is known here: a port stays a node's for 300 after anybody has asked for it (ports.py)."""
@@ -35,10 +36,14 @@ class RemoteEntrance:
 
     topologies: Mapping[str, Topology]
 
-    def __init__(self, channel: Channel, clusters: Mapping[str, str], ports: Mapping[str, int]) -> None:
+    def __init__(
+        self, channel: Channel, clusters: Mapping[str, str], ports: Mapping[str, int], own: Iterable[HostPort] = ()
+    ) -> None:
         self.channel, self.clusters, self.ports = channel, clusters, ports
         self.known: dict[Key, dict[int, tuple[HostPort, HostPort | None, float]]] = {}
+        self.own = OwnPorts(own)
         channel.on_notice(Nodes, self.met)
+        channel.on_notice(Listens, self.listens)
 
     async def open(self) -> None:
         """It is."""
@@ -61,6 +66,13 @@ class RemoteEntrance:
     def ports_of_nodes(self, listener: str) -> Mapping[int, int]:
         """The supervisor knows."""
         return {}
+
+    def listens(self, notice: Listens) -> None:
+        """The supervisor listens there now, or no more."""
+        if notice.now:
+            self.own.add(notice.address)
+        else:
+            self.own.discard(notice.address)
 
     def met(self, notice: Nodes) -> None:
         self.topologies[notice.cluster].learn(notice.nodes)
