@@ -42,6 +42,7 @@ from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.terminal import printable
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -360,7 +361,7 @@ def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) 
     else:
         return 0
     for line in failed:
-        lines.write(f"{line}\n")
+        lines.write(f"{printable(line)}\n")
     return 1
 
 

@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kproxy.errors import DocumentError, KproxyError
+from kproxy.terminal import cleaned, say
 
 Commands = Mapping[str, tuple[str, str]]
 """Name: (module with a click command called `command`, what it does in one line)."""
@@ -53,14 +54,19 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
 
+    def main(self, *arguments: Any, **settings: Any) -> Any:
+        """As ever; whatever is printed is clean."""
+        with cleaned():
+            return super().main(*arguments, **settings)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
         except DocumentError as error:
-            click.echo(str(error), err=True)
+            say(str(error), err=True)
         except KproxyError as error:
-            click.echo(f"kproxy: {error}", err=True)
+            say(f"kproxy: {error}", err=True)
         return ctx.exit(1)
 
     def _unknown(self, name: str) -> str:

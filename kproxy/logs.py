@@ -20,6 +20,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.log_writer import LogQueue, WholeLines
 from kproxy.stray_output import take_over
+from kproxy.terminal import in_line
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 LONGEST = 4096
@@ -46,28 +47,16 @@ class Forgiving:
             self.stream.flush()
 
 
-def escaped(text: str) -> str:
-    """The text with escapes in place of what is no printable character, and cut where it is too long."""
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}… ({len(text)} characters)"
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+def shortened(text: str) -> str:
+    """The text, cut where it is too long."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
 
 
 def shorten(logger: object, method: str, event: Event) -> Event:
     """Cut long texts; JSON escapes what is not printable by itself."""
     for name, value in event.items():
-        if type(value) is str and len(value) > LONGEST:
-            event[name] = f"{value[:LONGEST]}… ({len(value)} characters)"
-    return event
-
-
-def escape(logger: object, method: str, event: Event) -> Event:
-    """Write all texts as people may see them; lists and dicts are shown by `repr`, which does so."""
-    for name, value in event.items():
         if type(value) is str:
-            event[name] = escaped(value)
+            event[name] = shortened(value)
     return event
 
 
@@ -80,7 +69,14 @@ def order(logger: object, method: str, event: Event) -> Event:
 def write_traceback(out: TextIO, info: Any) -> None:
     """Write a traceback below its line, so indented that nothing in it looks like another line."""
     for text in traceback.format_exception(*info):
-        out.writelines(f"\n    | {escaped(line)}" for line in text.splitlines())
+        out.writelines(f"\n    | {in_line(line)}" for line in text.splitlines())
+
+
+def clean(logger: object, method: str, event: Event) -> Event:
+    """Write texts of others as people may see them: in one line, in which nothing gives a terminal an order."""
+    return {name: in_line(shortened(value)) if type(value) is str
+            else in_line(value) if isinstance(value, list | tuple | dict) else value
+            for name, value in event.items()}  # fmt: skip
 
 
 def make_log(
@@ -95,7 +91,7 @@ def make_log(
     ]
     if human:
         processors += [
-            escape, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=write_traceback)
+            clean, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=write_traceback)
         ]  # fmt: skip
     else:  # without local variables: there are passwords among them
         tracebacks = ExceptionDictTransformer(show_locals=False, max_frames=FRAMES)

@@ -12,6 +12,7 @@ import click
 from kproxy.cli.admin_client import Admin, segment, with_admin
 from kproxy.cli.table import as_json, print_json, print_rows
 from kproxy.errors import KproxyError
+from kproxy.terminal import say
 
 COLUMNS = ("name", "state", "stopped", "exchanges", "broker_exchanges", "connections", "size", "seconds", "dropped",
            "filter")  # fmt: skip
@@ -85,7 +86,7 @@ def follow(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **giv
     """Start a capture, show how far it is, and stop it at Ctrl-C. The same as `kproxy capture FILE`."""
     found = admin("POST", "/api/captures", query=query_of(file, words, given))
     path = f"/api/captures/{segment(found['name'])}"
-    click.echo(f"recording into {found['file']}, Ctrl-C ends it", err=True)
+    say(f"recording into {found['file']}, Ctrl-C ends it", err=True)
     try:
         while found["state"] == "running":
             progress(found)
@@ -107,7 +108,7 @@ def progress(found: dict[str, Any] | None) -> None:
         f"{found['seconds']:.0f} s, {found['exchanges']} exchanges of {found['connections']} connections, "
         f"{found['size']} bytes, {found['dropped']} dropped"
     )  # fmt: skip
-    click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+    say(line, err=True, nl=False, over=True)
 
 
 @command.command("stop")

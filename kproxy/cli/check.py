@@ -15,6 +15,7 @@ from kproxy.errors import DocumentError
 from kproxy.rules.document import check_documents, read_document, rule_files
 from kproxy.rules.doubts import doubts
 from kproxy.rules.source import Source, told
+from kproxy.terminal import say
 
 
 @dataclass
@@ -60,19 +61,19 @@ def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bo
     if schema:
         from kproxy.cli.schema import rules_schema
 
-        click.echo(json.dumps(rules_schema(), indent=2))
+        say(json.dumps(rules_schema(), indent=2))
         return
     if not paths:
         raise click.UsageError("say what is to be checked: files or folders")
     report = check(paths)
     for line in report.mistakes or report.right:
-        click.echo(line)
+        say(line)
     for line in report.warnings:
         place, _, text = line.partition(": ")
-        click.echo(f"{place}: warning: {text}")
+        say(f"{place}: warning: {text}")
     failed = bool(report.mistakes or (strict and report.warnings))
     if failed or report.rules or report.tests:
-        click.echo(report.summary, err=failed)
+        say(report.summary, err=failed)
     ctx.exit(1 if failed else 0)
 
 

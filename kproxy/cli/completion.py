@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from kproxy.terminal import say
+
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_KPROXY_COMPLETE"
 """What the script sets when it asks kproxy what might follow; the name is click's for a program called kproxy."""
@@ -24,4 +26,4 @@ def command(shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None, "click knows all of them"
-    click.echo(found(main, {}, "kproxy", VARIABLE).source())
+    say(found(main, {}, "kproxy", VARIABLE).source())

@@ -11,6 +11,7 @@ from kproxy.cli.api_names import find_api, known_version
 from kproxy.cli.frame_input import frames
 from kproxy.cli.frame_output import as_json, tree
 from kproxy.errors import DecodeError, TheyDidWrong
+from kproxy.terminal import console, say
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.headers import find
 from kproxy.wire.message import Message, known
@@ -54,13 +55,13 @@ def command(
             try:
                 show(frame, api, version, form, show_secrets)
             except DecodeError as error:
-                click.echo(f"frame {number} ({len(frame)} bytes): {error}", err=True)
+                say(f"frame {number} ({len(frame)} bytes): {error}", err=True)
                 failed = True
     except TheyDidWrong as error:
-        click.echo(f"kproxy: {error}", err=True)
+        say(f"kproxy: {error}", err=True)
         failed = True
     if number == 0 and not failed:
-        click.echo("kproxy: no frame in the input", err=True)
+        say("kproxy: no frame in the input", err=True)
     if failed or number == 0:
         raise click.exceptions.Exit(1)
 
@@ -89,11 +90,9 @@ def show(frame: bytes, api: Api | None, version: int | None, form: str, secrets:
 
 def show_json(message: Message, secrets: bool) -> None:
     if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print_json(as_json(message, secrets, indent=2))
+        console().print_json(as_json(message, secrets, indent=2))
     else:
-        click.echo(as_json(message, secrets))
+        say(as_json(message, secrets))
 
 
 def show_tree(frame: bytes, api: Api | None, version: int | None, secrets: bool) -> None:
@@ -104,10 +103,10 @@ def show_tree(frame: bytes, api: Api | None, version: int | None, secrets: bool)
     except DecodeError as error:
         mistake = error
         found, number, direction = named(frame, api, version)
-    click.echo(f"{found.name} v{number} {direction}, {len(frame)} bytes")
+    say(f"{found.name} v{number} {direction}, {len(frame)} bytes")
     try:
         for text in tree(found, number, direction, frame, secrets):
-            click.echo(text)
+            say(text)
     except DecodeError as error:
         mistake = mistake or error
     if mistake is not None:

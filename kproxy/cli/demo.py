@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from kproxy import terminal
 from kproxy.cli.demo_fault import Fault, inject
 from kproxy.errors import WeDidWrong
 
@@ -59,7 +61,7 @@ def command(ctx: click.Context, records: int, keep: bool) -> None:
     from kproxy.testing.cluster import MockCluster
     from kproxy.testing.proxy import Proxy
 
-    console = Console(highlight=False)
+    console = terminal.console(markup=True)
     rules = rule_file()
     with MockCluster(3) as cluster:
         cluster.create_topic(BROKER_NAME, PARTITIONS)
@@ -227,7 +229,7 @@ def show_summary(console: Console, outcome: Outcome, fault: Fault, leaked: set[s
     if fault.as_expected:
         console.print(f"{fault.applied} writes failed because a rule said so; the client tried again, as it should.")
     else:
-        console.print(f"[red]the fault went wrong:[/] {fault}")
+        console.print(f"[red]the fault went wrong:[/] {escape(str(fault))}")
     if leaked:
         console.print(f"[red]Clients were told addresses of brokers:[/] {', '.join(sorted(leaked))}")
     else:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import click
 import msgspec
 
 from kproxy.capture.packet_file import opened, standard_input
@@ -22,6 +21,7 @@ from kproxy.capture.reader import MOST_FRAME, Capture
 from kproxy.cli.event_types import judge
 from kproxy.errors import TheyDidWrong
 from kproxy.events.schema import REQUEST_EVENT
+from kproxy.terminal import say
 from kproxy.watch.filter.view import Data, EventView, SeenView
 from kproxy.watch.seen import Seen
 
@@ -172,4 +172,4 @@ def _bad(trouble: Trouble, where: str) -> None:
 def tell(trouble: Trouble) -> None:
     """On standard error."""
     for text in trouble.lines():
-        click.echo(f"kproxy: {text}", err=True)
+        say(f"kproxy: {text}", err=True)

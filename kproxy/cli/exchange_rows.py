@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
 from kproxy.cli.table import text
+from kproxy.terminal import say
 from kproxy.watch.filter.view import Data
 
 MOST_PARTITIONS = 6
@@ -152,12 +151,12 @@ class Rows:
 
     def show(self, data: Data) -> None:
         if not self.people:
-            print("\t".join(text(cell.read(data) or None) for cell in self.cells))
+            say("\t".join(text(cell.read(data) or None) for cell in self.cells))
             return
         if not self.headed:
             self.headed = True
-            click.secho(self._line([cell.head for cell in self.cells]), bold=True)
-        click.secho(self._line([text(cell.read(data) or None) for cell in self.cells]), fg=colour(data))
+            say(self._line([cell.head for cell in self.cells]), bold=True)
+        say(self._line([text(cell.read(data) or None) for cell in self.cells]), fg=colour(data))
 
     def _line(self, values: Sequence[str]) -> str:
         return " ".join(fitted(value, cell.width) for cell, value in zip(self.cells, values, strict=True)).rstrip()

@@ -13,6 +13,7 @@ from kproxy.cli.api_names import find_api, known_version
 from kproxy.cli.frame_input import frames
 from kproxy.errors import DecodeError, TheyDidWrong
 from kproxy.rules.frame_match import OF_ENTITY
+from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
     from kproxy.cli.explaining.opinions import Opinion
@@ -117,7 +118,7 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
     failed = False
     for first, target in enumerate(targets(what, known)):
         if isinstance(target, DecodeError):
-            click.echo(f"frame {first + 1}: {target}", err=True)
+            say(f"frame {first + 1}: {target}", err=True)
             failed = True
             continue
         show(lines(target, surveyor.survey(target), everything, first > 0))
@@ -224,11 +225,10 @@ def show(found: Iterator[Line]) -> None:
     """With colours for people, plain for other programs."""
     if not sys.stdout.isatty():
         for line in found:
-            click.echo(line.text)
+            say(line.text)
         return
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    out = console()
     for line in found:
-        console.print(Text(line.text, line.style), soft_wrap=True)
+        out.print(Text(line.text, line.style), soft_wrap=True)

@@ -9,6 +9,7 @@ from itertools import groupby
 
 import click
 
+from kproxy.terminal import say
 from kproxy.watch.filter.fields import FIELDS, Field
 
 OPERATORS = (
@@ -39,7 +40,7 @@ def command() -> None:
 
 def print_help() -> None:
     """On standard output."""
-    click.echo("\n".join(lines(sys.stdout.isatty())))
+    say("\n".join(lines(sys.stdout.isatty())))
 
 
 def lines(people: bool) -> Iterator[str]:

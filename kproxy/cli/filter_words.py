@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from kproxy.errors import FilterError
+from kproxy.terminal import say
 from kproxy.watch.filter.filter import Filter
 
 FILE_ENDINGS = (".pcapng", ".pcap", ".ndjson", ".gz", ".cap")
@@ -18,7 +19,7 @@ def make_filter(text: str) -> Filter:
     try:
         return Filter(text)
     except FilterError as error:
-        click.echo(f"kproxy: {error}", err=True)
+        say(f"kproxy: {error}", err=True)
         raise click.exceptions.Exit(2) from None
 
 

@@ -19,6 +19,7 @@ from kproxy.rules.match import ConnectionMatch
 from kproxy.rules.reference import Row, rows, sentence
 from kproxy.rules.source import Source
 from kproxy.rules.when import When
+from kproxy.terminal import console, say
 
 WIDTH = 100
 """Columns of text; wider is hard to read, and narrower terminals wrap it."""
@@ -31,7 +32,7 @@ def command(kind: str | None) -> None:
     if kind is None:
         table() if sys.stdout.isatty() else plain()
     elif kind in KINDS:
-        click.echo("\n".join(describe(kind, KINDS[kind])))
+        say("\n".join(describe(kind, KINDS[kind])))
     else:
         raise click.UsageError(f"{unknown_kind(kind)}:\n{textwrap.fill(', '.join(KINDS), WIDTH)}")
 
@@ -40,25 +41,24 @@ def plain() -> None:
     """A line each, below the title of its group."""
     width = max(map(len, KINDS))
     for number, (title, kinds) in enumerate(GROUPS.items()):
-        click.echo(f"{chr(10) if number else ''}{title}")
+        say(f"{chr(10) if number else ''}{title}")
         for name in kinds:
-            click.echo(f"  {name:{width}}  {sentence(KINDS[name])}")
+            say(f"  {name:{width}}  {sentence(KINDS[name])}")
 
 
 def table() -> None:
     """The same, for people."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    out = console(markup=True)
     for number, (title, kinds) in enumerate(GROUPS.items()):
         made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         made.add_column(width=max(map(len, KINDS)) + 2)
         for name in kinds:
             made.add_row(f"  [cyan]{name}[/]", escape(sentence(KINDS[name])))
-        console.print(f"{chr(10) if number else ''}[bold]{title}[/]", highlight=False)
-        console.print(made)
+        out.print(f"{chr(10) if number else ''}[bold]{title}[/]", highlight=False)
+        out.print(made)
 
 
 def describe(name: str, model: type[Rule]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from kproxy.cli.api_names import find_api, known_version
+from kproxy.terminal import console, say
 from kproxy.wire.notation import grammar
 from kproxy.wire.schema import Api, apis
 
@@ -28,9 +29,9 @@ def command(api: str | None, version: int | None) -> None:
         return
     found = find_api(api)
     if version is None:
-        click.echo("\n".join(facts(found)) + "\n")
+        say("\n".join(facts(found)) + "\n")
     for line in grammars(found, known_version(found, found.versions.last if version is None else version)):
-        click.echo(line)
+        say(line)
 
 
 def row(api: Api) -> tuple[str, str, str, str]:
@@ -42,18 +43,17 @@ def plain() -> None:
     rows = [HEADINGS, *map(row, apis())]
     widths = [max(len(line[column]) for line in rows) for column in range(len(HEADINGS))]
     for line in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def table() -> None:
     """The same, for people."""
-    from rich.console import Console
     from rich.table import Table
 
     made = Table(*HEADINGS, box=None, header_style="bold")
     for line in map(row, apis()):
         made.add_row(*line)
-    Console().print(made)
+    console().print(made)
 
 
 def facts(api: Api) -> Iterator[str]:

@@ -9,6 +9,7 @@ import click
 
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.errors import WeDidWrong
+from kproxy.terminal import say
 
 
 @click.command("ready")
@@ -28,7 +29,7 @@ def command(admin: Admin, live: bool, cluster: str | None) -> None:
     path = "/readyz" if cluster is None else f"/readyz/{quote(cluster, safe='')}"
     status, text = admin.probe("/livez" if live else path)
     if live and status == 200:
-        click.echo("alive")
+        say("alive")
         return
     try:
         said = json.loads(text)
@@ -39,10 +40,10 @@ def command(admin: Admin, live: bool, cluster: str | None) -> None:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise WeDidWrong(f"what answers at {admin.url} is no kproxy (status {status})") from None
     if status == 200:
-        click.echo("ready")
+        say("ready")
         for reason in dead:
-            click.echo(f"without {reason}", err=True)
+            say(f"without {reason}", err=True)
         return
     for reason in reasons:
-        click.echo(f"waiting for {reason}", err=True)
+        say(f"waiting for {reason}", err=True)
     raise SystemExit(1)

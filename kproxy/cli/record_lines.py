@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from kproxy.cli.frame_output import is_utf8
 from kproxy.errors import RecordsError
+from kproxy.terminal import in_line
 from kproxy.watch.records import MOST_BYTES, RecordsField
 from kproxy.wire.compression import CODECS
 from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, decode, entries
@@ -18,7 +19,7 @@ MOST_SHOWN = 60
 
 def record_lines(field: RecordsField, most: int) -> Iterator[str]:
     """Of one partition, `most` of its records."""
-    yield f"{field.topic}[{field.partition}]: {len(field.data)} bytes of records"
+    yield f"{in_line(field.topic)}[{field.partition}]: {len(field.data)} bytes of records"
     left = most
     try:
         for entry in entries(field.data):
@@ -65,7 +66,7 @@ def _crc(entry: Batch | LegacyEntry) -> str:
 
 def record_line(record: Record) -> str:
     """Offset, time, key, value, headers."""
-    headers = " ".join(f"{name}={shown(value)}" for name, value in record.headers)
+    headers = " ".join(f"{in_line(name)}={shown(value)}" for name, value in record.headers)
     when = "-" if record.timestamp < 0 else moment(record.timestamp)
     return f"{record.offset:>6}  {when}  {shown(record.key)}  {shown(record.value)}  {headers}".rstrip()
 

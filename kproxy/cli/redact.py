@@ -15,6 +15,7 @@ from kproxy.capture.redact import Redaction
 from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import said_of
 from kproxy.errors import TheyDidWrong
+from kproxy.terminal import say
 from kproxy.wire.frames import MAX_FRAME
 
 BROKER = "broker"
@@ -41,7 +42,7 @@ def command(source: str, target: str, names: bool, force: bool) -> None:
     redaction = Redaction(Pseudonyms() if names else None)
     capture = write(source, target, redaction)
     for text in (*said_of(capture), *said(redaction)):
-        click.echo(f"kproxy: {text}", err=True)
+        say(f"kproxy: {text}", err=True)
 
 
 def write(source: str, target: str, redaction: Redaction) -> Capture:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kproxy.cli.filter_words import files_and_filter
+from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
     from kproxy.cli.replay_options import Options
@@ -116,7 +117,7 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
         with progress(len(recording.exchanges), player):
             trio.run(client.run)
     except* KeyboardInterrupt:
-        click.echo("kproxy: interrupted; this is what was done until then", err=True)
+        say("kproxy: interrupted; this is what was done until then", err=True)
     print_report(report, player, options.output)
     return report.differs or not player.over
 
@@ -127,10 +128,9 @@ def progress(count: int, player: Player) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=console(err=True), transient=True) as bar:
         task, told = bar.add_task("replaying", total=count), player.told
 
         def advance(outcome: Outcome) -> None:
@@ -160,7 +160,7 @@ def serve(options: Options, files: list[str], wanted: Filter) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with trio.open_nursery() as nursery:
                 port = await nursery.start(server.run)
-                click.echo(f"serving {len(recording.exchanges)} exchanges on {address._replace(port=port)}", err=True)
+                say(f"serving {len(recording.exchanges)} exchanges on {address._replace(port=port)}", err=True)
                 await anext(signals)
                 nursery.cancel_scope.cancel()
 
@@ -175,7 +175,7 @@ def confirm(options: Options, count: int) -> None:
     address = options.target()
     if is_loopback(address.host):
         return
-    click.echo(
+    say(
         f"kproxy: {address} is another machine: {count} recorded requests will be sent there. They write, commit, "
         "create and delete again what they did when they were recorded.",
         err=True,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import click
-
 from kproxy.cli.table import print_rows
 from kproxy.replay.player import Player
 from kproxy.replay.recording import Recording
 from kproxy.replay.report import Report, Row, percentiles, samples
 from kproxy.replay.stage import Stage
+from kproxy.terminal import say
 
 PLAN = ("number", "at", "connection", "request", "bytes", "sent")
 REPORT = ("api", "sent", "same", "different", "errors", "not compared", "unanswered", "not sent", "again",
@@ -27,7 +26,7 @@ def print_plan(recording: Recording, output: str) -> None:
         for one in recording.exchanges
     ]  # fmt: skip
     if output == "json":
-        click.echo(json.dumps([dict(zip(PLAN, row, strict=True)) for row in rows], indent=2))
+        say(json.dumps([dict(zip(PLAN, row, strict=True)) for row in rows], indent=2))
     else:
         print_rows(PLAN, rows)
 
@@ -40,23 +39,21 @@ def print_report(report: Report, player: Player, output: str) -> None:
         "did_not_wait": player.forced,
     }
     if output == "json":
-        click.echo(json.dumps({**report.as_json(), **about}, indent=2, ensure_ascii=False))
+        say(json.dumps({**report.as_json(), **about}, indent=2, ensure_ascii=False))
         return
     print_rows(REPORT, [row_of(row) for row in report.sorted()])
     for row in report.sorted():
         for sample in samples(row):
             one = sample.difference
             where = f" {one.path}" if one.path else ""
-            click.echo(
-                f"{row.api}{where}: {one.recorded} → {one.now} ({sample.count}×, first in request {sample.place})"
-            )
+            say(f"{row.api}{where}: {one.recorded} → {one.now} ({sample.count}×, first in request {sample.place})")
     for (topic, number), was, now, missing, new in report.reading.differences():
-        click.echo(f"records read of {topic} {number}: {was} recorded, {now} now, {missing} missing, {new} new")
+        say(f"records read of {topic} {number}: {was} recorded, {now} now, {missing} missing, {new} new")
     read, now = report.reading.totals()
     if read or now:
-        click.echo(f"records read: {read} recorded, {now} now")
+        say(f"records read: {read} recorded, {now} now")
     for text in said(report, about):
-        click.echo(text)
+        say(text)
 
 
 def said(report: Report, about: dict[str, int]) -> list[str]:
@@ -88,8 +85,8 @@ def print_served(stage: Stage, output: str) -> None:
     rows = [(api, *counts) for api, counts in sorted(stage.counts().items())]
     if output == "json":
         found = [dict(zip(SERVED, row, strict=True)) for row in rows]
-        click.echo(json.dumps({"apis": found, "unmatched": dict(stage.unmatched)}, indent=2, ensure_ascii=False))
+        say(json.dumps({"apis": found, "unmatched": dict(stage.unmatched)}, indent=2, ensure_ascii=False))
         return
     print_rows(SERVED, rows)
     for text, count in stage.unmatched.most_common():
-        click.echo(f"unmatched, {count}×: {text}")
+        say(f"unmatched, {count}×: {text}")

@@ -11,6 +11,7 @@ import click
 from kproxy.cli.admin_client import JSON, YAML, Admin, segment, with_admin
 from kproxy.cli.table import as_json, print_json, print_rows
 from kproxy.errors import DocumentError, TheyDidWrong
+from kproxy.terminal import say
 
 names = click.argument("names", metavar="NAME…", nargs=-1, required=True)
 
@@ -37,9 +38,9 @@ def list_rules(admin: Admin, as_json: bool) -> None:
     print_rows(columns, [[{**rule, "state": state(rule)}[name] for name in columns] for rule in found["rules"]])
     last = found["last_rejection"]
     if last is not None:
-        click.echo(f"rules of origin {last['origin']} were rejected at {last['at']}:", err=True)
+        say(f"rules of origin {last['origin']} were rejected at {last['at']}:", err=True)
         for one in last["mistakes"]:
-            click.echo(f"{one['where']}: {one['message']}", err=True)
+            say(f"{one['where']}: {one['message']}", err=True)
 
 
 def state(rule: dict[str, Any]) -> str:
@@ -160,7 +161,7 @@ def wait(
         print_json(found)
     if not found["reached"]:
         number = found["rule"][count]
-        click.echo(f'kproxy: the rule "{name}" has {count} {number} of {hits} times after {timeout}', err=True)
+        say(f'kproxy: the rule "{name}" has {count} {number} of {hits} times after {timeout}', err=True)
         click.get_current_context().exit(1)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.errors import DocumentError
+from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
     from kproxy.testing.cases.document import Ready
@@ -49,7 +50,7 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
     if schema:
         from kproxy.cli.schema import tests_schema
 
-        click.echo(json.dumps(tests_schema(), indent=2))
+        say(json.dumps(tests_schema(), indent=2))
         return
     if not paths and not Path(DEFAULT).is_dir():
         raise click.UsageError(f"there is no folder {DEFAULT}/ here, say where the tests are: kproxy test PATHS…")
@@ -134,11 +135,10 @@ def show(lines: Iterator[Line]) -> None:
     """With colours for people, plain for other programs."""
     if not sys.stdout.isatty():
         for line in lines:
-            click.echo(line.text)
+            say(line.text)
         return
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    out = console()
     for line in lines:
-        console.print(Text(line.text, line.style), soft_wrap=True)
+        out.print(Text(line.text, line.style), soft_wrap=True)

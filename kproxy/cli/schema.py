@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from kproxy.terminal import say
+
 
 @click.command("schema")
 @click.argument("what", type=click.Choice(["rules", "config", "tests"]))
@@ -17,7 +19,7 @@ def command(what: str) -> None:
     `# yaml-language-server: $schema=kproxy-rules.json`.
     """
     schema = {"rules": rules_schema, "config": config_schema, "tests": tests_schema}[what]()
-    click.echo(json.dumps(schema, indent=2))
+    say(json.dumps(schema, indent=2))
 
 
 def config_schema() -> dict[str, Any]:

@@ -18,6 +18,7 @@ from kproxy.cli.hex_tree import hex_tree
 from kproxy.cli.record_lines import record_lines
 from kproxy.cli.tail import unjudged
 from kproxy.errors import DecodeError
+from kproxy.terminal import say
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import SeenView
 from kproxy.watch.records import NotKept, record_fields
@@ -51,7 +52,7 @@ def command(*, file: str, which: tuple[str, ...], number: int, records: int, mos
     if left == number:
         tell(trouble)
         asked = f"number {first}" if first > 1 else "exchange" if not wanted else f"exchange that fits {wanted}"
-        click.echo(f"kproxy: there is no {asked} in {file}", err=True)
+        say(f"kproxy: there is no {asked} in {file}", err=True)
         raise click.exceptions.Exit(1)
 
 
@@ -73,12 +74,12 @@ def chosen(file: str, first: int, wanted: Filter, trouble: Trouble, most: int) -
 
 def show(place: int, view: AnyView, output: str, records: int) -> None:
     if not isinstance(view, SeenView):
-        click.echo(json.dumps(view.data, indent=2, ensure_ascii=False))
+        say(json.dumps(view.data, indent=2, ensure_ascii=False))
     elif output == "json":
-        click.echo(writable(json.dumps(json_of(place, view.seen), ensure_ascii=False)))
+        say(writable(json.dumps(json_of(place, view.seen), ensure_ascii=False)))
     else:
         for line in tree_of(place, view, records):
-            click.echo(writable(line))
+            say(writable(line))
 
 
 def writable(line: str) -> str:

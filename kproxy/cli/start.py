@@ -11,6 +11,7 @@ import os
 import sys
 
 from kproxy.cli import main
+from kproxy.terminal import printable
 
 _MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
@@ -46,7 +47,7 @@ def drop_output() -> None:
 def fail(message: str) -> None:
     """Say it, where that is possible, and end with exit code 1."""
     try:
-        sys.stderr.write(f"{message}\n")
+        sys.stderr.write(f"{printable(message)}\n")
         sys.stderr.flush()
     except OSError:
         os._exit(1)  # standard error is full, too; an ordinary end would try again

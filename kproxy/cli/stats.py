@@ -15,6 +15,7 @@ from kproxy.cli.table import print_json, print_rows
 from kproxy.cli.tail import passed_over, unjudged
 from kproxy.cli.tally import Tally
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.terminal import say
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import EventView, SeenView
 
@@ -71,7 +72,7 @@ def count_events(file: str, wanted: Filter, tally: Tally, trouble: Trouble) -> N
 
 def print_tables(found: Mapping[str, Any], top: int) -> None:
     total = found["total"]
-    click.echo(
+    say(
         f"{total['requests']} exchanges on {found['connections']} connections, "
         f"{found['first'] or '-'} to {found['last'] or '-'}"
     )
@@ -87,10 +88,10 @@ def section(title: str, heads: Sequence[str], rows: Iterable[Mapping[str, Any]],
     if not rows:
         return
     more = f" (the first {top} of {len(rows)})" if len(rows) > top else ""
-    click.echo()
-    click.secho(f"{title}{more}", bold=sys.stdout.isatty())
+    say()
+    say(f"{title}{more}", bold=sys.stdout.isatty())
     if not sys.stdout.isatty():
-        click.echo("\t".join(heads))
+        say("\t".join(heads))
     print_rows(heads, [[cell(head, row[head]) for head in heads] for row in rows[:top]])
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from kproxy.terminal import console, in_line, say
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
 """The option; the command gets `as_json`."""
 
@@ -17,9 +19,8 @@ def print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """One line a row."""
     if not sys.stdout.isatty():
         for row in rows:
-            click.echo("\t".join(text(value) for value in row))
+            say("\t".join(text(value) for value in row))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -28,12 +29,12 @@ def print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         table.add_column(head)
     for row in rows:
         table.add_row(*(Text(text(value)) for value in row))
-    Console().print(table)
+    console().print(table)
 
 
 def print_json(value: Any) -> None:
     """Indented, with all letters as they are."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    say(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def text(value: Any) -> str:
@@ -48,4 +49,4 @@ def text(value: Any) -> str:
         case dict():
             return json.dumps(value, ensure_ascii=False)
         case _:
-            return "".join(char if char.isprintable() else " " for char in str(value)) or "-"
+            return in_line(value) or "-"

@@ -16,6 +16,7 @@ from kproxy.cli.exchange_input import Trouble, tell, views
 from kproxy.cli.exchange_rows import Rows
 from kproxy.cli.filter_words import files_and_filter
 from kproxy.errors import WeDidWrong
+from kproxy.terminal import raw, say
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import Data
 
@@ -47,8 +48,9 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
     files, wanted = files_and_filter(words)
     show = shown_as(output)
     left = number or sys.maxsize
-    if not files and isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what passes is seen at once, in pipes too
+    out = raw(err=False)
+    if not files and isinstance(out, TextIOWrapper):
+        out.reconfigure(line_buffering=True)  # what passes is seen at once, in pipes too
     try:
         with closing(from_files(files, wanted) if files else live(admin, wanted)) as found:
             for data in found:
@@ -63,7 +65,7 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
 def shown_as(output: str) -> Show:
     """Prints one, in this form."""
     if output == "json":
-        return lambda data: click.echo(_encode(data), nl=True)
+        return lambda data: say(_encode(data).decode())
     return Rows(output == "wide").show
 
 
@@ -85,14 +87,14 @@ def passed_over(trouble: Trouble) -> None:
     """Events that are about no single exchange."""
     if trouble.other:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(trouble.other.items()))
-        click.echo(f"kproxy: other events passed over: {kinds}; `kproxy stats` counts summaries", err=True)
+        say(f"kproxy: other events passed over: {kinds}; `kproxy stats` counts summaries", err=True)
 
 
 def unjudged(number: int, why: str) -> None:
     """Exchanges that the filter could say nothing of."""
     if number:
         exchanges = f"{number} exchange{'s' if number > 1 else ''}"
-        click.echo(f"kproxy: {exchanges} could not be judged by the filter, the last: {why}", err=True)
+        say(f"kproxy: {exchanges} could not be judged by the filter, the last: {why}", err=True)
 
 
 def live(admin: Admin, wanted: Filter) -> Generator[Data]:
@@ -105,6 +107,6 @@ def live(admin: Admin, wanted: Filter) -> Generator[Data]:
         if "request" in said:
             yield said["request"]
         elif "dropped" in said:
-            click.echo(f"kproxy: {said['dropped']} exchanges left out, they come faster than they are read", err=True)
+            say(f"kproxy: {said['dropped']} exchanges left out, they come faster than they are read", err=True)
         elif "unknown" in said:
             unjudged(said["unknown"], said["why"])

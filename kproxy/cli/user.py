@@ -15,6 +15,7 @@ import click
 from kproxy.errors import WeDidWrong
 from kproxy.sasl.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS
 from kproxy.sasl.users import ITERATIONS, SALT, check_name, make_line, names_in
+from kproxy.terminal import say
 
 LONGEST = 4096
 """Characters of a password; more is another file by mistake."""
@@ -51,7 +52,7 @@ def set_user(file: Path, name: str, mechanisms: Sequence[str], iterations: int) 
     password = ask()
     lines += [make_line(name, mechanism, password, token_bytes(SALT), iterations) for mechanism in mechanisms]
     replace(file, lines)
-    click.echo(f"{name}: {', '.join(mechanisms)}")
+    say(f"{name}: {', '.join(mechanisms)}")
 
 
 @command.command("remove")
@@ -73,7 +74,7 @@ def list_users(file: Path) -> None:
     for name, mechanism in parsed(file, "\n".join(read(file))):
         found.setdefault(name, []).append(mechanism)
     for name, mechanisms in found.items():
-        click.echo(f"{name}: {', '.join(mechanisms)}")
+        say(f"{name}: {', '.join(mechanisms)}")
 
 
 def ask() -> str:

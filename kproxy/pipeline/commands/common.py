@@ -11,6 +11,7 @@ import click
 
 from kproxy.distribution import how_to_install
 from kproxy.errors import WeDidWrong
+from kproxy.terminal import say
 
 if TYPE_CHECKING:
     from kproxy.pipeline.run import Run
@@ -75,7 +76,7 @@ def opened(
 
 def to_stderr(line: str) -> None:
     """Progress is not the answer."""
-    click.echo(line, err=True)
+    say(line, err=True)
 
 
 def silent(line: str) -> None:

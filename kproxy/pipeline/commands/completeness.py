@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.pipeline.commands.common import job
+from kproxy.terminal import say
 
 if TYPE_CHECKING:
     from kproxy.pipeline.run import Run
@@ -28,18 +29,16 @@ def command(run: Run, as_json: bool, ranges: bool) -> None:
     if ranges:
         for source, (first, last) in missing_of(run):
             found = {"source": source, "first": first, "last": last}
-            click.echo(
-                json.dumps(found) if as_json else f"{source}: {first:,} to {last:,}, {last - first + 1:,} missing"
-            )
+            say(json.dumps(found) if as_json else f"{source}: {first:,} to {last:,}, {last - first + 1:,} missing")
         return
     for row in completeness_of(run).toLocalIterator():
         found = row.asDict()
         if as_json:
-            click.echo(json.dumps(found, default=str))
+            say(json.dumps(found, default=str))
         else:
-            click.echo(
+            say(
                 f"{found['source']}: {found['events']:,} events, {found['missing']:,} missing, {found['doubles']:,} "
                 f"doubled, ids {found['first_id']:,} to {found['last_id']:,}, {found['first']} to {found['last']}"
             )
     for row in corrupt_of(run).collect():
-        click.echo(f"corrupt: {row['reason']}: {row['lines']:,} lines", err=as_json)
+        say(f"corrupt: {row['reason']}: {row['lines']:,} lines", err=as_json)

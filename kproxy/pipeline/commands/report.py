@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.pipeline.commands.common import job
+from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
     from kproxy.pipeline.run import Run
@@ -29,7 +30,6 @@ def command(run: Run, output: Path | None, first: datetime | None, last: datetim
 
     The page is one file of some 5 MB that loads nothing: it may be sent, kept and printed.
     """
-    from rich.console import Console
 
     from kproxy.pipeline.gold_lake import GoldLake
     from kproxy.pipeline.report.gather import Period, gather
@@ -40,7 +40,7 @@ def command(run: Run, output: Path | None, first: datetime | None, last: datetim
     if period.first and period.last and period.first > period.last:
         raise click.UsageError(f"--from {period.first} is later than --to {period.last}")
     report = gather(GoldLake(run.lake), period, shown=rows)
-    show(report, period, Console())
+    show(report, period, console())
     if output is not None:
         output.write_text(page(report, period), encoding="utf-8")
-        click.echo(f"\n{output}: {output.stat().st_size / 1e6:.1f} MB")
+        say(f"\n{output}: {output.stat().st_size / 1e6:.1f} MB")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kproxy.pipeline.commands.common import job
+from kproxy.terminal import console, in_line, say
 
 if TYPE_CHECKING:
     from kproxy.pipeline.jobs.whatif import WhatIf
@@ -56,7 +57,7 @@ def command(
         for name in ("rules", "affected", "samples"):
             getattr(found, name).write.mode("overwrite").parquet(f"{run.lake.path}/whatif/{save}/{name}")
     if output == "json":
-        click.echo(json.dumps(document(found, most), indent=2, ensure_ascii=False, default=str))
+        say(json.dumps(document(found, most), indent=2, ensure_ascii=False, default=str))
     else:
         show(found, most)
 
@@ -74,28 +75,27 @@ def document(found: WhatIf, most: int) -> dict[str, Any]:
 
 def show(found: WhatIf, most: int) -> None:
     """Three tables; plain in pipes."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
+    out = console()
     answers = document(found, most)
     for title, columns, rows in (
         ("What each rule would have done", RULES, answers["rules"]),
         ("Whom it would have been about", AFFECTED, answers["affected"]),
         ("Samples", SAMPLES, answers["samples"]),
     ):
-        if not console.is_terminal:
+        if not out.is_terminal:
             for row in rows:
-                click.echo("\t".join(cell(row[name]) for name in columns))
+                say("\t".join(cell(row[name]) for name in columns))
             continue
         table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
         for name in columns:
             table.add_column(name)
         for row in rows:
-            table.add_row(*(Text(cell(row[name])) for name in columns))
-        console.print(table)
-        console.print()
+            table.add_row(*(Text(in_line(cell(row[name]))) for name in columns))
+        out.print(table)
+        out.print()
 
 
 def cell(value: Any) -> str:

@@ -1,0 +1,109 @@
+r"""What people read: no byte of a name, a key or a file that others have chosen can give their terminal an order.
+
+Names of topics and clients, records, paths and error texts come from whoever sends them. Escape sequences in them
+could recolour, overwrite or retitle a terminal, and letters that turn the direction of a line, or have no width, make
+one name look like another. So all output goes through here: `say` and `console` clean what they are given, and style
+it themselves; `cleaned` stands before the streams for all else, such as the errors of the command line's parser.
+
+What is taken out is written as `\u202e`: as in JSON, where it means the same, so that JSON stays what it was.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180e"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Control characters but for line ends and tabs, formats (direction, no width, tags), half surrogates, separators of
+lines, and letters without ink: categories Cc, Cf, Cs, Zl and Zp of Unicode, and what is taken for blank (UTS #39)."""
+
+
+def printable(value: object) -> str:
+    r"""The text without anything but letters, blanks, tabs and line ends: all else as `\u001b`, or two of them."""
+    text = value if isinstance(value, str) else str(value)
+    return UNSEEN.sub(_escaped, text)
+
+
+def in_line(value: object) -> str:
+    r"""The same without tabs and line ends, which become `\u0009` and `\u000a`."""
+    return re.sub("[\t\n]", _escaped, printable(value))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+class Cleaned:
+    """A text stream through which nothing else passes. `stream` is what is behind it, for what is clean already."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError("this is a stream of text")  # by which others tell it from one of bytes
+        self.stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """All of them."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def cleaned() -> Iterator[None]:
+    """Both streams are, until the end."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (
+        cast("TextIO", stream if isinstance(stream, Cleaned) else Cleaned(stream)) for stream in before
+    )
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def raw(err: bool) -> TextIO:
+    """The stream itself, for what is clean already and has styles."""
+    stream = sys.stderr if err else sys.stdout
+    return stream.stream if isinstance(stream, Cleaned) else stream
+
+
+def say(text: object = "", *, err: bool = False, nl: bool = True, over: bool = False, **style: Any) -> None:
+    """Print it, clean, in this style (as of `click.style`). `over`: in the place of what stands in this line."""
+    made = click.style(printable(text), **style) if style else printable(text)
+    click.echo("\r\x1b[K" + made if over else made, file=raw(err), nl=nl)
+
+
+def console(*, err: bool = False, markup: bool = False) -> Console:
+    """One of rich's, of which every piece is clean. `markup`: `[bold]` means what it does to rich; only for text that
+    is kproxy's own."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class CleanConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    return CleanConsole(file=raw(err), stderr=err, markup=markup, highlight=False, emoji=False)
