@@ -22,6 +22,7 @@ from kproxy.rules.decision import (
 from kproxy.rules.entity import Entity
 from kproxy.wire import decode_response, encode
 from kproxy.wire.breath import each
+from kproxy.wire.error_walk import error_codes_in
 from kproxy.wire.message import Message
 
 from .engine import Engine, milliseconds
@@ -39,12 +40,12 @@ class Verdict:
     """One response: made when as much of it is here as its exchange wants. `frame` is the client's, without its size;
     None where rules act on the header only."""
 
-    __slots__ = ("edited", "engine", "errors", "exchange", "now", "ruling", "session")
+    __slots__ = ("changed", "edited", "engine", "errors", "exchange", "now", "ruling", "session")
 
     def __init__(self, engine: Engine, exchange: RuledExchange, now: float) -> None:
         self.engine, self.session, self.exchange, self.now = engine, engine.session, exchange, now
         self.ruling = Ruling(exchange)
-        self.edited = False
+        self.edited = self.changed = False
         self.errors: Mapping[Entity, int] | None = None
 
     def reach(self, size: int, frame: bytes | None) -> Ruling:
@@ -68,7 +69,17 @@ class Verdict:
             ruling.hint = exchange.throttle
         elif readable:
             ruling.frame = self.encoded(frame)
+            if self.changed and frame is not None and ruling.frame is not None:
+                self.tell_codes(frame, ruling.frame)
         return ruling
+
+    def tell_codes(self, frame: bytes, sent: bytes) -> None:
+        """Tell the observer of error codes that an effect has put into the response itself."""
+        observer, key, version = self.session.observer, self.exchange.api.key, self.exchange.version
+        if observer is not None:
+            before, after = (set(error_codes_in(key, version, one, 0, len(one))[1]) for one in (frame, sent))
+            if after - before:
+                observer.failed(self.exchange.correlation_id, after - before)
 
     def read(self, frame: bytes) -> bool:
         exchange = self.exchange
@@ -153,7 +164,7 @@ class Verdict:
         exchange, ruling = self.exchange, self.ruling
         match decision:
             case Edit():
-                self.edited = True
+                self.edited = self.changed = True
             case Fail(code=code, message=message, entities=chosen, whole=whole):
                 failure = Failure(code, message)
                 if whole or not (chosen or matched):

@@ -46,7 +46,7 @@ ERRORS_AND_DENIALS = Answer(
         Column("kind", "string", "authentication, authorization, cut off or other"),
         Column("what", "string", "request, partition or connection"),
         *("api", "error"),
-        Column("answered_by", "string", "kproxy: a rule answered in the broker's place; absent: of partitions"),
+        Column("answered_by", "string", "whose error it is: kproxy, whose rule made it, or broker; absent: nobody's"),
         *("client_id", "principal", "client_address", "topic"),
         Column("count", "long", "how many requests, partitions or connections"),
         *TIMES,

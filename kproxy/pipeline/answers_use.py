@@ -27,11 +27,16 @@ WHO_WRITES = Answer(
     "who_writes",
     "Who writes",
     "Who writes to each topic?",
-    "One row per topic and client. Records are those that the broker took.",
+    "One row per topic and client. Records are those of which a broker has said that it stored them: not those that "
+    "it, or a rule of kproxy's, refused, and not those that were sent with acks=0, of which nobody knows.",
     reads=("produce_partitions",),
     order=("-records", "topic", "client_id"),
     columns=columns(
-        *("cluster", "topic", "broker_topic", *CLIENT), TOPIC_REQUESTS, *("records", "bytes", "errors", *TIMES)
+        *("cluster", "topic", "broker_topic", *CLIENT),
+        TOPIC_REQUESTS,
+        *("records", "bytes"),
+        Column("unconfirmed_records", "long", "records sent with acks=0: stored or not, nobody says", "records"),
+        *("errors", *TIMES),
     ),
 )
 
@@ -39,7 +44,8 @@ WHO_READS = Answer(
     "who_reads",
     "Who reads",
     "Who reads each topic?",
-    "One row per topic and client. A client that waits for records and gets none reads, too: its requests count.",
+    "One row per topic and client. One that waits for records and gets none, or was refused, has a row with its "
+    "requests, and is none of the clients that read.",
     reads=("fetch_partitions",),
     order=("-records", "-requests", "topic"),
     columns=columns(

@@ -78,9 +78,11 @@ SILENT = Ending("no_answer_due")
 ApiKey = tuple[int | None, int | None, str | None, Ending, int | None]
 """(api key, version, client id, how they ended, acks)"""
 
-PartKey = tuple[int | None, int | None, str | None, str | bytes, int | None, int, int | None, str, bool | None, bool]
-"""(api key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent, the error is
-kproxy's)"""
+OWN = 1 << 20
+"""Added to the error code of a partition where kproxy made it: codes have 16 bits."""
+
+PartKey = tuple[int | None, int | None, str | None, str | bytes, int | None, int, int | None, str, bool | None]
+"""(api key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent)"""
 
 
 @dataclass(slots=True)

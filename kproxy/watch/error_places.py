@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from kproxy.errors import DecodeError
 from kproxy.rules.permissions import permissions
 from kproxy.wire import layout, schema
-from kproxy.wire.head import body_start
-from kproxy.wire.headers import header_version
-from kproxy.wire.layout import FIXED, Slot, Struct
+from kproxy.wire.error_walk import code_slots, error_codes_in
+from kproxy.wire.layout import FIXED
 from kproxy.wire.primitives import Buffer
-from kproxy.wire.walk import Walk, walk
 
 from .credentials import RESPONSE
 from .seen import NO_ERRORS, Errors, Form, Seen
@@ -68,59 +65,18 @@ def error_at(key: int, version: int, head: Buffer) -> int | None:
 
 
 @cache
-def top_code(key: int, version: int) -> str | None:
-    """The field at the top of a response that holds an error code; None: there is none."""
-    if key not in schema.paths() or version not in schema.load(key).versions:
-        return None
-    return next((slot.name for slot in layout.body(key, version, RESPONSE).slots if is_code(slot)), None)
-
-
-def is_code(slot: Slot) -> bool:
-    """Return True if the slot is one error code, no list of them."""
-    return slot.kind == "error_code" and not slot.array
-
-
-def slots_of(struct: Struct) -> Iterable[Slot]:
-    """All slots of a struct that hold error codes, however deep, those of tagged fields among them."""
-    return (slot for slot in struct.everywhere() if slot.kind == "error_code")
-
-
-@cache
 def has_errors_inside(key: int, version: int) -> bool:
     """Return True if responses have error codes that `error_at` does not tell, and no rows that do."""
     if key in ROW_APIS or key not in schema.paths() or version not in schema.load(key).versions:
         return False
-    return len(list(slots_of(layout.body(key, version, RESPONSE)))) > (place(key, version) is not None)
-
-
-@cache
-def error_walk(key: int, version: int) -> tuple[Walk, frozenset[int], int]:
-    """The walk that finds the codes of a response, the marks of codes, and that of the one at the top (-1: none)."""
-    struct = layout.body(key, version, RESPONSE)
-    found = walk(key, version, RESPONSE, frozenset(slot.path for slot in slots_of(struct)))
-    codes = {number for number, mark in enumerate(found.marks) if mark.what in ("value", "element")}
-    top = top_code(key, version)
-    return found, frozenset(codes), -1 if top is None else found.find("value", top)
+    return len(list(code_slots(layout.body(key, version, RESPONSE)))) > (place(key, version) is not None)
 
 
 def errors_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> Errors:
-    """All error codes of the response whose length is at `pos` and which ends at `end`; none where it is not read."""
-    start = body_start(buf, pos + 4, end, header_version(key, version, RESPONSE), RESPONSE)
-    if start is None or is_long_list(key, end - pos - 4):
+    """All errors of the response whose length is at `pos` and which ends at `end`; none where it is not read."""
+    if is_long_list(key, end - pos - SIZE_BYTES):
         return NO_ERRORS
-    found, marks, top = error_walk(key, version)
-    hits: list[tuple[int, int, int]] = []
-    try:
-        found.run(buf, start, end, hits)
-    except DecodeError:
-        return NO_ERRORS
-    codes: dict[int, None] = {}
-    first = 0
-    for mark, at, after in hits:
-        if mark in marks and after - at == 2 and (buf[at] or buf[at + 1]):
-            code = int.from_bytes(buf[at:after], "big", signed=True)
-            codes[code] = None
-            first = code if mark == top else first
+    first, codes = error_codes_in(key, version, buf, pos + SIZE_BYTES, end)
     return in_order(first, codes)
 
 

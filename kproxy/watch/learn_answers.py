@@ -28,7 +28,7 @@ BASE = frozenset(("responses[].partition_responses[].base_offset",))
 def part_key(ask: Ask) -> Any:
     assert ask.part is not None
     topic, partition, codec, idempotent = ask.part
-    return ask.wanted.key, ask.wanted.version, ask.client_id, topic, partition, 0, ask.acks, codec, idempotent, False
+    return ask.wanted.key, ask.wanted.version, ask.client_id, topic, partition, 0, ask.acks, codec, idempotent
 
 
 def find_answer(ask: Ask, buf: Buffer, pos: int, size: int, n: int) -> Answer | None:
@@ -142,7 +142,7 @@ def learn_read(ask: Ask, frame: bytes, size: int, body: dict[str, Any]) -> Answe
         return None
     (attributes,) = ATTRIBUTES.unpack_from(frame, where.before + where.width + ATTRIBUTES_AT)
     codec = part["records"].codec
-    key = FETCH, ask.wanted.version, ask.client_id, name, part["partition_index"], 0, None, codec, None, False
+    key = FETCH, ask.wanted.version, ask.client_id, name, part["partition_index"], 0, None, codec, None
     answer = Answer(ask, BATCH, frame[4 : where.prefix], api_key(ask), key)
     middle = frame[where.before - where.middle : where.before]
     where = where.of_size(size)

@@ -18,7 +18,7 @@ from .error_places import error_at, errors_in, in_order
 from .exchanges import Open
 from .outgoing import HEAD
 from .row_reader import read_rows
-from .rows import is_told, produce_rows
+from .rows import produce_rows
 from .seen import NO_ERRORS, Depth, Form, Frame
 from .wanted import PRODUCE, SHARE_FETCH, SMALL, Wanted
 
@@ -76,7 +76,7 @@ def take_response(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) 
         errors = errors_in(wanted.key, wanted.version, buf, pos, end)
     else:
         top = error_at(wanted.key, wanted.version, buf[pos : min(pos + HEAD, end)]) or 0
-        errors = in_order(top, ())
+        errors = in_order(top, ()) if top else NO_ERRORS
     if wanted.depths[1] >= Depth.SKETCH and not wanted.nested:
         read = read_rows(wanted.key, wanted.version, RESPONSE, buf, pos, end)
         if read is None:
@@ -86,10 +86,9 @@ def take_response(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) 
         if wanted.key == PRODUCE:
             answers = {(topic, index): (error, base) for topic, index, error, base in rows}
             rows = produce_rows(ask.asked(asked_size, asked_count) or [], answers)
-        else:
-            rows = [row for row in rows if is_told(row)]
-        codes = [row[2] for row in rows]
-        errors = errors_in(SHARE_FETCH, wanted.version, buf, pos, end) if share else in_order(top, codes)
+        codes = [row[2] for row in rows if row[2]]
+        if codes:
+            errors = errors_in(SHARE_FETCH, wanted.version, buf, pos, end) if share else in_order(top, codes)
     watcher.open.popleft()
     watcher.responses += 1
     ended = WELL if errors is NO_ERRORS else Ending("answered", "broker", errors.codes, (), errors.top)

@@ -26,7 +26,7 @@ def rows_of(seen: Seen, asked: list[Asked] | None = None) -> list[Row]:
         if seen.acks != 0 and seen.response_body is None:  # nobody knows whether it was written
             return []
         return produce_rows(asked, answers_of(seen.response_body))
-    return [row for row in fetch_rows(seen.response_body, seen.key == FETCH) if is_told(row)]
+    return fetch_rows(seen.response_body, seen.key == FETCH)
 
 
 def asked_rows(request: dict[str, Any] | None) -> list[Asked]:
@@ -85,15 +85,6 @@ def share_codes(response: dict[str, Any] | None) -> list[int]:
     """The error codes of a ShareFetch response in its order; a partition has two, of which its row tells the first."""
     parts = (part for topic in (response or {}).get("responses") or () for part in topic["partitions"] or ())
     return [code for part in parts for code in (part["error_code"], part["acknowledge_error_code"])]
-
-
-def is_told(row: Row) -> bool:
-    """Return True if a Fetch or ShareFetch response says something of this partition.
-
-    A request event has the partitions that were asked for, too, and those of them are not counted of which the answer
-    tells neither an error nor a high watermark nor bytes (`events.counting`).
-    """
-    return bool(row[2] or row[3]) or row[9] is not None
 
 
 def topic_of(topic: dict[str, Any], name: str) -> Topic:

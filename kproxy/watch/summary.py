@@ -19,7 +19,7 @@ from uuid import UUID
 
 from kproxy.wire import error_codes, schema
 
-from .cells import ApiCell, ApiKey, Ending, Line, PartCell, PartKey
+from .cells import OWN, ApiCell, ApiKey, Ending, Line, PartCell, PartKey
 from .error_places import in_order
 from .rows import Asked, Row, rows_of, share_codes
 from .seen import Errors, Seen, Who
@@ -144,9 +144,11 @@ class Summary:
     ) -> None:
         start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
         for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
+            if not size and reads and not error and mark is None:
+                continue  # the answer says nothing of it: see `events.counting.is_told`
             name = topic[:LONGEST] if len(topic) > LONGEST else topic
-            own = bool(error) and seen is not None and seen.kproxy_made(error)
-            cell = self.part((*start, name, partition, error, acks, codec, idempotent, own), begun) or api
+            code = error + OWN if error and seen is not None and seen.kproxy_made(error) else error
+            cell = self.part((*start, name, partition, code, acks, codec, idempotent), begun) or api
             if error and isinstance(cell, ApiCell):
                 continue  # what was refused was neither written nor read
             cell.records += records
@@ -243,9 +245,10 @@ class Summary:
         return line
 
     def part_line(self, cell: PartCell) -> Line:
-        key, version, client_id, topic, partition, error, acks, codec, idempotent, own = cell.key
+        key, version, client_id, topic, partition, code, acks, codec, idempotent = cell.key
+        own = code >= OWN // 2
         line = Line(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version)
-        line.client_id, line.partition, line.error, line.acks = client_id, partition, error_name(error), acks
+        line.client_id, line.partition, line.error, line.acks = client_id, partition, error_name(code - OWN * own), acks
         if own:
             line.error_by = "kproxy"
         if isinstance(topic, bytes):

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.testing.dialogue import Dialogue, request, response
 
-METADATA, HEARTBEAT = 3, 12
+METADATA, OFFSET_COMMIT, HEARTBEAT = 3, 8, 12
 
 
 class Noted:
@@ -89,3 +89,24 @@ def test_rules_that_only_observe_are_told_too() -> None:
     talk.client(request(HEARTBEAT, 4, 9))
 
     assert (noted.fired, noted.answered) == ([(9, ["looks"])], [])
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ("kind: error, match: {api: OffsetCommit, topic: t}, error: 28", 28),
+        ("kind: error, match: {api: OffsetCommit, topic: t}, error: 28, at: response", 28),
+        ('kind: set, match: {api: OffsetCommit, topic: t}, fields: {"topics[].partitions[].error_code": 28}', 28),
+    ],
+)
+def test_error_codes_that_rules_put_into_a_brokers_answer_are_told(rule: str, code: int) -> None:
+    """In the broker's place for one of several topics, after its work, and field by field."""
+    talk, noted = watched(f"rules: [{{name: broken, {rule}}}]")
+    parts = [{"partition_index": 0, "committed_offset": 1}]
+    topics = [{"name": name, "partitions": parts} for name in ("t", "u")]
+    talk.client(request(OFFSET_COMMIT, 8, 5, group_id="g", topics=topics))
+    asked = [one["name"] for one in talk.requests()[0].body["topics"]]
+    answer = [{"name": name, "partitions": [{"partition_index": 0, "error_code": 0}]} for name in asked]
+    talk.broker(response(OFFSET_COMMIT, 8, 5, topics=answer))
+
+    assert noted.failures == [(5, {code})]

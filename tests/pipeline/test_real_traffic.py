@@ -144,7 +144,8 @@ def test_who_wrote_and_how_much(answers: Callable[[str], Any], lived: tuple[Path
     """Each client's acknowledged records, and those of acks=0, by topic; the renamed topic has both names."""
     found: Counter[tuple[str, str]] = Counter()
     for row in answers("who_writes"):
-        found[row["client_id"], row["topic"]] += row["records"]
+        assert row["unconfirmed_records" if row["client_id"] != "careless" else "records"] == 0
+        found[row["client_id"], row["topic"]] += row["records"] + row["unconfirmed_records"]
         assert row["broker_topic"] == {"audit-orders": "prod.audit-orders"}.get(row["topic"], row["topic"])
 
     assert found == lived[1].written

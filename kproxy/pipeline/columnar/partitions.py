@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kproxy.events.schema import PARTITION
+from kproxy.pipeline.columnar.counting import counted
 from kproxy.pipeline.columnar.lists import apart
 from kproxy.pipeline.columnar.rows import Columns, all_the_same, shaped
 from kproxy.pipeline.table import Table
@@ -28,14 +29,14 @@ def each(columns: Columns, table: Table) -> Any:
 
 def written(columns: Columns, table: Table) -> Any:
     """Of Produce requests."""
-    parts = partitions_of(columns)
+    parts = counted(partitions_of(columns), read=False)
     has_producer = pc.and_(pc.is_valid(parts["records"]), pc.is_valid(parts["producer_id"]))
     return shaped(_of_one(parts) | {"idempotent": has_producer}, table)
 
 
 def read(columns: Columns, table: Table) -> Any:
     """Of Fetch and ShareFetch requests."""
-    parts = partitions_of(columns)
+    parts = counted(partitions_of(columns), read=True)
     brought_nothing = pc.equal(pc.fill_null(parts["bytes"], 0), 0)
     return shaped(_of_one(parts) | {"empty": brought_nothing.cast(pa.int64())}, table)
 

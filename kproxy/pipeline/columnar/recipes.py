@@ -59,7 +59,7 @@ _EVENTS = {
     kinds.TOPOLOGY: TOPOLOGY_EVENT,
     kinds.RECOVERED: RECOVERED_EVENT,
 }
-_ALSO = ("topics", "first", "records", "bytes")
+_ALSO = ("topics", "first", "records", "bytes", "outcome", "error_level")
 """What recipes look at beside columns of their tables."""
 
 

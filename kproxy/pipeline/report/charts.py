@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from html import escape
 from typing import Any
 
@@ -23,6 +24,13 @@ SERIES = 6
 """Colours that are told apart easily, also by the colour-blind; more go into one that is called other."""
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
 """Okabe and Ito's palette; the last is for `other`."""
+BINS = ((200, 60, "minute"), (2000, 600, "10 minutes"), (14 * 1440, 3600, "hour"))
+"""Minutes up to which a chart over time has bars of so many seconds, and their name; above all of them it has days."""
+MAKERS = (
+    ("broker", "made by brokers"),
+    ("kproxy", "made by rules of kproxy"),
+    (None, "no answer, or no request's"),
+)
 _LAYOUT = {
     "template": "plotly_white",
     "font": {"family": "system-ui, sans-serif", "size": 13},
@@ -72,22 +80,42 @@ def _top(rows: DataFrame, name: str, value: str) -> list[tuple[Any, float]]:
     return [(row[0], row["value"]) for row in found]
 
 
+def bin_of(minutes: float) -> tuple[int, str]:
+    """Return how long a bar is, in seconds, and its name: 200 bars at most within a day and a half."""
+    return next(((seconds, name) for most, seconds, name in BINS if minutes <= most), (86400, "day"))
+
+
 def traffic(rows: DataFrame) -> Any:
-    """Requests by hour and API, or by day if there are many hours."""
-    hours = rows.select("hour").distinct().count()
-    unit = "hour" if hours <= 24 * 14 else "day"
+    """Requests over time by API: by the minute for short spans, by the day for long ones. `rows` have minutes."""
+    first, last = rows.agg(F.min("minute"), F.max("minute")).collect()[0]
+    if first is None:
+        return None
+    seconds, unit = bin_of((last - first).total_seconds() / 60 + 1)
     biggest = [name for name, _ in _top(rows, "api", "requests")[:SERIES]]
     named = F.when(F.col("api").isin(biggest), F.col("api")).otherwise("other").alias("api")
-    summed = rows.groupBy(F.date_trunc(unit, "hour").alias("at"), named).agg(F.sum("requests").alias("requests"))
+    at = F.timestamp_seconds(F.floor(F.unix_timestamp("minute") / seconds) * seconds).alias("at")
+    summed = rows.groupBy(at, named).agg(F.sum("requests").alias("requests"))
     found = {(row["api"], row["at"]): row["requests"] for row in summed.collect()}
-    times = sorted({at for _, at in found})
-    figure = go.Figure()
+    begin, end = min(at for _, at in found), max(at for _, at in found)
+    count = int((end - begin).total_seconds()) // seconds + 1
+    times = [begin + timedelta(seconds=seconds) * number for number in range(count)]
+    figure, half = go.Figure(), timedelta(seconds=seconds / 2)
     for number, api in enumerate([*biggest, "other"]):
         if any(name == api for name, _ in found):
             heights = [found.get((api, at), 0) for at in times]
             colour = COLOURS[-1] if api == "other" else COLOURS[number]
-            figure.add_bar(x=times, y=heights, name=label(api), marker_color=colour)
-    return figure.update_layout(**_LAYOUT, barmode="stack", height=340, yaxis_title=f"requests per {unit}", bargap=0.05)
+            figure.add_bar(
+                x=[at + half for at in times], y=heights, name=label(api), marker_color=colour, width=seconds * 900
+            )
+    # room for some bars, so that one alone is not as wide as the page
+    span = [begin - timedelta(seconds=seconds), max(end, begin + 9 * timedelta(seconds=seconds)) + 2 * half]
+    return figure.update_layout(
+        **_LAYOUT,
+        barmode="stack",
+        height=340,
+        yaxis_title=f"requests per {unit}",
+        xaxis={"range": span, "type": "date"},
+    )
 
 
 def writers(rows: DataFrame) -> Any:
@@ -103,7 +131,24 @@ def lag(rows: DataFrame) -> Any:
 
 
 def errors(rows: DataFrame) -> Any:
-    return bars(_top(rows.where(F.col("what") != "partition"), "error", "count"), "requests and connections")
+    """Bars of errors, the brokers' own beside those that kproxy's rules made."""
+    told = rows.where(F.col("what") != "partition")
+    names = [name for name, _ in _top(told, "error", "count")]
+    if not names:
+        return None
+    summed = told.where(F.col("error").isin(names)).groupBy("error", "answered_by").agg(F.sum("count").alias("count"))
+    found = {(row["error"], row["answered_by"]): row["count"] for row in summed.collect()}
+    positions = list(range(len(names)))
+    figure = go.Figure()
+    for (by, name), colour in zip(MAKERS, (COLOURS[0], COLOURS[5], COLOURS[6]), strict=True):
+        if any(maker == by for _, maker in found):
+            lengths = [found.get((error, by), 0) for error in names]
+            figure.add_bar(x=lengths, y=positions, name=name, orientation="h", marker_color=colour)
+    axis = {"tickvals": positions, "ticktext": [label(name) for name in names], "autorange": "reversed"}
+    return figure.update_layout(
+        **_LAYOUT, barmode="stack", height=110 + 24 * len(names), yaxis=axis | {"automargin": True}, bargap=0.3,
+        xaxis_title="requests and connections", showlegend=True,
+    )  # fmt: skip
 
 
 def skew(rows: DataFrame) -> Any:
@@ -171,12 +216,12 @@ def rules(rows: DataFrame) -> Any:
 
 
 CHARTS = {
-    "traffic": Chart("Requests over time, by API.", traffic),
+    "traffic": Chart("Requests over time (UTC), by API.", traffic),
     "who_writes": Chart("Topics by records written.", writers),
     "who_reads": Chart("Topics by records read.", readers),
     "kafka4_readiness": Chart("Clients by their worst verdict.", readiness),
     "latency": Chart("The slowest APIs and nodes: what half, 95 % and 99 % of the requests took at most.", latency),
-    "errors_and_denials": Chart("Errors of requests and connections.", errors),
+    "errors_and_denials": Chart("Errors of requests and connections, and who made them.", errors),
     "group_lag": Chart("Groups by lag.", lag),
     "storms": Chart("The worst minute of each address and kind.", storms),
     "rules_effect": Chart("What the rules that did most have changed, by day.", rules),

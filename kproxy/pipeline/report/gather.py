@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import Answer
+from kproxy.pipeline.answers_use import TRAFFIC
 from kproxy.pipeline.gold_lake import GoldLake
 from kproxy.pipeline.gold_tables import ANSWERS
 from kproxy.pipeline.raw_tables import IDS
@@ -56,7 +57,9 @@ def gather(gold: GoldLake, period: Period, *, shown: int = SHOWN) -> Report:
     for answer in ANSWERS:
         rows = answered(gold, answer, period).cache()
         facts[answer.name] = rows.agg(*_facts(answer)).collect()[0]
-        sections.append(_section(answer, rows, facts[answer.name], min(shown, SHORT.get(answer.name, shown))))
+        drawn = gold.partials(answer.name, period.first, period.last) if answer is TRAFFIC else rows
+        most = min(shown, SHORT.get(answer.name, shown))
+        sections.append(_section(answer, rows, facts[answer.name], most, drawn))
         rows.unpersist()
     return Report(_overview(gold, days, facts, period), tuple(sections))
 
@@ -78,7 +81,8 @@ def _facts(answer: Answer) -> list[SparkColumn]:
     return [F.count(F.lit(1)).alias("total"), *heads, *sums, *spans, *clusters]
 
 
-def _section(answer: Answer, rows: DataFrame, facts: Row, shown: int) -> Section:
+def _section(answer: Answer, rows: DataFrame, facts: Row, shown: int, charted: DataFrame) -> Section:
+    """One answer. `charted`: what its chart is drawn of, its rows or, of traffic, its minutes."""
     first = rows.orderBy(*_order(answer)).limit(shown).collect()
     columns = tuple(_worth_showing(answer.columns, first, facts))
     heads = tuple(
@@ -87,7 +91,7 @@ def _section(answer: Answer, rows: DataFrame, facts: Row, shown: int) -> Section
     )
     cells = tuple(tuple(cell(row[column.name], column) for column in columns) for row in first)
     chart = CHARTS.get(answer.name)
-    drawn = chart.draw(rows) if chart and facts["total"] else ""
+    drawn = chart.draw(charted) if chart and facts["total"] else ""
     return Section(answer, columns, cells, facts["total"], heads, drawn, chart.text if chart and drawn else "")
 
 

@@ -28,10 +28,12 @@ Entry = tuple[str, Column, bool]
 
 def headlines(name: str) -> tuple[Entry, ...]:
     """Those of the answer of this name. Made at each call: Spark's columns need a running session."""
-    verdict, kind = F.col("verdict"), F.col("kind")
+    verdict, kind, own = F.col("verdict"), F.col("kind"), F.col("answered_by") == "kproxy"
     entries: dict[str, tuple[Entry, ...]] = {
-        "who_writes": (("clients write", F.count_distinct("cluster", "client_id"), False),),
-        "who_reads": (("clients read", F.count_distinct("cluster", "client_id"), False),),
+        "who_writes": (
+            ("clients write", _clients((F.col("records") > 0) | (F.col("unconfirmed_records") > 0)), False),
+        ),
+        "who_reads": (("clients read", _clients(F.col("bytes") > 0), False),),
         "kafka4_readiness": (
             ("clients would break on Kafka 4", _clients(verdict == "breaks"), True),
             ("clients with an old library", _clients(verdict == "old software"), True),
@@ -50,6 +52,7 @@ def headlines(name: str) -> tuple[Entry, ...]:
             ("refused requests", _sum("count", (kind == "authorization") & (F.col("what") == "request")), True),
             ("requests without an answer", _sum("count", kind == "cut off"), True),
             ("requests with another error", _sum("count", (kind == "other") & (F.col("what") == "request")), False),
+            ("errors of requests that rules of kproxy made", _sum("count", own & (F.col("what") == "request")), False),
         ),
         "group_health": (
             ("groups", F.count(F.lit(1)), False),

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
+from kproxy.events.counting import partitions
 from kproxy.events.schema import LATENCY_BOUNDS_MS
 from kproxy.pipeline.columnar.recipes import RECIPES
 from kproxy.pipeline.columnar.task import giving
@@ -138,8 +139,9 @@ def test_partitions_of_several_requests_keep_to_their_request(rows: Any, audit: 
 
 
 def test_partitions_that_brought_nothing_are_empty(rows: Any, audit: Any) -> None:
-    """Of Fetch and ShareFetch."""
-    parts = [{"partition": 0, "bytes": 5, "fetch_offset": 7}, {"partition": 1, "bytes": 0}, {"partition": 2}]
+    """Of Fetch and ShareFetch; one that the answer says nothing of was not read at all."""
+    parts = [{"partition": 0, "bytes": 5, "fetch_offset": 7}, {"partition": 1, "bytes": 0, "high_watermark": 4},
+             {"partition": 2, "error": "E"}, {"partition": 3, "fetch_offset": 9}]  # fmt: skip
     line = audit.event(1, api="ShareFetch", topics=[{"topic": "a", "partitions": parts}])
     found = picked(rows("fetch_partitions", line), "api", "partition", "fetch_offset", "empty")
 
@@ -195,3 +197,23 @@ def test_a_topology_keeps_what_is_within_it(rows: Any, audit: Any) -> None:
 
     assert (row["cluster"], row["nodes"]) == ("main", None)
     assert row["topics"] == [{"topic": "a", "topic_id": None, "internal": None, "partitions": 2, "leaders": [1, -1]}]
+
+
+def test_partitions_count_as_for_single_events(rows: Any, audit: Any) -> None:
+    """For every outcome, level of errors and partition: those that `counting.partitions` names, and no others."""
+    parts = [{"partition": 0, "bytes": 5}, {"partition": 1, "high_watermark": 4}, {"partition": 2, "error": "E"},
+             {"partition": 3, "fetch_offset": 9}]  # fmt: skip
+    outcomes = ("answered", "no_answer_due", "unanswered", "closed")
+    events = [
+        {"api": api, "outcome": outcome, "topics": [{"topic": "a", "partitions": parts}], **level}
+        for api in ("Produce", "Fetch", "ShareFetch")
+        for outcome in outcomes
+        for level in ({}, {"error_level": "request"}, {"error_level": "part"})
+    ]
+    lines = [audit.event(number, **event) for number, event in enumerate(events)]
+    tables = [rows(name, *lines) for name in ("produce_partitions", "fetch_partitions")]
+
+    found = [picked(table, "event_id", "partition") for table in tables]
+    expected = [(number, part["partition"]) for number, event in enumerate(events) for _, part in partitions(event)]
+    assert sorted(found[0] + found[1]) == expected
+    assert len(expected) == 2 * 2 * (4 + 3 + 3)

@@ -59,16 +59,16 @@ def bases(silver: Mapping[str, DataFrame]) -> Bases:
 
 
 def request_totals(requests: DataFrame) -> DataFrame:
-    """Per day, client, node, API, version, acks, error, outcome, and of commits group: count, first_seen, last_seen,
-    bytes, latency in sum, maximum and buckets b0 to b14, parts of it, records, empty."""
-    keys = ["dt", *WHO, "node", "api", "version", "acks", "error", "outcome", "answered_by"]
+    """Per day, client, node, API, version, acks, error and who made it, outcome, and of commits group: count,
+    first_seen, last_seen, bytes, latency in sum, maximum and buckets b0 to b14, parts of it, records, empty."""
+    keys = ["dt", *WHO, "node", "api", "version", "acks", "error", "outcome"]
     commits = F.col("api").isin(*COMMIT_APIS)
     group = F.when(commits, F.col("group")).alias("group")
     broker_group = F.when(commits, F.coalesce("broker_group", "group")).alias("broker_group")
     broker_count = F.when(F.col("broker_ms").isNotNull(), F.col("count"))
     throttled = F.when(F.col("throttle_ms") > 0, F.col("count"))
     sums = ("count", "request_bytes", "response_bytes", "latency_ms", "broker_ms", "rule_ms", "wait_ms", "throttle_ms")
-    return requests.groupBy(*keys, group, broker_group).agg(
+    return requests.groupBy(*keys, error_by().alias("error_by"), group, broker_group).agg(
         *_seen(),
         *[F.sum(name).alias(name) for name in (*sums, "total_records", "total_bytes", "empty")],
         F.sum(broker_count).alias("broker_count"),
@@ -114,7 +114,8 @@ def _partition_totals(rows: DataFrame, *more: str) -> DataFrame:
     there was nothing yet: the high watermark, or one more than the last offset written or read."""
     broker_topic = F.coalesce("broker_topic", "topic").alias("broker_topic")
     end = F.greatest(F.col("high_watermark"), F.col("last_offset") + 1)
-    return rows.groupBy("dt", *WHO, "api", "topic", broker_topic, "partition", "error", *more).agg(
+    by = F.when(F.col("error").isNotNull(), F.coalesce("error_by", F.lit("broker"))).alias("error_by")
+    return rows.groupBy("dt", *WHO, "api", "topic", broker_topic, "partition", "error", by, *more).agg(
         *_seen(),
         *[F.sum(name).alias(name) for name in ("count", "records", "bytes", "batches", "empty")],
         F.max(end).alias("log_end"),
@@ -141,6 +142,23 @@ def failed(amount: str) -> Column:
 def went_well(amount: str) -> Column:
     """An amount where there was no error, else null."""
     return F.when(F.col("error").isNull(), F.col(amount))
+
+
+def stored(amount: str) -> Column:
+    """An amount of what was written and a broker says is stored, else null; see `events.counting.is_stored`."""
+    return F.when(F.col("error").isNull() & ~F.col("acks").eqNullSafe(0), F.col(amount))
+
+
+def unconfirmed(amount: str) -> Column:
+    """An amount of what was sent with acks=0, else null; see `events.counting.is_unconfirmed`."""
+    return F.when(F.col("error").isNull() & F.col("acks").eqNullSafe(0), F.col(amount))
+
+
+def error_by() -> Column:
+    """Who made `error` of a request: kproxy or broker; null: there is none."""
+    own = (F.col("answered_by") == "kproxy") | F.array_contains("kproxy_errors", F.col("error"))
+    maker = F.when(F.coalesce(own, F.lit(False)), "kproxy").otherwise("broker")
+    return F.when(F.col("error").isNotNull(), maker)
 
 
 def minute() -> Column:

@@ -58,13 +58,14 @@ def requests(totals: DataFrame) -> DataFrame:
     cut_off = F.when(F.col("outcome").isin(*CUT_OFF), F.col("outcome"))
     told = totals.select("*", F.coalesce("error", cut_off).alias("told")).drop("error")
     bad = told.where(F.col("told").isNotNull()).withColumnRenamed("told", "error")
-    return bad.select(*_ROW, F.lit("request").alias("what"), "api", "answered_by")
+    return bad.select(*_ROW, F.lit("request").alias("what"), "api", F.col("error_by").alias("answered_by"))
 
 
 def partitions(totals: DataFrame) -> DataFrame:
     """Partitions written or read that were answered with an error."""
     bad = totals.where(F.col("error").isNotNull())
-    return bad.select(*_ROW, F.lit("partition").alias("what"), "api", "topic")
+    by = F.col("error_by").alias("answered_by")
+    return bad.select(*_ROW, F.lit("partition").alias("what"), "api", "topic", by)
 
 
 def commits(rows: DataFrame) -> DataFrame:
@@ -73,7 +74,8 @@ def commits(rows: DataFrame) -> DataFrame:
     timed = bad.select(
         "*", F.lit(1).alias("count"), *[F.col("time").alias(name) for name in ("first_seen", "last_seen")]
     )
-    return timed.select(*_ROW, F.lit("partition").alias("what"), "api", "topic")
+    by = F.coalesce("error_by", F.lit("broker")).alias("answered_by")
+    return timed.select(*_ROW, F.lit("partition").alias("what"), "api", "topic", by)
 
 
 def connections(rows: DataFrame) -> DataFrame:

@@ -72,7 +72,7 @@ KEY_TYPES = {
     "version": "int",
     "acks": "int",
     "partition": "int",
-    "hour": "timestamp",
+    "minute": "timestamp",
     "day": "date",
 }
 """Spark's types of key columns; all others are strings."""

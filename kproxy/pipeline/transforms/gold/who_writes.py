@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.transforms.gold.bases import WHO, Bases, failed, went_well
+from kproxy.pipeline.transforms.gold.bases import WHO, Bases, failed, stored, unconfirmed
 from kproxy.pipeline.transforms.gold.partial import FIRST, LAST, TOTAL, Partial
 
 PARTIAL = Partial(
@@ -16,19 +16,21 @@ PARTIAL = Partial(
         "requests": TOTAL,
         "records": TOTAL,
         "bytes": TOTAL,
+        "unconfirmed_records": TOTAL,
         "errors": TOTAL,
     },
 )
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Records and bytes are those that were taken: a partition that was answered with an error counts as one error."""
+    """Records and bytes are those of which a broker has said that they are stored; a refused partition is one error."""
     written = bases.writes.groupBy("dt", *PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
         F.sum("count").alias("requests"),
-        F.sum(went_well("records")).alias("records"),
-        F.sum(went_well("bytes")).alias("bytes"),
+        F.sum(stored("records")).alias("records"),
+        F.sum(stored("bytes")).alias("bytes"),
+        F.sum(unconfirmed("records")).alias("unconfirmed_records"),
         F.sum(failed("count")).alias("errors"),
     )
     return PARTIAL.select(written)
@@ -36,4 +38,4 @@ def daily(bases: Bases) -> DataFrame:
 
 def combine(partials: DataFrame) -> DataFrame:
     """One row per topic and client."""
-    return PARTIAL.merged(partials).fillna(0, ["records", "bytes", "errors"])
+    return PARTIAL.merged(partials).fillna(0, ["records", "bytes", "unconfirmed_records", "errors"])
