@@ -69,7 +69,7 @@ class Verdict:
             ruling.hint = exchange.throttle
         elif readable:
             ruling.frame = self.encoded(frame)
-            if self.changed and frame is not None and ruling.frame is not None:
+            if self.changed and ruling.frame is not None:
                 self.tell_codes(frame, ruling.frame)
         return ruling
 
