@@ -18,13 +18,14 @@ from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
 from kproxy.rules.shape import Shape
 from kproxy.wire import decode_request, encode
-from kproxy.wire.breath import spread
+from kproxy.wire.breath import each
 from kproxy.wire.head import produce_acks
 from kproxy.wire.message import Message
 
+from . import fetch_sessions, share_sessions
 from .cluster import Cluster
 from .commands import CLIENT, Reshape
-from .fetch_sessions import LISTING
+from .partition_session import OPENING
 from .respond.answer import fail, fail_each
 from .respond.failure import Failure
 from .respond.part import without
@@ -33,8 +34,9 @@ from .ruled import Part, Ruled
 from .ruled_exchange import Pending, RuledExchange
 from .ruling import PASS, Pass, Ruling
 from .screening import Screening
+from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
-from .subjects import Subjects, key_of
+from .subjects import Subjects
 
 if TYPE_CHECKING:
     from .session import Session
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
 PRODUCE, FETCH, METADATA = 0, 1, 3
 NO_TOPICS: dict[str, list[str]] = {"topics": []}
 """Asks which brokers there are, from Metadata 1 on. An answer that names none is believed by no client."""
-SHARED = frozenset((SHARE_FETCH, SHARE_ACKNOWLEDGE))
+SESSIONS = {FETCH: fetch_sessions.LISTING} | dict.fromkeys((SHARE_FETCH, SHARE_ACKNOWLEDGE), share_sessions.LISTING)
+"""How the requests list partitions that belong to sessions."""
 
 
 class Engine:
@@ -140,32 +143,37 @@ class Engine:
             ruled = ruled.chosen(about)
         exchange = self.exchange(step, ruled, client_id, buf, pos, end, now)
         ruling = Ruling(exchange)
-        open_: list[Entity] = []
+        every = step.ruled
+        assert every is not None
         if ruled.screens:
             self.screening.prepare(exchange)
+        selection: Selection | SessionSelection = Selection(every, ())
         if ruled.reads_entities:
-            found = self.subjects.of(exchange, buf, pos + 4, end)
+            found = self.subjects.of(exchange, every, buf, pos + 4, end)
             if self.session.context.incomplete:
                 return None
             if isinstance(found, int):
-                answer = fail(exchange.request, Failure(found))
-                if "session_id" in answer.body:
-                    answer.body["session_id"] = 0  # as brokers say it: there is none
-                ruling.answer = encode(answer)
+                self.begin_anew(ruling, exchange, found)
                 return ruling
-            exchange.find = lambda: found
-            open_ = spread(list(found))
-        named = bool(open_)
-        parts = ruled.index.candidates(exchange, open_) if about is None else ruled.parts
-        for part in parts:
-            self.consider(part, exchange, open_, ruling, now)
+            selection = found
+            exchange.find = found.all
+        for number in every.index.candidates(exchange, selection.groups):
+            self.consider(every.parts[number], number, exchange, selection, ruling, now)
             if ruling.final:
                 return ruling
-            if named and not open_:
+            if selection and (exchange.decided or len(exchange.failures) == len(selection)):
                 break
-        self.conclude(ruling, exchange, open_)
+        self.conclude(ruling, exchange, selection)
         exchange.outlive(buf, pos + 4, end)
         return ruling
+
+    def begin_anew(self, ruling: Ruling, exchange: RuledExchange, code: int) -> None:
+        """The client is told that its fetch or share session is not there, and will list all its partitions."""
+        answer = fail(exchange.request, Failure(code))
+        if "session_id" in answer.body:
+            answer.body["session_id"] = 0  # as brokers say it: there is none
+        ruling.answer = encode(answer)
+        exchange.decided = True
 
     def exchange(
         self, step: Step, ruled: Ruled, client_id: str | None, buf: Buffer, pos: int, end: int, now: float
@@ -179,14 +187,27 @@ class Engine:
                 exchange.acks = produce_acks(step.version)(buf, pos + 4, end, length)
         return exchange
 
-    def consider(self, part: Part, exchange: RuledExchange, open_: list[Entity], ruling: Ruling, now: float) -> None:
+    def consider(
+        self, part: Part, number: int, exchange: RuledExchange, selection: Selection | SessionSelection,
+        ruling: Ruling, now: float,
+    ) -> None:  # fmt: skip
         """One rule: matched, fired, and what it decides."""
-        running = part.running
-        matched = part.matcher.matching(exchange, open_)
-        if matched is None:
-            if part.screens and part.matcher.concerns(exchange):
-                self.screening.begin(part, exchange, ruling, judged=False)
+        running, matcher = part.running, part.matcher
+        excluded = matcher.holds(exchange)
+        if excluded is None:
             return
+        matched: Sequence[Entity] = ()
+        if selection or matcher.entity is not None:
+            matched = selection.matched(part, number, excluded, exchange.failures)
+            if not matched and not matcher.of_none(exchange):
+                if part.screens:
+                    self.screening.begin(part, exchange, ruling, judged=False)
+                return
+        if len(matched) > MOST_MATCHED and exchange.session is not None and not running.observes:
+            unknown = self.subjects.too_many(exchange, exchange.session)
+            if unknown:
+                self.begin_anew(ruling, exchange, unknown)
+                return
         if part.by_error:
             exchange.pending.append(Pending(part, matched, judged=False))
             return
@@ -204,7 +225,7 @@ class Engine:
         if part.request:
             for decision in self.asked(running, "on_request", exchange, matched, now):
                 ruling.act(running)
-                self.take(decision, running, matched, open_, ruling, now)
+                self.take(decision, running, matched, selection, ruling, now)
 
     def counted(self, running: Running, exchange: RuledExchange, fired: bool) -> None:
         """The rule's selectors held for this exchange, and perhaps its trigger."""
@@ -228,8 +249,8 @@ class Engine:
     # ---- decisions
 
     def take(
-        self, decision: Decision, running: Running, matched: tuple[Entity, ...], open_: list[Entity], ruling: Ruling,
-        now: float,
+        self, decision: Decision, running: Running, matched: Sequence[Entity],
+        selection: Selection | SessionSelection, ruling: Ruling, now: float,
     ) -> None:  # fmt: skip
         exchange = ruling.exchange
         match decision:
@@ -237,17 +258,16 @@ class Engine:
                 failure = Failure(code, message)
                 if whole:
                     exchange.whole = failure
-                    open_.clear()
+                    exchange.decided = True
                 else:
-                    for entity in chosen or matched:
-                        if entity in open_:
-                            open_.remove(entity)
+                    for entity in each(chosen or matched) if not exchange.decided else ():
+                        if entity in selection and entity not in exchange.failures:
                             exchange.failures[entity] = failure
                             exchange.refuses |= running.rule.family != "fault"
             case Answer(body=body):
                 header = {"correlation_id": exchange.correlation_id}
                 self.answer(ruling, Message(exchange.api, exchange.version, header, body))
-                open_.clear()
+                exchange.decided = True
             case Edit():
                 ruling.frame = b""  # made when all rules have had their say
             case Delay(seconds=seconds):
@@ -267,7 +287,7 @@ class Engine:
             case _:
                 raise TypeError(f"{type(decision).__name__} is for responses")
 
-    def conclude(self, ruling: Ruling, exchange: RuledExchange, open_: list[Entity]) -> None:
+    def conclude(self, ruling: Ruling, exchange: RuledExchange, selection: Selection | SessionSelection) -> None:
         """All rules have had their say: make what leaves."""
         if exchange.whole is not None and ruling.answer is None:
             if exchange.acks == 0:
@@ -276,7 +296,7 @@ class Engine:
                 self.answer(ruling, fail(exchange.request, exchange.whole))
                 exchange.whole = None
         elif exchange.failures and ruling.answer is None:
-            self.fail_some(ruling, exchange, open_)
+            self.fail_some(ruling, exchange, len(exchange.failures) == len(selection))
         if exchange.find is not None and ruling.answer is None and not ruling.final:
             sent = self.subjects.forwarded(exchange, exchange.failures)
             if sent is not None:
@@ -293,18 +313,18 @@ class Engine:
             self.subjects.answered_here(exchange, response)
         ruling.answer = encode(response)
 
-    def fail_some(self, ruling: Ruling, exchange: RuledExchange, open_: list[Entity]) -> None:
-        """Entities that the broker shall not see: taken out of the request, and answered for by kproxy."""
+    def fail_some(self, ruling: Ruling, exchange: RuledExchange, all_: bool) -> None:
+        """Entities that the broker shall not see, perhaps `all_`: taken out of the request, and answered for here."""
         failures = exchange.failures
         if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session goes on whatever faults there are
             exchange.request.body["max_wait_ms"] = 0  # it answers at once, and is overwritten
             exchange.late, exchange.failures = failures, {}
             ruling.frame = b""
             return
-        if exchange.api.key == FETCH:
-            self.refuse_some(ruling, exchange)
+        if exchange.api.key in SESSIONS:
+            self.refuse_some(ruling, exchange, all_)
             return
-        rest = without(exchange.request, tuple(failures)) if open_ else None
+        rest = without(exchange.request, tuple(failures)) if not all_ else None
         if rest is None and exchange.api.key == METADATA and exchange.version > 0:
             rest = replace(exchange.request, body=exchange.request.body | NO_TOPICS)
         if exchange.acks == 0:  # there is no answer: a broker closes, so that the client looks for another leader
@@ -313,21 +333,27 @@ class Engine:
             ruling.close = "fin" if rest is None else None
         elif rest is None:
             self.answer(ruling, fail_each(exchange.request, failures))
-        elif exchange.api.key in SHARED:
-            ruling.frame = b""  # the session knows how to leave them out
         else:
             ruling.frame = encode(rest)
 
-    def refuse_some(self, ruling: Ruling, exchange: RuledExchange) -> None:
-        """Partitions of a Fetch that the broker must not see: the others are fetched without a session, so that none
-        holds what was refused; the client lists all of them each time."""
+    def refuse_some(self, ruling: Ruling, exchange: RuledExchange, all_: bool) -> None:
+        """Partitions of a Fetch or share request that the broker must not see; its session knows how to leave them out.
+
+        A Fetch goes on without a session, so that none holds what was refused; the client lists all of them each time.
+        """
+        request, listing = exchange.request, SESSIONS[exchange.api.key]
         refused = {key_of(one) for one in exchange.failures}
-        if all(key in refused for key, _ in LISTING.listed(exchange.request.body)):
-            if exchange.session is not None:
-                self.subjects.end(exchange.session)
-            self.answer(ruling, fail_each(exchange.request, exchange.failures))
+        left = any(key not in refused for key, _ in listing.listed(request.body))
+        if exchange.api.key == FETCH:
+            goes_on = left
+            if exchange.session is not None and not left:
+                self.subjects.end(exchange, exchange.session)
         else:
+            goes_on = not all_ and (left or request.body["share_session_epoch"] != OPENING)
+        if goes_on:
             ruling.frame = b""  # `forwarded` leaves them out
+        else:
+            self.answer(ruling, fail_each(request, exchange.failures))
 
 
 def client_of(buf: Buffer, pos: int) -> str | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds.live import LiveRule
-from kproxy.wire.breath import each, spread_tuple
 
 EntityTest = Callable[[Entity], bool]
 FrameTest = Callable[[Exchange], bool]
@@ -31,26 +30,17 @@ class Matcher:
         self.not_entity: EntityTest | None = None if no is None or not no.of_entities else no.holds_entity
         self.unnamed = rule.may_be_unnamed(key, version)
 
-    def matching(self, exchange: Exchange, open_: Sequence[Entity]) -> tuple[Entity, ...] | None:
-        """The open entities that the rule is about; None: it is not about this request."""
-        if not self.concerns(exchange):
-            return None
-        excluded = self.excluding is not None and self.excludes(self.excluding, exchange)
-        if not open_ and self.entity is None:
-            return ()  # there is nothing that `not:` could be about, either
-        found = open_ if self.entity is None else [one for one in each(open_) if self.entity(one)]
-        if excluded and self.not_entity is not None:
-            found = [one for one in each(found) if not self.not_entity(one)]
-        if not found:
-            return () if self.unnamed and self.rule.unnamed(exchange) else None
-        return spread_tuple(tuple(found))
-
-    def concerns(self, exchange: Exchange) -> bool:
-        """Whether it is about such a frame, whatever that asks for."""
+    def holds(self, exchange: Exchange) -> bool | None:
+        """None: the rule is not about this request. Else whether what `not:` says of entities is to be left out."""
         for test in self.frames:
             if not test(exchange):
-                return False
-        return self.not_entity is not None or self.excluding is None or not self.excludes(self.excluding, exchange)
+                return None
+        excluded = self.excluding is not None and self.excludes(self.excluding, exchange)
+        return None if excluded and self.not_entity is None else excluded
+
+    def of_none(self, exchange: Exchange) -> bool:
+        """Whether the rule has a say in a request of which it selects nothing."""
+        return self.unnamed and self.rule.unnamed(exchange)
 
     def excludes(self, no: FrameMatch, exchange: Exchange) -> bool:
         """Whether `not:` holds, as far as it is not about entities."""

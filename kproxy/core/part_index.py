@@ -2,14 +2,15 @@
 what one does.
 
 Strategy. A rule that selects by text stands in the index of the first field that it does so with. Exact texts are a
-table; globs and regular expressions are tried once for each text that comes, and what they said is remembered. Rules
-that select by no text, or whose selectors may hold for what lacks the field, are found for every request, or for those
-without it. What is found may be too much, for each is still asked; it is never too little.
+table; globs and regular expressions are one RE2 set, which a text goes through once whatever their number, and what it
+said is remembered. Rules that select by no text, or whose selectors may hold for what lacks the field, are found for
+every request, or for those without it. `candidates` may find too much, for each is still asked, never too little;
+`about` says exactly whose selectors hold for an entity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.frame_match import OF_ENTITY, FrameMatch
 from kproxy.rules.kinds.access import AccessRule
 from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.match import readable
-from kproxy.wire.breath import each
+from kproxy.rules.match import is_pattern, readable
+from kproxy.rules.pattern_set import PatternSet
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange
@@ -43,19 +44,23 @@ class FieldIndex:
     """The rules that select on one field. `lenient` are those that may hold where a request lacks it, `doubting` those
     that may hold for a topic id that nobody has named."""
 
-    __slots__ = ("doubting", "exact", "lenient", "remembered", "tests")
+    __slots__ = ("doubting", "exact", "lenient", "numbers", "patterns", "remembered")
 
     def __init__(self) -> None:
         self.exact: dict[str, set[int]] = {}
-        self.tests: list[tuple[Callable[[str], bool], int]] = []
+        self.numbers: set[int] = set()
+        self.patterns = PatternSet()
         self.lenient = self.doubting = NOBODY
         self.remembered = lru_cache(MOST_TEXTS)(self.tried)
 
-    def add(self, number: int, rule: LiveRule, texts: Iterable[str], tests: Iterable[Callable[[str], bool]]) -> None:
+    def add(self, number: int, rule: LiveRule, texts: Iterable[str]) -> None:
         """One rule, which selects by these texts and patterns."""
+        self.numbers.add(number)
         for text in texts:
-            self.exact.setdefault(text, set()).add(number)
-        self.tests.extend((test, number) for test in tests)
+            if is_pattern(text):
+                self.patterns.add(text, number)
+            else:
+                self.exact.setdefault(text, set()).add(number)
         if isinstance(rule.match, AnswerMatch):
             self.lenient |= {number}
         if isinstance(rule, AccessRule):
@@ -69,14 +74,14 @@ class FieldIndex:
         return self.remembered(text) if len(text) <= LONGEST_TEXT else self.tried(text)
 
     def tried(self, text: str) -> Numbers:
-        found = self.exact.get(text, NOBODY)
-        return frozenset((*found, *(number for test, number in self.tests if test(text))))
+        return frozenset((*self.exact.get(text, NOBODY), *self.patterns.matching(text)))
 
 
 class PartIndex:
-    """Over the rules of one (api, version). `general` can be about any request."""
+    """Over the rules of one (api, version). `general` can be about any request; `tests` are those of entities, by
+    rule, `tested` of rules that no field of entities is the index of, `excluding` those of `not:`."""
 
-    __slots__ = ("fields", "general", "parts")
+    __slots__ = ("by_entity", "excluding", "fields", "general", "parts", "tested", "tests")
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = tuple(parts)
@@ -89,20 +94,35 @@ class PartIndex:
                 continue
             match = part.running.rule.match
             assert match is not None
-            self.fields.setdefault(name, FieldIndex()).add(number, part.running.rule, *match.words(name))
+            self.fields.setdefault(name, FieldIndex()).add(number, part.running.rule, getattr(match, name))
         self.general = frozenset(general)
+        self.by_entity = [(name, field) for name, field in self.fields.items() if name in OF_ENTITY]
+        indexed = {number for _, field in self.by_entity for number in field.numbers}
+        self.tests = [part.matcher.entity for part in parts]
+        self.tested = [(number, test) for number, test in enumerate(self.tests) if test and number not in indexed]
+        excluding = [(number, part.matcher.not_entity) for number, part in enumerate(parts)]
+        self.excluding = [(number, test) for number, test in excluding if test is not None]
 
-    def candidates(self, exchange: Exchange, found: Sequence[Entity]) -> Sequence[Part]:
-        """Those that can be about a request with these entities, in file order."""
+    def candidates(self, exchange: Exchange, groups: Iterable[int]) -> Iterable[int]:
+        """The numbers of those that can be about a request, in file order. `groups`: those that its entities have."""
         if not self.fields:
-            return self.parts
-        numbers = self.general
+            return range(len(self.parts))
+        numbers = set(self.general)
+        numbers.update(groups)
         for name, field in self.fields.items():
-            if name in OF_ENTITY:
-                numbers = numbers.union(*(field.about(text) for text in each({getattr(one, name) for one in found})))
-            else:
-                numbers |= field.about(getattr(exchange, name))
-        return [self.parts[number] for number in sorted(numbers)]
+            if name not in OF_ENTITY:
+                numbers.update(field.about(getattr(exchange, name)))
+        return sorted(numbers)
+
+    def about(self, entity: Entity) -> list[int]:
+        """The rules that select entities, and this one among them; `not:` apart."""
+        found = [number for number, test in self.tested if test(entity)]
+        for name, field in self.by_entity:
+            for number in field.about(getattr(entity, name)):
+                test = self.tests[number]
+                if test is None or test(entity):
+                    found.append(number)
+        return found
 
 
 def indexed_by(rule: LiveRule) -> str | None:

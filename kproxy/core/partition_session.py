@@ -72,7 +72,8 @@ class PartitionSession:
     """The partitions of a session in the order in which the client first named them, each with what it said last."""
 
     __slots__ = (
-        "asked", "awaited", "broker_epoch", "client_epoch", "dropped", "followed", "known", "listing", "number", "owed",
+        "asked", "awaited", "broker_epoch", "client_epoch", "dropped", "followed", "forgotten", "known", "listing",
+        "number", "owed", "selection",
     )  # fmt: skip
 
     def __init__(self, listing: Listing, body: Mapping[str, Any]) -> None:
@@ -81,6 +82,8 @@ class PartitionSession:
         self.number = 0  # its id, once a broker has given one
         self.awaited = False  # one of its requests is with the broker, and not answered yet
         self.followed = True  # False: it has been given up, and no request may continue it
+        self.selection: Any = None  # which of its partitions rules are about (see selection.py)
+        self.forgotten: list[Key] = []  # by the last request
         self.asked: dict[Key, dict[str, Any]] = {}  # by the client
         self.known: set[Key] = set()  # to the broker
         self.owed: dict[Key, None] = {}  # told by the client, not yet to the broker; in order
@@ -95,12 +98,18 @@ class PartitionSession:
             self.asked[key] = {**partition, **once} if once else dict(partition)
             self.owed[key] = None
             self.dropped.pop(key, None)
-        for key in self.listing.forgotten(body):  # brokers add before they forget, too
+        self.forgotten = list(self.listing.forgotten(body))
+        for key in self.forgotten:  # brokers add before they forget, too
             self.asked.pop(key, None)
             self.owed.pop(key, None)
             if key in self.known:
                 self.dropped[key] = None
         self.pass_epoch()
+
+    @property
+    def opening(self) -> bool:
+        """Whether its last request was the one that opened it, which lists all that it is about."""
+        return self.client_epoch == next_epoch(OPENING)
 
     def pass_epoch(self) -> None:
         """A request of the client that says nothing about the session's partitions."""

@@ -29,7 +29,7 @@ class Pending:
     if it `screens`, it fires when there is something to be left out."""
 
     part: Part
-    entities: tuple[Entity, ...]
+    entities: Sequence[Entity]
     judged: bool
     screens: bool = False
 
@@ -39,11 +39,11 @@ class RuledExchange(Exchange):
     of the answer becomes an error; `whole` is an error for the answer's top level. `counted` are rules that were told
     that they did something: once an exchange, though it be to the request and to the response. `session` is the fetch
     or share session that the request opens or continues, `awaits` that the broker's answer to it is to be noticed,
-    `refuses` that a rule other than a fault has failed something."""
+    `refuses` that a rule other than a fault has failed something; `decided` that no rule has a say any more."""
 
     __slots__ = (
-        "awaits", "counted", "failures", "late", "mute", "pending", "refuses", "ruled", "session", "step", "throttle",
-        "whole",
+        "awaits", "counted", "decided", "failures", "late", "mute", "pending", "refuses", "ruled", "session", "step",
+        "throttle", "whole",
     )  # fmt: skip
 
     def __init__(self, step: Step, ruled: Ruled, connection: ConnectionView, correlation: int, client_id: str | None,
@@ -51,12 +51,12 @@ class RuledExchange(Exchange):
         super().__init__(connection, ruled.api, step.version, correlation, client_id, size, came)
         self.step, self.ruled = step, ruled
         self.pending: list[Pending] = []
-        self.counted: list[Running] = []
+        self.counted: set[Running] = set()
         self.failures: dict[Entity, Failure] = {}
         self.late: dict[Entity, Failure] = {}
         self.whole: Failure | None = None
         self.session: PartitionSession | None = None
-        self.awaits = self.refuses = False
+        self.awaits = self.refuses = self.decided = False
         self.throttle = 0.0  # seconds that the client is told in the response
         self.mute = 0.0  # seconds for which it is not read after that
 

@@ -68,15 +68,15 @@ class Ruling:
         return self.close is not None or self.drop is not None or self.swallow
 
     def act(self, running: Running) -> None:
-        """This rule did something to the frame at hand."""
-        if running not in self.acted:
+        """This rule did something to the frame at hand; what it does, it does in one go."""
+        if not self.acted or self.acted[-1] is not running:
             self.acted.append(running)
 
     def to_count(self) -> list[Running]:
         """Those that did something, and were not counted for it at this exchange's request."""
         counted = self.exchange.counted
         new = [running for running in self.acted if running not in counted]
-        counted += new
+        counted.update(new)
         return new
 
     def delay(self, seconds: float, since: float) -> None:

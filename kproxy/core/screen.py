@@ -74,11 +74,11 @@ class Screen:
 
         Raises DecodeError.
         """
-        found = self.general
+        found = set(self.general)
         for name, field in self.frames:
             found |= field.about(client_id if name == "client_id" else getattr(engine.view, NAMES[name]))
         if self.walk is None:
-            return found
+            return frozenset(found)
         body = body_start(buf, pos + 4, end, self.header, "request")
         if body is None:
             return None
@@ -102,13 +102,14 @@ class Screen:
                     return None
                 continue
             if value is not None:
-                lacking -= {role}
+                if role in lacking:
+                    lacking -= {role}
                 found |= fields[role].about(value)
             else:
                 found |= fields[role].lenient
         for name in lacking:
             found |= fields[name].lenient
-        return found
+        return frozenset(found)
 
 
 NAMES = {"principal": "principal", "client_software": "software"}

@@ -15,18 +15,21 @@ from uuid import UUID
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity
 from kproxy.rules.entity_reader import entity_reader
+from kproxy.wire.breath import each
 from kproxy.wire.head import body_start
-from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.message import Message
 
+from . import fetch_sessions, share_sessions
 from .fetch_sessions import FETCH, FetchSessions
 from .names.ids import DELETE_TOPICS
 from .partition_session import Key, PartitionSession
 from .rewrite import Buffer
-from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH, ShareSessions
+from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
+from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH, ShareSessions, owner_of
 
 if TYPE_CHECKING:
     from .cluster import Cluster
+    from .ruled import Ruled
     from .ruled_exchange import RuledExchange
     from .session import Session
 
@@ -46,8 +49,11 @@ class Subjects:
         self.fetch: FetchSessions | None = None
         self.share: ShareSessions | None = None
 
-    def of(self, exchange: RuledExchange, buf: Buffer, start: int, end: int) -> tuple[Entity, ...] | int:
-        """The entities of the request buf[start:end], or the error that a request of an unknown session is answered by.
+    def of(
+        self, exchange: RuledExchange, every: Ruled, buf: Buffer, start: int, end: int
+    ) -> Selection | SessionSelection | int:
+        """The entities of the request buf[start:end] by the rules of `every`, or the error that a request of an unknown
+        session is answered by.
 
         `context.incomplete` afterwards: the name of a topic has to be asked for, call again then. Raises DecodeError.
         """
@@ -61,21 +67,66 @@ class Subjects:
             if entity.topic_id is not None:
                 self.cluster.asks(entity.topic_id, listed=exchange.api.key == DELETE_TOPICS)
         if self.session.context.incomplete:
-            return ()
+            return Selection(every, ())
+        found = self.named(exchange, found)
         sessions = self.sessions(exchange)
-        if sessions is not None:
-            session = sessions.request(exchange.request)
-            if isinstance(session, int):
-                if ruled.enforces:
-                    return session
-                sessions.lose(exchange.request)  # who only observes changes no answer
-                session = None
-            exchange.session = session
-            keys = dict.fromkeys(key_of(one) for one in found)
-            if session is not None and exchange.api.key != SHARE_ACKNOWLEDGE:
-                keys = dict.fromkeys((*session.asked, *keys))
-            found = self.all_of(tuple(keys), found)
-        return self.named(exchange, found)
+        if sessions is None:
+            return Selection(every, found)
+        by_key = {key_of(one): one for one in found if one.where}  # without any it is itself one entity
+        session = sessions.request(exchange.request)
+        if isinstance(session, PartitionSession) and exchange.api.key != SHARE_ACKNOWLEDGE:
+            selection = self.selected(session, exchange, every, by_key)
+            if selection is not None:
+                exchange.session = session
+                return selection
+            session = sessions.unknown("it has topic ids without a name, or the rules have changed")
+        if isinstance(session, int):
+            if ruled.enforces:
+                return session
+            sessions.lose(exchange.request)  # who only observes changes no answer
+            session = None
+        exchange.session = session
+        return Selection(every, tuple(by_key.values()))
+
+    def selected(
+        self, session: PartitionSession, exchange: RuledExchange, every: Ruled, listed: dict[Key, Entity]
+    ) -> SessionSelection | None:
+        """What a session's request is about. None: what was found out about the session does not hold any more."""
+        selection: SessionSelection | None = session.selection
+        if selection is not None and selection.ruled is not every:
+            if same(selection.ruled, every):
+                selection.ruled = every
+            elif selection.ruled.version != every.version or len(session.asked) > MOST_MATCHED:
+                self.end(exchange, session)
+                return None
+            else:
+                selection = None
+        if selection is None:
+            selection = session.selection = SessionSelection(every)
+            unlisted_ones = [unlisted(key) for key in session.asked if key not in listed]
+            for entity in self.named(exchange, unlisted_ones):
+                selection.add(key_of(entity), entity)
+        for key in selection.passing:
+            selection.discard(key)
+        for key, entity in listed.items():
+            if key not in selection.partitions:
+                selection.add(key, placeless(entity))
+        for key in session.forgotten:
+            if key not in listed:
+                selection.discard(key)
+        selection.passing = [key for key in listed if key not in session.asked]
+        if selection.nameless and exchange.ruled.enforces:
+            self.end(exchange, session)
+            return selection if session.opening else None
+        return selection
+
+    def too_many(self, exchange: RuledExchange, session: PartitionSession) -> int:
+        """A rule matches so much of a session that a request may not leave it to the session what it is about. Gives
+        the error to be answered, 0 for a request that lists all."""
+        self.end(exchange, session)
+        if session.opening:
+            return 0
+        return fetch_sessions.NOT_FOUND if exchange.api.key == FETCH else share_sessions.NOT_FOUND
 
     def sessions(self, exchange: RuledExchange) -> FetchSessions | ShareSessions | None:
         """Those that the request may belong to."""
@@ -89,15 +140,10 @@ class Subjects:
             return self.share
         return None
 
-    def all_of(self, keys: tuple[Key, ...], listed: tuple[Entity, ...]) -> tuple[Entity, ...]:
-        """The session's partitions: those that the request lists, and those that it does not."""
-        known = {key_of(one): one for one in listed}
-        return tuple(known.get(key) or unlisted(key) for key in keys)
-
-    def named(self, exchange: RuledExchange, found: tuple[Entity, ...]) -> tuple[Entity, ...]:
+    def named(self, exchange: RuledExchange, found: Iterable[Entity]) -> tuple[Entity, ...]:
         """With the names of topics that are given by id. One whose name stays unknown is for no rule that selects
         topics by name, except for those that forbid: it may be the one."""
-        named = tuple(one if one.topic_id is None else self.by_id(one) for one in found)
+        named = tuple(one if one.topic_id is None else self.by_id(one) for one in each(found))
         if exchange.ruled.reads_topics and any(one.topic is None and one.topic_id for one in named):
             self.session.counters.count("topic_ids_unknown")
         return named
@@ -123,10 +169,14 @@ class Subjects:
         body = sessions.forward(session, request, {key_of(one) for one in removed})
         return None if body is None else Message(request.api, request.version, request.header, body)
 
-    def end(self, session: PartitionSession) -> None:
-        """A fetch session is to be continued by nobody."""
-        assert self.fetch is not None
-        self.fetch.forget(session)
+    def end(self, exchange: RuledExchange, session: PartitionSession) -> None:
+        """A session is to be continued by nobody."""
+        if exchange.api.key == FETCH:
+            assert self.fetch is not None
+            self.fetch.forget(session)
+        else:
+            assert self.share is not None
+            self.share.forget(owner_of(exchange.request), session)
 
     def answered_here(self, exchange: RuledExchange, response: Message) -> None:
         """An answer of kproxy's own to a request that a session may belong to."""
@@ -168,10 +218,18 @@ class Subjects:
             self.share.response(session, exchange.request, error)
 
 
-def key_of(entity: Entity) -> Key:
-    """The partition that an entity of a Fetch or share request is; -1 for a topic that lists none."""
-    topic = entity.topic_id or ZERO_UUID if entity.topic is None or entity.topic_id else entity.topic
-    return topic, -1 if entity.partition is None else entity.partition
+def placeless(entity: Entity) -> Entity:
+    """The same for requests that do not list it where this one does."""
+    return Entity(
+        entity.topic, entity.topic_id, entity.partition, entity.group, entity.transactional_id, None, entity.member
+    )
+
+
+def same(first: Ruled, second: Ruled) -> bool:
+    """Whether these are the same rules for the same version."""
+    return first.version == second.version and [part.running for part in first.parts] == [
+        part.running for part in second.parts
+    ]
 
 
 def unlisted(key: Key) -> Entity:

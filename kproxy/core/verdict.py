@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kproxy.errors import DecodeError
 from kproxy.rules.decision import (
@@ -147,10 +147,13 @@ class Verdict:
             self.becomes(overwrite_top(exchange.response, failure), failure)
         self.edited = True
 
-    def with_error(self, part: Part, matched: tuple[Entity, ...]) -> tuple[Entity, ...] | None:
+    def with_error(self, part: Part, matched: Sequence[Entity]) -> Sequence[Entity] | None:
         """Those entities that the broker answered with a selected error; None when there are none."""
         if self.errors is None:
-            self.errors = errors_of(self.exchange.request, self.exchange.response, self.exchange.entities)
+            asked = dict.fromkeys(
+                one for pending in self.exchange.pending if not pending.judged for one in pending.entities
+            )
+            self.errors = errors_of(self.exchange.request, self.exchange.response, asked)
         yes, no = part.running.rule.match, part.running.rule.not_
         found = tuple(
             entity
@@ -160,7 +163,7 @@ class Verdict:
         )
         return found or None
 
-    def take(self, decision: Decision, matched: tuple[Entity, ...]) -> None:
+    def take(self, decision: Decision, matched: Sequence[Entity]) -> None:
         exchange, ruling = self.exchange, self.ruling
         match decision:
             case Edit():

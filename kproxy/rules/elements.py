@@ -26,7 +26,7 @@ def elements_of(message: Message, entities: Sequence[Entity]) -> Lets:
     refused: set[tuple[int, int]] = set()
     top = {role: message.body[field] for role, field in form.top} if message.direction == "request" else {}
     if levels:
-        refuse(form, levels, message.body, top, entities, refused)
+        refuse(form, levels, message.body, top, Sorted(form, entities), refused)
     return lambda array, index: (id(array), index) not in refused
 
 
@@ -35,7 +35,7 @@ def refuse(
     levels: Sequence[Level],
     parent: dict[str, Any],
     around: dict[str, Any],
-    entities: Sequence[Entity],
+    entities: Sorted,
     refused: set[tuple[int, int]],
 ) -> None:
     """Note the elements that none of the entities is about."""
@@ -44,12 +44,47 @@ def refuse(
         array = parent.get(name) or []
         for index, element in enumerate(array):
             roles = {**around, **level.roles(element)}
-            inside = [one for one in entities if is_about(form, one, roles, place)]
+            inside = [one for one in entities.near(roles, place) if is_about(form, one, roles, place)]
             if not inside:
                 refused.add((id(array), index))
             elif len(levels) > 1 and level.struct is not None:
-                refuse(form, levels[1:], element, roles, inside, refused)
+                refuse(form, levels[1:], element, roles, Sorted(form, inside), refused)
             place += 1
+
+
+class Sorted:
+    """Entities by what tells them apart, so that each element is compared with few: their place in arrays that are tied
+    by it, else the first role that each of them has."""
+
+    def __init__(self, form: Shape, entities: Sequence[Entity]) -> None:
+        self.form = form
+        self.by: dict[str, dict[Any, list[Entity]]] = {}
+        names = (
+            ("where",) if form.positional else ("topic", "topic_id", *(name for name in SAID if name[:5] != "topic"))
+        )
+        for name in names:
+            sorted_: dict[Any, list[Entity]] = {}
+            for entity in entities:
+                value = entity.where[:1] if name == "where" else getattr(entity, name)
+                sorted_.setdefault(value, []).append(entity)
+            self.by[name] = sorted_
+        self.entities = entities
+
+    def near(self, roles: dict[str, Any], place: int) -> Sequence[Entity]:
+        """The fewest among which are all that an element can be about."""
+        if self.form.positional:
+            return [*self.by["where"].get((), ()), *self.by["where"].get((place,), ())]
+        known, best = maker(self.form)(roles, ()), self.entities
+        for name, sorted_ in self.by.items():
+            value = getattr(known, name)
+            if value is None or (name == "topic_id" and not value.int):
+                continue
+            some = [sorted_.get(None, ()), sorted_.get(value, ())]
+            if name == "topic_id" and known.topic is not None:  # names tell, where both have one
+                continue
+            if sum(map(len, some)) < len(best):
+                best = [*some[0], *some[1]]
+        return best
 
 
 def is_about(form: Shape, entity: Entity, roles: dict[str, Any], place: int) -> bool:

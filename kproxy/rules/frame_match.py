@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.explain import unknown
-from kproxy.rules.match import ConnectionMatch, Test, Texts, is_pattern, readable, text_test
+from kproxy.rules.match import ConnectionMatch, Test, Texts, readable, text_test
 from kproxy.rules.ranges import Ranges
 from kproxy.rules.selected import Acks, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers
 from kproxy.wire import layout, schema
@@ -54,7 +54,6 @@ class FrameMatch(ConnectionMatch):
 
     _frame: list[Callable[[Exchange], bool]] = PrivateAttr(default_factory=list)
     _entity: dict[str, Callable[[Entity], bool]] = PrivateAttr(default_factory=dict)
-    _patterns: dict[str, list[Test]] = PrivateAttr(default_factory=dict)
     _keys: frozenset[int] | None = PrivateAttr(default=None)
     _errors: frozenset[int] | None = PrivateAttr(default=None)
 
@@ -67,25 +66,20 @@ class FrameMatch(ConnectionMatch):
         self._errors = None if self.error is None else error_numbers(self.error)
         for name in ("client_id", "principal", "client_software"):
             if (texts := getattr(self, name)) is not None:
-                self._frame.append(_text_of(name, self._compiled(name, texts)))
+                self._frame.append(_text_of(name, [text_test(text) for text in texts]))
         if (acks := self.acks) is not None:
             self._frame.append(lambda exchange: exchange.acks in acks)
         if (sizes := self.size) is not None:
             self._frame.append(lambda exchange: any(exchange.request_size in one for one in sizes))
         for name in ("topic", "group", "transactional_id", "member"):
             if (texts := getattr(self, name)) is not None:
-                self._entity[name] = _text_of(name, self._compiled(name, texts))
+                self._entity[name] = _text_of(name, [text_test(text) for text in texts])
         if (ids := self.topic_id) is not None:
             self._entity["topic_id"] = lambda entity: entity.topic_id in ids
         if (partitions := self.partition) is not None:
             self._entity["partition"] = lambda entity: (
                 entity.partition is not None and any(entity.partition in one for one in partitions)
             )
-
-    def _compiled(self, name: str, texts: list[str]) -> list[Test]:
-        tests = [text_test(text) for text in texts]
-        self._patterns[name] = [test for text, test in zip(texts, tests, strict=True) if is_pattern(text)]
-        return tests
 
     # ---- before any frame
 
@@ -137,10 +131,6 @@ class FrameMatch(ConnectionMatch):
     def entity_tests(self) -> tuple[Callable[[Entity], bool], ...]:
         """Those of `holds_entity`, for who asks often."""
         return tuple(self._entity.values())
-
-    def words(self, name: str) -> tuple[list[str], list[Test]]:
-        """Of a selector of text that is in use: the texts that it holds for, and tests for those of its patterns."""
-        return [text for text in getattr(self, name) if not is_pattern(text)], self._patterns[name]
 
     def holds_frame(self, exchange: Exchange) -> bool:
         """Whether the selectors about the frame as a whole hold."""

@@ -13,7 +13,8 @@ from kproxy.core.counters import Counters
 from kproxy.core.fetch_sessions import FETCH, NOT_FOUND, FetchSessions
 from kproxy.core.partition_session import PartitionSession
 from kproxy.core.respond.errors import errors_of
-from kproxy.core.subjects import key_of, unlisted
+from kproxy.core.selection import key_of
+from kproxy.core.subjects import unlisted
 from kproxy.errors import DecodeError
 from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities

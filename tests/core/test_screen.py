@@ -148,7 +148,9 @@ def as_if_there_were(*, screens: bool, index: bool, familiar: bool) -> Iterator[
         if not screens:
             stack.enter_context(patch.object(Ruled, "screen", None))
         if not index:
-            stack.enter_context(patch.object(PartIndex, "candidates", lambda self, exchange, found: self.parts))
+            stack.enter_context(
+                patch.object(PartIndex, "candidates", lambda self, exchange, groups: range(len(self.parts)))
+            )
         if not familiar:
             stack.enter_context(patch.object(beginnings, "beginning", lambda *arguments: None))
         yield

@@ -1,0 +1,155 @@
+"""What a request costs grows with what it says, and no faster: not with its square, its rules times its names, or its
+session. Compared are CPU times of one thread, each the least of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import thread_time
+from typing import Any
+
+import pytest
+
+from kproxy.rules.elements import elements_of
+from kproxy.rules.entity import Entity, entities
+from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.wire import decode_request
+
+FETCH, METADATA, DELETE_TOPICS = 1, 3, 20
+DENY = "  - {name: deny, kind: deny, match: {topic: 'secret*'}}\n"
+
+
+def least(make: Callable[[], Callable[[], object]], times: int = 3) -> float:
+    """CPU seconds of what `make` gives, which is made anew each time."""
+    spent = []
+    for _ in range(times):
+        run = make()
+        began = thread_time()
+        run()
+        spent.append(thread_time() - began)
+    return min(spent)
+
+
+def grows_linearly(make: Callable[[int], Callable[[], object]], size: int) -> None:
+    """Four times as much costs less than eight times as much (as a square it would be 16)."""
+    least(lambda: make(size // 10), 1)
+    assert least(lambda: make(4 * size)) < 8 * least(lambda: make(size))
+
+
+def topics_of(parts: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for topic, number in parts:
+        found.setdefault(topic, []).append({"partition": number})
+    return [{"topic": topic, "partitions": partitions} for topic, partitions in found.items()]
+
+
+@pytest.mark.parametrize(
+    "rules", [DENY, "  - {name: e, kind: error, match: {api: Metadata, topic: 'secret*'}, error: 3}\n"]
+)
+def test_names_of_which_half_are_refused(rules: str) -> None:
+    """Taken out of the request, and put into the answer."""
+
+    def exchange(count: int) -> Callable[[], object]:
+        talk = Dialogue("rules:\n" + rules)
+        names = [f"{'secret' if number % 2 else 'open'}.{number}" for number in range(count)]
+        asked = request(METADATA, 9, 1, topics=[{"name": name} for name in names])
+        said = response(METADATA, 9, 1, topics=[{"name": name, "partitions": []} for name in names[::2]])
+        return lambda: talk.client(asked).broker(said)
+
+    grows_linearly(exchange, 1000)
+
+
+def test_names_that_have_a_rule_each() -> None:
+    """A thousand rules for a thousand topics, and a request that names them all."""
+
+    def ask(count: int) -> Callable[[], object]:
+        rule = "  - {{name: r{0}, kind: error, match: {{api: Metadata, topic: t{0}}}, error: 3}}\n"
+        talk = Dialogue("rules:\n" + "".join(rule.format(number) for number in range(count)))
+        asked = request(METADATA, 9, 1, topics=[{"name": f"t{number}"} for number in (*range(count), "x")])
+        return lambda: talk.client(asked)
+
+    grows_linearly(ask, 200)
+
+
+def test_elements_of_many_entities() -> None:
+    """`set` changes those that are selected: each is looked for by its name."""
+
+    def find(count: int) -> Callable[[], object]:
+        parts = [(f"t{number % 30}", number) for number in range(count)]
+        message = decode_request(request(FETCH, 11, 1, session_epoch=-1, topics=topics_of(parts))[4:])
+        found = entities(message)
+        return lambda: elements_of(message, found)
+
+    grows_linearly(find, 500)
+
+
+@pytest.mark.parametrize("by", ["topic", "partition", "topic_id"])
+def test_elements_are_found_by_whatever_tells_them_apart(by: str) -> None:
+    """Also where an entity lacks what others have."""
+    message = decode_request(
+        request(FETCH, 11, 1, session_epoch=-1, topics=topics_of([("a", 0), ("a", 1), ("b", 1)]))[4:]
+    )
+    wanted = {"topic": Entity(topic="a"), "partition": Entity(partition=1), "topic_id": Entity(topic="b", partition=1)}
+    lets = elements_of(message, [wanted[by]])
+    found = [
+        (topic["topic"], part["partition"])
+        for index, topic in enumerate(message.body["topics"])
+        for place, part in enumerate(topic["partitions"])
+        if lets(message.body["topics"], index) and lets(topic["partitions"], place)
+    ]
+    assert found == {
+        "topic": [("a", 0), ("a", 1)], "partition": [("a", 1), ("b", 1)], "topic_id": [("b", 1)],
+    }[by]  # fmt: skip
+
+
+RULES = [
+    DENY,
+    "  - {name: few, kind: error, match: {api: Fetch, topic: t1}, error: 6}\n",
+    "  - {name: some, kind: error, match: {api: Fetch, topic: t1}, error: 6, when: {nth: 3}, at: response}\n",
+    "  - {name: answered, kind: error, match: {api: Fetch, topic: t1, error: 3}, error: 6}\n",
+    "  - {name: but, kind: deny, match: {api: Fetch}, not: {topic: 't*'}}\n",
+    "  - {name: watched, kind: deny, match: {topic: 't*'}, mode: observe}\n",
+]
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_requests_of_a_large_session(rules: str) -> None:
+    """Twenty that list one partition or none cost the same, however many the session has."""
+
+    def go_on(count: int) -> Callable[[], object]:
+        talk = Dialogue("rules:\n" + rules)
+        parts = [(f"t{number // 20}", number % 20) for number in range(count)]
+        talk.client(request(FETCH, 11, 1, session_epoch=0, topics=topics_of(parts))).broker(
+            response(FETCH, 11, 1, session_id=5)
+        )
+        asked = [
+            request(FETCH, 11, epoch, session_id=5, session_epoch=epoch, topics=topics_of(parts[: epoch % 2]))
+            for epoch in range(1, 21)
+        ]
+        said = [response(FETCH, 11, epoch, session_id=5) for epoch in range(1, 21)]
+
+        def run() -> None:
+            for one, answer in zip(asked, said, strict=True):
+                talk.client(one).broker(answer)
+            assert talk.shared.counters.events.get("fetch_session_unknown", 0) == 0
+
+        return run
+
+    assert least(lambda: go_on(8000)) < 2.5 * least(lambda: go_on(500))
+
+
+def test_a_session_of_which_rules_match_much_is_none() -> None:
+    """A client that has more than a thousand such partitions lists them with each request, so that what it costs is
+    said in it."""
+    talk = Dialogue(
+        "rules:\n  - {name: all, kind: error, match: {api: Fetch, topic: 't*'}, error: 6, when: {nth: 2}}\n"
+    )
+    parts = [(f"t{number}", 0) for number in range(1001)]
+    talk.client(request(FETCH, 11, 1, session_epoch=0, topics=topics_of(parts)))
+    assert talk.requests()[0].body["session_epoch"] == -1
+    assert len(talk.requests()[0].body["topics"]) == 1001
+
+    talk.broker(response(FETCH, 11, 1)).client(request(FETCH, 11, 2, session_epoch=0, topics=topics_of(parts[:1000])))
+    assert talk.requests()[1].body["session_epoch"] == 0
+    talk.broker(response(FETCH, 11, 2, session_id=5))
+    talk.client(request(FETCH, 11, 3, session_id=5, session_epoch=1, topics=topics_of(parts[1000:])))
+    assert [one.body["error_code"] for one in talk.responses(*[(FETCH, 11)] * 3)] == [0, 0, 70]
