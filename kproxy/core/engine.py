@@ -25,6 +25,7 @@ from kproxy.wire.message import Message
 from . import fetch_sessions, share_sessions
 from .cluster import Cluster
 from .commands import CLIENT, Reshape
+from .observer import NO_ANSWER
 from .partition_session import OPENING
 from .respond.answer import fail, fail_each
 from .respond.failure import Failure
@@ -212,7 +213,7 @@ class Engine:
             exchange.pending.append(Pending(part, matched, judged=False))
             return
         fired = running.trigger.fires(now, self.view.number, exchange.client_id)
-        self.counted(running, exchange, fired)
+        self.counted(running, exchange, fired, response=False)
         if not fired or running.observes:
             return
         if running.holds:
@@ -227,11 +228,13 @@ class Engine:
                 ruling.act(running)
                 self.take(decision, running, matched, selection, ruling, now)
 
-    def counted(self, running: Running, exchange: RuledExchange, fired: bool) -> None:
-        """The rule's selectors held for this exchange, and perhaps its trigger."""
+    def counted(self, running: Running, exchange: RuledExchange, fired: bool, *, response: bool) -> None:
+        """The rule's selectors held for this exchange, and perhaps its trigger, at its request or its `response`."""
         running.count(fired=fired)
-        if fired and self.session.observer is not None:
-            self.session.observer.acted(exchange.correlation_id, (running.name,))
+        observer, correlation = self.session.observer, exchange.correlation_id
+        if fired and observer is not None:
+            older = 0 if response else NO_ANSWER if exchange.acks == 0 else self.session.inflight.older(correlation)
+            observer.acted(correlation, (running.name,), older=older)
 
     def asked(
         self, running: Running, method: str, exchange: RuledExchange, matched: Sequence[Entity], now: float

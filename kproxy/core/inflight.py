@@ -34,6 +34,10 @@ class InFlight:
         self.fifo: deque[Entry] = deque()
         self.unanswered: deque[int] | None = None  # made with the first one
 
+    def older(self, correlation: int) -> int:
+        """How many requests of the client with this id are unanswered."""
+        return sum(entry[0] == correlation and entry[1] is not OWN for entry in self.fifo)
+
     def asks_no_answer(self, correlation: int) -> None:
         """An acks=0 request was forwarded."""
         if self.unanswered is None:

@@ -247,7 +247,9 @@ class Lane:
             return
         correlation = int.from_bytes(self.kept[at : at + 4], "big", signed=True)
         by_rule = self.blocked in BY_RULE
-        observer.waited(correlation, now - self.waits_since, response=self.source == BROKER, by_rule=by_rule)
+        response = self.source == BROKER
+        older = 0 if response else self.session.inflight.older(correlation)
+        observer.waited(correlation, now - self.waits_since, response=response, by_rule=by_rule, older=older)
 
     def since(self, now: float) -> float:
         """When the frame at hand came: before `now`, if others before it have waited."""

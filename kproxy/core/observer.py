@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+NO_ANSWER = -1
+"""Stands for `older` where the request is due no answer."""
+
 
 class Observer(Protocol):
-    """Called while the session is at work; nothing that it does may touch the session."""
+    """Called while the session is at work; nothing that it does may touch the session.
 
-    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
+    A client may use a correlation id twice at a time. `older` is how many exchanges with the same id had come before
+    and were unanswered; NO_ANSWER for a request that is due none.
+    """
+
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
         """A frame was held for so long, by a rule or for what had to be found out."""
         ...
 
-    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         """These rules fired. `answered`: kproxy answers in the broker's place."""
         ...
 

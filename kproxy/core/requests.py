@@ -210,9 +210,10 @@ class RequestLane(Lane):
 
     def answer(self, correlation: int, frame: bytes, now: float) -> None:
         """An answer of kproxy's own, given when its turn comes."""
-        self.fifo.append((correlation, ANSWER, now, frame))
         if self.session.observer is not None:
-            self.session.observer.acted(correlation, (), answered=True)
+            older = self.session.inflight.older(correlation)
+            self.session.observer.acted(correlation, (), answered=True, older=older)
+        self.fifo.append((correlation, ANSWER, now, frame))
         self.session.attention = True
         if len(self.fifo) > self.limit:
             self.session.full()

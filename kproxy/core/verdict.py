@@ -119,7 +119,7 @@ class Verdict:
                 return
             matched = found
             fired = running.trigger.fires(self.now, self.engine.view.number, self.exchange.client_id)
-            self.engine.counted(running, self.exchange, fired)
+            self.engine.counted(running, self.exchange, fired, response=True)
             if not fired or running.observes:
                 return
         for decision in self.engine.asked(running, "on_response", self.exchange, matched, self.now):
@@ -138,7 +138,7 @@ class Verdict:
             return
         if not pending.judged:
             fired = running.trigger.fires(self.now, self.engine.view.number, exchange.client_id)
-            self.engine.counted(running, exchange, fired)
+            self.engine.counted(running, exchange, fired, response=True)
             if not fired or running.observes:
                 return
         self.ruling.act(running)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.core.commands import CLIENT
 from kproxy.core.inflight import ANSWERED, ASKED
+from kproxy.core.observer import NO_ANSWER
 from kproxy.watch.exchanges import add_wait
 from kproxy.watch.seen import Seen
 from kproxy.watch.watcher import Watcher
@@ -135,17 +136,17 @@ class Tap:
 
     # ---- what the session tells
 
-    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
         early = self.early(correlation_id)
         if early is None:
-            self.watcher.waited(correlation_id, seconds, response=response, by_rule=by_rule)
+            self.watcher.waited(correlation_id, seconds, response=response, by_rule=by_rule, older=older)
         else:
             add_wait(early, seconds, response=response, by_rule=by_rule)
 
-    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
-        early = self.early(correlation_id)
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
+        early = self.early(correlation_id) if older == NO_ANSWER else None
         if early is None:
-            self.watcher.acted(correlation_id, names, answered=answered)
+            self.watcher.acted(correlation_id, names, answered=answered, older=max(older, 0))
         else:
             early.rules.extend(names)
 

@@ -8,9 +8,10 @@ the filter holds for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import Endpoint
@@ -27,15 +28,49 @@ MOST_UNPAIRED = 200
 KAFKA_PORT = 9092
 
 
+class Unpaired(Generic[V]):
+    """What waits for its counterpart: under each correlation id the oldest first, since both sides end in order."""
+
+    __slots__ = ("by_id", "count")
+
+    def __init__(self) -> None:
+        self.by_id: OrderedDict[int, deque[V]] = OrderedDict()
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __contains__(self, correlation_id: int) -> bool:
+        return correlation_id in self.by_id
+
+    def add(self, correlation_id: int, one: V) -> Iterator[V]:
+        """Put it in. Gives what has to go for it."""
+        self.by_id.setdefault(correlation_id, deque()).append(one)
+        self.count += 1
+        return iter([self.take(next(iter(self.by_id)))] if self.count > MOST_UNPAIRED else ())
+
+    def take(self, correlation_id: int) -> V:
+        """The oldest with this id, which waits no more."""
+        same = self.by_id[correlation_id]
+        self.count -= 1
+        if len(same) == 1:
+            del self.by_id[correlation_id]
+        return same.popleft()
+
+    def all(self) -> Iterator[V]:
+        """Whatever waits."""
+        return (one for same in self.by_id.values() for one in same)
+
+
 @dataclass(slots=True)
 class Watched:
-    """A connection. `fronts`, `behinds`: exchanges without their counterpart so far, by correlation id; a front is None
-    if the filter does not hold for it."""
+    """A connection. `fronts`, `behinds`: exchanges without their counterpart so far, by correlation id and in order; a
+    front is None if the filter does not hold for it."""
 
     server: Endpoint
     opened: float | None
-    fronts: dict[int, Seen | None] = field(default_factory=dict)
-    behinds: dict[int, Seen] = field(default_factory=dict)
+    fronts: Unpaired[Seen | None] = field(default_factory=Unpaired)
+    behinds: Unpaired[Seen] = field(default_factory=Unpaired)
     recorded: bool = False
 
 
@@ -73,10 +108,11 @@ class CaptureSink:
             self.file.exchange(seen, watched.server, watched.opened, behind=False)
         if not self.broker_side or seen.answered_by_rule:
             return
-        behind = watched.behinds.pop(seen.correlation_id, None)
-        if behind is None:
-            remember(watched.fronts, seen.correlation_id, seen if meant else None)
-        elif meant and differ(seen, behind):
+        if seen.correlation_id not in watched.behinds:
+            watched.fronts.add(seen.correlation_id, seen if meant else None)
+            return
+        behind = watched.behinds.take(seen.correlation_id)
+        if meant and differ(seen, behind):
             self._write_behind(watched, behind)
 
     def take_behind(self, seen: Seen) -> None:
@@ -84,18 +120,17 @@ class CaptureSink:
             return
         watched = self._watched(seen.who)
         if seen.correlation_id not in watched.fronts:
-            oldest = remember(watched.behinds, seen.correlation_id, seen)
-            if oldest is not None:
+            for oldest in watched.behinds.add(seen.correlation_id, seen):
                 self._alone(watched, oldest)
             return
-        front = watched.fronts.pop(seen.correlation_id)
+        front = watched.fronts.take(seen.correlation_id)
         if front is not None and differ(front, seen):
             self._write_behind(watched, seen)
 
     def closed(self, who: Who, now: float) -> None:
         watched = self.watched.pop(who.number, None)
         if watched is not None:
-            for seen in watched.behinds.values():
+            for seen in watched.behinds.all():
                 self._alone(watched, seen)
             if watched.recorded:
                 self.file.closed(who, now)
@@ -118,15 +153,6 @@ class CaptureSink:
     def _write_behind(self, watched: Watched, seen: Seen) -> None:
         watched.recorded = True
         self.file.exchange(seen, host_port(seen.who.broker), watched.opened, behind=True)
-
-
-def remember(table: dict[int, V], correlation_id: int, seen: V) -> V | None:
-    """Put it in; what has to go for it, or has the same id, comes back."""
-    before = table.pop(correlation_id, None)
-    table[correlation_id] = seen
-    if before is None and len(table) > MOST_UNPAIRED:
-        before = table.pop(next(iter(table)))
-    return before
 
 
 def differ(front: Seen, behind: Seen) -> bool:

@@ -48,14 +48,17 @@ class Exchanges(deque[Any]):
                 return entry
         return None
 
-    def newest(self, correlation: int) -> int:
-        """Where the newest entry with this id stands; -1: nowhere. Most often it is the last one, or the first."""
-        if self and self[0][0] == correlation and self[-1][0] != correlation:
-            return 0  # clients do not use an id twice at a time
-        for at in range(len(self) - 1, -1, -1):
-            if self[at][0] == correlation:
-                return at
-        return -1
+    def place(self, correlation: int, older: int) -> int:
+        """Where the entry with this id stands that has so many older ones, the newest if there are not so many; -1:
+        nowhere."""
+        found = -1
+        for at, entry in enumerate(self):
+            if entry[0] == correlation:
+                found = at
+                if not older:
+                    break
+                older -= 1
+        return found
 
 
 def add_wait(seen: Seen, seconds: float, *, response: bool, by_rule: bool) -> None:

@@ -110,28 +110,28 @@ class Watcher(ShortWay):
 
     # ---- what kproxy did
 
-    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
-        """A frame of this exchange was held for so long."""
-        seen = self._seen(correlation_id)
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
+        """A frame of this exchange was held for so long. `older`: unanswered ones with its id that came before it."""
+        seen = self._seen(correlation_id, older)
         if seen is not None:
             add_wait(seen, seconds, response=response, by_rule=by_rule)
 
-    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         """These rules fired for this exchange. `answered`: kproxy answers in the broker's place."""
-        seen = self._seen(correlation_id)
+        seen = self._seen(correlation_id, older)
         if seen is not None:
             seen.rules.extend(names)
             seen.answered_by_rule |= answered
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
         """Rules put these error codes into the response of this exchange; see `core.observer.Observer`."""
-        seen = self._seen(correlation_id)
+        seen = self._seen(correlation_id, 0)  # it is told at the turn of the response
         if seen is not None:
             seen.own_errors = seen.own_errors.union(codes)
 
-    def _seen(self, correlation: int) -> Seen | None:
-        """The exchange that was opened last under this id, if it is not over."""
-        at = self.open.newest(correlation)
+    def _seen(self, correlation: int, older: int) -> Seen | None:
+        """The exchange with this id that has so many older ones, if it is not over."""
+        at = self.open.place(correlation, older)
         if at >= 0:
             found = self.slowly(self.open[at])
             self.open[at] = (correlation, found, *self.open[at][2:])

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
+from kproxy.core.observer import NO_ANSWER
 from kproxy.testing.dialogue import Dialogue, request, response
 
-METADATA, OFFSET_COMMIT, HEARTBEAT = 3, 8, 12
+PRODUCE, METADATA, OFFSET_COMMIT, HEARTBEAT, LIST_GROUPS = 0, 3, 8, 12, 16
 
 
 class Noted:
@@ -20,10 +21,10 @@ class Noted:
         self.answered: list[int] = []
         self.failures: list[tuple[int, set[int]]] = []
 
-    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
         self.waits.append((correlation_id, seconds, response, by_rule))
 
-    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         if answered:
             self.answered.append(correlation_id)
         else:
@@ -110,3 +111,44 @@ def test_error_codes_that_rules_put_into_a_brokers_answer_are_told(rule: str, co
     talk.broker(response(OFFSET_COMMIT, 8, 5, topics=answer))
 
     assert noted.failures == [(5, {code})]
+
+
+class Placed(Noted):
+    """Remembers how many exchanges with the same id came before, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: list[tuple[str, int]] = []
+
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
+        self.places.append(("waited", older))
+
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
+        self.places.append(("answered" if answered else "fired", older))
+
+
+def test_exchanges_of_one_correlation_id_are_told_apart() -> None:
+    """Three are sent together: the first passes, the second is answered by kproxy, and the third waits. The rule that
+    looks at answers has its say of the first, whose turn it is."""
+    talk = Dialogue("""
+rules:
+  - {name: deny, kind: error, match: {api: ListGroups}, error: 29}
+  - {name: slow, kind: delay, match: {api: Heartbeat}, delay: 200ms, when: {nth: 2}}
+  - {name: late, kind: error, match: {api: Heartbeat, error: 25}, error: 27}
+""")
+    placed = Placed()
+    talk.session.observer = placed
+    talk.client(request(HEARTBEAT, 4, 7) + request(LIST_GROUPS, 4, 7) + request(HEARTBEAT, 4, 7)).later(0.2)
+    talk.broker(response(HEARTBEAT, 4, 7, error_code=25))
+
+    assert placed.places == [("fired", 1), ("answered", 1), ("fired", 2), ("waited", 2), ("fired", 0)]
+
+
+def test_a_request_that_is_due_no_answer_has_no_place() -> None:
+    """One without acks is in nobody's way."""
+    talk = Dialogue("rules:\n  - {name: set, kind: set, match: {api: Produce}, at: request, fields: {timeout_ms: 5}}\n")
+    placed = Placed()
+    talk.session.observer = placed
+    talk.client(request(PRODUCE, 9, 7, acks=1) + request(PRODUCE, 9, 7, acks=0) + request(PRODUCE, 9, 7, acks=1))
+
+    assert placed.places == [("fired", 0), ("fired", NO_ANSWER), ("fired", 1)]

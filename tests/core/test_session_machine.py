@@ -206,10 +206,10 @@ class SessionMachine(RuleBasedStateMachine):
 
     # ---- what the session tells
 
-    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
         assert seconds >= 0
 
-    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         if any(not self.rules[name].observes for name in names):
             self.acted_on.add(correlation_id)
         if any(self.rules[name].rule.kind == "drop" and not self.rules[name].observes for name in names):

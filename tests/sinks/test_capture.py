@@ -71,6 +71,25 @@ def test_what_brokers_saw_is_written_where_it_differs(first: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("first", ["front", "behind"])
+def test_exchanges_of_one_correlation_id_are_paired_in_order(first: str) -> None:
+    """A client uses it twice at a time: each of its exchanges is compared with what the broker saw of it."""
+    made, file = sink()
+    front, behind = pair(1)
+    same = metadata(1, who=WHO)
+    groups = [(made.take, (front, same)), (made.take_behind, (behind, replace(same)))]
+    for take, group in groups if first == "front" else reversed(groups):
+        for seen in group:
+            take(seen)
+    assert not made.watched[7].fronts
+    assert not made.watched[7].behinds
+    made.closed(WHO, 1001.0)
+
+    assert sorted(line[:3] for line in file.lines) == sorted(
+        [("front", 1, "orders"), ("front", 1, "orders"), ("behind", 1, "prod.orders"), ("closed", 7)]
+    )
+
+
 def test_sides() -> None:
     """Of clients only, of brokers only; the other side is not even asked for."""
     for side, wanted in (("client", ["front"]), ("broker", ["behind"])):

@@ -62,6 +62,19 @@ def test_answers_find_their_requests(line: Line) -> None:
     assert [(one.came, one.answered) for one in line.tape.taken] == [(7, 8), (7, 8), (7, None)]
 
 
+def test_answers_of_one_correlation_id_are_in_order(line: Line) -> None:
+    """A client sends it three times at once: each request has its own answer, also when the first is forgotten."""
+    line.said(frame(7, b"one") + frame(7, b"two") + frame(7, b"three"), 1.0)
+    first, second, third = line.tape.taken
+    line.heard(answer(7, b"1"), 2.0)
+    line.forget(second)
+    line.heard(answer(7, b"3"), 3.0)
+    line.heard(answer(7, b"4"), 4.0)
+
+    assert [one.answered for one in (first, second, third)] == [2.0, None, 3.0]
+    assert not line.waiting
+
+
 def test_no_more_is_kept_than_there_may_be(line: Line) -> None:
     """The oldest go, counted, whether it is their number or their bytes; late answers to them are not kept either."""
     for number in range(7):

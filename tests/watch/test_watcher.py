@@ -219,6 +219,21 @@ def test_late_begin(depth: Depth) -> None:
         assert body is not None and 25 == body["error_code"]
 
 
+def test_exchanges_of_one_correlation_id_are_told_apart() -> None:
+    """By how many of them had come before and were unanswered when kproxy got to it."""
+    watching = Watching(Depth.SKETCH).client(request(HEARTBEAT, 0, 5) * 3)
+    watching.watcher.acted(5, ("first",))
+    watching.watcher.acted(5, ("second",), older=1, answered=True)
+    watching.watcher.waited(5, 0.5, response=False, by_rule=True, older=2)
+    watching.broker(response(HEARTBEAT, 0, 5))
+    watching.watcher.acted(5, ("second again",))
+    watching.broker(response(HEARTBEAT, 0, 5) * 2)
+
+    assert [one.rules for one in watching.seen] == [["first"], ["second", "second again"], []]
+    assert [one.answered_by_rule for one in watching.seen] == [False, True, False]
+    assert [one.rule_wait[0] for one in watching.seen] == [0.0, 0.0, 0.5]
+
+
 def test_what_kproxy_did() -> None:
     """Waits and rules go to the exchange with that id, also while its response is on its way; then they are ignored."""
     watching = Watching(Depth.SKETCH).client(request(HEARTBEAT, 0, 1) + request(HEARTBEAT, 0, 2))

@@ -243,10 +243,10 @@ class Rehearsal:
 
     # ---- what comes of it
 
-    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool) -> None:
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
         """The times tell."""
 
-    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False) -> None:
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         """Rules fired for an exchange."""
         finding = self.open.get(correlation_id)
         if finding is not None:
