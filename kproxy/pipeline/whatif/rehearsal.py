@@ -13,7 +13,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from uuid import UUID
+
+import msgspec
 
 from kproxy.core.commands import BROKER, CLIENT, Close, Command, EnsureNodes, Pause, Resume, Send, WakeAt
 from kproxy.core.plan import Plan
@@ -88,6 +91,8 @@ class Rehearsal:
         """The next exchange, in the order of requests. One that the rules cannot be about is not looked at."""
         if self.opaque[recorded.api_key << 16 | recorded.version & 0xFFFF]:
             return
+        if recorded.correlation_id in self.open:
+            recorded = self.renumbered(recorded)
         when, correlation = recorded.request_time, recorded.correlation_id
         if self.wakes or (self.due and self.due[0][0] <= when):
             self.until(when)
@@ -101,6 +106,18 @@ class Rehearsal:
         self.feed(CLIENT, correlation, recorded.request)
         if recorded.response is None and correlation in self.open:
             self.settle(correlation)
+
+    def renumbered(self, recorded: Recorded) -> Recorded:
+        """With a correlation id that nothing under way has: clients may use one several times at once."""
+        number = next(one for one in count(len(self.open)) if one not in self.open)
+        data = number.to_bytes(4, "big")
+        response = recorded.response
+        return msgspec.structs.replace(
+            recorded,
+            correlation_id=number,
+            request=recorded.request[:4] + data + recorded.request[8:],
+            response=None if response is None else data + response[4:],
+        )
 
     def end(self) -> None:
         """The recording of this connection is over."""

@@ -44,6 +44,21 @@ def test_without_rules_nothing_differs() -> None:
     assert found("rules: []", *slow) == []
 
 
+def test_requests_of_one_correlation_id_are_rehearsed_each() -> None:
+    """They were under way together. Each has its own answer and its own rules; nothing is lost."""
+    rules = "rules: [{name: broken, kind: error, match: {api: Heartbeat}, when: {nth: 2}, error: NOT_COORDINATOR}]"
+    same = []
+    for number in (1, 2, 3, 4):
+        one = exchange(number, took=9.5)
+        one.correlation_id, one.request = 7, request(HEARTBEAT, 4, 7)[4:]
+        one.response = response(HEARTBEAT, 4, 7)[4:]
+        same.append(one)
+
+    assert found("rules: []", *same) == []
+    ((_, finding),) = found(rules, *same)
+    assert (finding.recorded.number, finding.rules, finding.answered, finding.lost) == (2, ["broken"], True, False)
+
+
 def test_an_error_in_the_brokers_place() -> None:
     """The request would not have reached the broker; its recorded answer has no use."""
     rules = "rules: [{name: broken, kind: error, match: {api: Heartbeat}, when: {nth: 2}, error: NOT_COORDINATOR}]"
