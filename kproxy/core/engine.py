@@ -299,6 +299,8 @@ class Engine:
                 self.answer(ruling, fail(exchange.request, exchange.whole))
                 exchange.whole = None
         elif exchange.failures and ruling.answer is None:
+            if exchange.api.key == FETCH and not exchange.refuses:
+                exchange.refuses = self.hides(exchange, selection)
             self.fail_some(ruling, exchange, len(exchange.failures) == len(selection))
         if exchange.find is not None and ruling.answer is None and not ruling.final:
             sent = self.subjects.forwarded(exchange, exchange.failures)
@@ -306,6 +308,16 @@ class Engine:
                 ruling.frame = encode(sent)
         if ruling.frame == b"":
             ruling.frame = encode(exchange.request)
+
+    def hides(self, exchange: RuledExchange, selection: Selection | SessionSelection) -> bool:
+        """Whether an access rule selects something that a fault has failed before it, which no broker may see."""
+        for number, part in enumerate(selection.ruled.parts):
+            if part.running.rule.family == "access" and not part.running.observes:
+                excluded = part.matcher.holds(exchange)
+                matched = () if excluded is None else selection.matched(part, number, excluded, ())
+                if any(one in exchange.failures for one in matched):
+                    return True
+        return False
 
     def answer(self, ruling: Ruling, response: Message) -> None:
         """The request is answered by kproxy."""

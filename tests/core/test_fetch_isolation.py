@@ -237,6 +237,22 @@ def test_a_broker_never_sees_what_a_rule_refuses(version: int) -> None:
     assert asked[0].body["max_wait_ms"] == decode_request(fetch(version, 1, 0, 0, [])[4:]).body["max_wait_ms"]
 
 
+def test_a_fault_in_front_of_deny_shows_no_broker_what_is_denied() -> None:
+    """The fault's error is the first that is decided; the partition stays out of the broker's session all the same."""
+    line, broker = Line(1), Broker()
+    line.talk = Dialogue(
+        "rules:\n  - {name: fault, kind: error, match: {api: Fetch, topic: '*'}, error: 6, when: {nth: 1}}\n"
+        "  - {name: secret, kind: deny, match: {topic: 'secret*'}}\n"
+    )
+    line.talk.client(fetch(12, 1, 0, 0, [OPEN, SECRET]) + fetch(12, 2, 0, 0, [OPEN, SECRET]))
+    line.deliver(broker, 9, 0)
+
+    answers = line.talk.responses(*[(FETCH, 12)] * 2)
+    errors = [[topic["partitions"][0]["error_code"] for topic in one.body["responses"]] for one in answers]
+    assert errors == [[6, 6], [0, DENIED]]
+    assert not any("secret.x" in part for message in line.talk.requests() for part in listed(message))
+
+
 def test_a_session_that_a_denied_partition_comes_to_is_closed() -> None:
     """An incremental request that adds one: the broker's session ends with it, the client begins anew."""
     line, broker = Line(1), Broker()
