@@ -29,6 +29,10 @@ USER_RESOURCE = 7
 LITERAL = 3
 """The pattern type of an ACL on one name; 4 is a prefix, 1 and 2 are filters over both (KIP-290)."""
 
+PREFIXED = 4
+ANY_TYPE = 1
+EVERY = "*"
+"""As a literal name in an ACL: all there is of its type."""
 CONFIG_TYPES = {2: "topic", 32: "group"}
 ACL_TYPES = {2: "topic", 3: "group", 5: "transactional_id"}
 KEY_TYPES = {0: "group", 1: "transactional_id"}
@@ -51,6 +55,8 @@ class Entity:
     resource: tuple[int, str] | None = None
     member: str | None = None
     where: tuple[int, ...] = ()
+    covers: tuple[tuple[str, str], ...] = ()
+    """Of ACLs that are made or deleted, what they hold for besides: role and beginning of names, "" for all."""
 
 
 Roles = Mapping[str, Any]
@@ -123,10 +129,12 @@ def make_special(roles: Roles, where: tuple[int, ...]) -> Entity:
         said["resource"] = USER_RESOURCE, said["user"]
     elif said.get("resource_name") is not None:
         said |= resource(said)
-    return Entity(**{name: said[name] for name in SAID if name in said and said[name] is not None}, where=where)
+    covers = granted(said) if "granted_type" in said else ()
+    values = {name: said[name] for name in SAID if name in said and said[name] is not None}
+    return Entity(**values, where=where, covers=covers)
 
 
-SPECIAL = frozenset(("coordinator_key", "user", "resource_name"))
+SPECIAL = frozenset(("coordinator_key", "user", "resource_name", "granted_type"))
 SAID = ("topic", "topic_id", "partition", "group", "transactional_id", "resource", "member")
 
 
@@ -148,13 +156,24 @@ def resource(said: Roles) -> dict[str, Any]:
     name = said["resource_name"]
     if "acl_type" in said:
         number, known = said["acl_type"], ACL_TYPES
-        literal = said.get("pattern_type", LITERAL) == LITERAL
+        literal = said.get("pattern_type", said.get("granted_type", LITERAL)) == LITERAL and name != EVERY
     else:
         number, known, literal = said.get("config_type", CLIENT_METRICS), CONFIG_TYPES, True
     found: dict[str, Any] = {"resource": (number, name)}
     if literal and number in known:
         found[known[number]] = name
     return found
+
+
+def granted(said: Roles) -> tuple[tuple[str, str], ...]:
+    """What ACLs that a request makes or deletes hold for, beyond the one name that a literal one has."""
+    name, number = said.get("resource_name"), said["acl_type"]
+    roles = tuple(ACL_TYPES.values()) if number == ANY_TYPE else tuple(filter(None, (ACL_TYPES.get(number),)))
+    pattern = said.get("granted_type", LITERAL)
+    if pattern == LITERAL and name not in (None, EVERY):
+        return ()
+    begins = name if pattern == PREFIXED and name is not None else ""
+    return tuple((role, begins) for role in roles)
 
 
 CLIENT_METRICS = 16

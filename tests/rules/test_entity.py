@@ -102,14 +102,14 @@ def test_resources() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [(2, "topic"), (3, "group"), (5, "transactional_id"), (4, None)])
 def test_acls(kind: int, name: str | None) -> None:
-    """An ACL on a literal name is about that topic, group or transactional id; a prefix is only a resource."""
+    """An ACL on a literal name is about that topic, group or transactional id; a prefix is about all that begin so."""
     acl = {"resource_type": kind, "resource_name": "x", "principal": "User:u", "host": "*"}
     literal, prefix = acl | {"resource_pattern_type": 3}, acl | {"resource_pattern_type": 4}
     named: dict[str, Any] = {name: "x"} if name else {}
 
     assert asked("CreateAcls", 2, creations=[literal, prefix]) == (
         Entity(resource=(kind, "x"), where=(0,), **named),
-        Entity(resource=(kind, "x"), where=(1,)),
+        Entity(resource=(kind, "x"), where=(1,), covers=((name, "x"),) if name else ()),
     )
     assert asked("CreateAcls", 0, creations=[acl]) == (Entity(resource=(kind, "x"), where=(0,), **named),)
     assert asked("DescribeAcls", 1, resource_type_filter=kind, resource_name_filter=None) == (Entity(),)

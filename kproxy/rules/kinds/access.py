@@ -8,6 +8,7 @@ from pydantic import Field
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.live import Family, LiveRule
+from kproxy.rules.match import is_expression, is_pattern
 from kproxy.rules.permissions import permissions
 from kproxy.rules.selected import Error
 
@@ -56,11 +57,27 @@ class AccessRule(LiveRule):
         """As it is selected, or not to be told apart from it."""
         if self.match is None or self.match.holds_entity(entity):
             return True
-        return self.is_doubtful(entity) and self.match.holds_but_for("topic", entity)
+        if self.is_doubtful(entity) and self.match.holds_but_for("topic", entity):
+            return True
+        return any(
+            self.may_cover(role, begins) and self.match.holds_but_for(role, entity) for role, begins in entity.covers
+        )
+
+    def may_cover(self, role: str, begins: str) -> bool:
+        """Whether an ACL on names that begin so may hold for something that is selected."""
+        return any(may_begin(text, begins) for text in getattr(self.match, role) or ())
 
     def is_doubtful(self, entity: Entity) -> bool:
         """Whether the topic's name would have to be known and is not."""
         return self.match is not None and self.match.topic is not None and is_nameless(entity)
+
+
+def may_begin(pattern: str, begins: str) -> bool:
+    """Whether a text that the pattern holds for may begin so; of an expression nobody can tell."""
+    if not is_pattern(pattern):
+        return pattern.startswith(begins)
+    head = "" if is_expression(pattern) else pattern.partition("*")[0]
+    return head.startswith(begins) or begins.startswith(head)
 
 
 def is_nameless(entity: Entity) -> bool:
