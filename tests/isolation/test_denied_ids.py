@@ -10,6 +10,8 @@ import pytest
 
 from kproxy.core.names.ids import learn
 from kproxy.core.topics import CORRELATION
+from kproxy.rules.document import parse_rules
+from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.permissions import permissions
 from kproxy.testing.dialogue import Dialogue, defaults, request, response
 from kproxy.wire import layout, schema
@@ -142,3 +144,14 @@ def test_a_name_without_an_id_is_judged_by_itself(known: bool) -> None:
     )
 
     assert len(talk.requests()) == 1 and talk.requests()[0].body["topics"][0]["name"] == "open.y"
+
+
+def test_a_rule_that_forbids_an_id_alone_says_that_it_does_not_forbid_the_name() -> None:
+    """When it loads, and in `kproxy check`."""
+    written = f"rules: [{{name: r, kind: deny, match: {{topic_id: {SECRET}}}}}]"
+    (rule,) = parse_rules(written).rules
+    (other,) = parse_rules(DENY).rules
+
+    assert isinstance(rule, LiveRule) and isinstance(other, LiveRule)
+    assert [one.partition(" holds")[0] for one in rule.warnings()] == ["topic_id"]
+    assert list(other.warnings()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from pydantic import Field
@@ -37,6 +38,12 @@ class AccessRule(LiveRule):
     def reads_topics(self) -> bool:
         """Only to select them."""
         return self.selects_topics
+
+    def warnings(self) -> Iterable[str]:
+        """An id is one of two ways to name a topic."""
+        yield from super().warnings()
+        if self.match is not None and self.match.topic_id is not None:
+            yield "topic_id holds for requests that give the id; by its name the topic is reached, so select that, too"
 
     def about(self, key: int, version: int) -> bool:
         """Also what only brokers say to each other, if something is selected: it reaches everything, by no name."""
