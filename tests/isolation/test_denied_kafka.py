@@ -34,6 +34,12 @@ RULES = [
 def proxy(kafka: Kafka) -> Iterator[Proxy]:
     """Rules for the clients `denied` and `reader`; `free` is under none."""
     with Proxy(kafka.bootstrap("PROXIED"), rules=RULES) as proxy:
+        limit = time.monotonic() + PATIENCE
+        with client(proxy, "free") as free:  # groups have a coordinator once somebody has asked for one
+            asked_for = {"key_type": 0, "coordinator_keys": ["g"]}
+            while free.call(FIND_COORDINATOR, 4, asked_for)["coordinators"][0]["error_code"]:
+                assert time.monotonic() < limit
+                time.sleep(0.2)
         yield proxy
 
 

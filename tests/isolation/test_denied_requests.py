@@ -83,7 +83,7 @@ def sample(cases: list[Any], most: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("chunk", [0, 1], ids=["whole", "bytes"])
-@pytest.mark.parametrize(("key", "version", "role", "path"), sample(PLACES, 400))
+@pytest.mark.parametrize(("key", "version", "role", "path"), sample(PLACES, 250))
 def test_nothing_denied_reaches_the_broker(key: int, version: int, role: str, path: str, chunk: int) -> None:
     """In an element of its own behind an open one, and alone. What is harmless there stands in a table, with why."""
     name = schema.load(key).name
@@ -116,7 +116,7 @@ CHANGING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "version", "role", "path"), sample(CHANGING, 250))
+@pytest.mark.parametrize(("key", "version", "role", "path"), sample(CHANGING, 150))
 def test_who_may_only_read_changes_nothing(key: int, version: int, role: str, path: str) -> None:
     """The same for read_only, of all that changes what is stored or makes topics."""
     name = schema.load(key).name
@@ -139,7 +139,7 @@ def test_who_may_only_read_changes_nothing(key: int, version: int, role: str, pa
 
 
 @pytest.mark.parametrize("kind", ["deny", "read_only"])
-@pytest.mark.parametrize(("key", "version"), sample(PAIRS, 200))
+@pytest.mark.parametrize(("key", "version"), sample(PAIRS, 150))
 def test_who_is_limited_has_no_business_among_brokers(key: int, version: int, kind: str) -> None:
     """Nothing that brokers alone say to each other goes on, as far as it changes something; all else does."""
     wanted = Wanted("topic", lambda path: False)
