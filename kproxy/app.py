@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy import garbage
 from kproxy.config import Config
+from kproxy.config_changes import FLAGS, Origin
 from kproxy.core.circle import CircleMark
 from kproxy.core.counters import Counters
 from kproxy.core.memory import HeldMemory
@@ -22,6 +23,7 @@ from kproxy.core.sasl_end import NO_SASL
 from kproxy.core.sasl_server import SaslServer
 from kproxy.core.session import Session, Shared
 from kproxy.core.tally import Tallies, Tally
+from kproxy.distribution import own_version
 from kproxy.errors import DocumentError, KproxyError, WeDidWrong
 from kproxy.log_writer import LogQueue
 from kproxy.logs import log_of_process, lost_lines
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
     from kproxy.recording import Audit
     from kproxy.sinks.captures import Captures
     from kproxy.sinks.process_metrics import CertificateFiles
+
+MISTAKES = 20
+"""Of a config that is read again, told in the log."""
 
 
 class Proxy:
@@ -346,10 +351,24 @@ def token_of(admin: AdminConfig) -> str | None:
     return None if admin.token is None else admin.token.get_secret_value()
 
 
-def run(config: Config) -> int:
+def run(config: Config, origin: Origin = FLAGS) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
     log, lines = log_of_process(config.log.format, config.log.level)
-    return run_all(lambda: prepared(config, log).run, lines)
+    tell_start(config, origin, log)
+
+    def made() -> Callable[[], Awaitable[None]]:
+        proxy = prepared(config, log)
+        proxy.files.on_hangup = partial(tell_changes, config, origin, log)
+        return proxy.run
+
+    return run_all(made, lines)
+
+
+def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
+    """Say what begins."""
+    listeners = [f"{one.name} {one.bind} to {one.cluster}" for one in config.listeners]
+    log.info("kproxy starts", version=own_version(), config=origin.name, listeners=listeners,
+             workers=config.workers, pid=os.getpid())  # fmt: skip
 
 
 def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:

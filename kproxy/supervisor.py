@@ -11,14 +11,26 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy import garbage
-from kproxy.app import advertising, certificates_of, need_of, open_admin, read_rules, run_all, token_of
+from kproxy.app import (
+    advertising,
+    certificates_of,
+    need_of,
+    open_admin,
+    read_rules,
+    run_all,
+    tell_changes,
+    tell_start,
+    token_of,
+)  # fmt: skip
 from kproxy.config import Config
+from kproxy.config_changes import FLAGS, Origin
 from kproxy.core.circle import CircleMark
 from kproxy.errors import KproxyError
 from kproxy.logs import log_of_process, lost_lines
@@ -105,6 +117,7 @@ class Supervisor:
         self.crew.on_member += [self.talk, self.keeper.member_begins]
         self.crew.on_admit = self.keeper.admit
         self.listening = self.draining = False
+        self.drained_since = 0.0
 
     # ---- with workers
 
@@ -231,6 +244,7 @@ class Supervisor:
         garbage.settle()
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
         await self.crew.finished.wait()
+        self.log.info("workers have ended", seconds=round(monotonic() - self.drained_since, 3))
 
     def announce(self) -> None:
         for listener in self.config.listeners:
@@ -247,7 +261,7 @@ class Supervisor:
         """No new connections; those that are open end as workers see fit."""
         if self.draining:
             return
-        self.draining = True
+        self.draining, self.drained_since = True, monotonic()
         timeout = self.config.limits.drain_timeout
         self.log.info("draining", connections=self.desk.connections, timeout=timeout)
         self.entrance.close()
@@ -259,13 +273,16 @@ class Supervisor:
         self.crew.give_up()
 
 
-def run(config: Config) -> int:
+def run(config: Config, origin: Origin = FLAGS) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
     lines = os.memfd_create("kproxy log", os.MFD_CLOEXEC)
     log, queue = log_of_process(config.log.format, config.log.level, lines)
 
+    tell_start(config, origin, log)
+
     def made() -> Callable[[], Awaitable[None]]:
         store, files = read_rules(config, log)
+        files.on_hangup = partial(tell_changes, config, origin, log)
         return Supervisor(config, store, files, log, lines).run
 
     return run_all(made, queue)

@@ -45,23 +45,33 @@ def command(
 
     With --config, --rules adds to the rules of the document; --admin, --seed and --workers replace what it says.
     """
-    if config_file is None:
-        config = _from_flags(network, rules, admin)
-    elif given := [name for name, value in network.items() if value is not None]:
+    from kproxy.config_changes import FLAGS, Origin
+
+    given = [name for name, value in network.items() if value is not None]
+    if config_file is not None and given:
         raise click.UsageError(f"--{given[0]} stands in the --config file")
+
+    def read() -> Config:
+        config = _from_flags(network, rules, admin) if config_file is None else _from_file(config_file, rules, admin)
+        return _changed(config, seed, workers)
+
+    config = read()
+    if config.workers > 1:
+        from kproxy.supervisor import run
     else:
-        config = _from_file(config_file, rules, admin)
+        from kproxy.app import run
+    ctx.exit(run(config, FLAGS if config_file is None else Origin(config_file, read)))
+
+
+def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
+    """The config with what the flags say instead."""
     if seed is not None:
         from kproxy.rules.seed import checked_seed
 
         config = config.model_copy(update={"seed": _flag("--seed", checked_seed, seed)})
     if workers is not None:
         config = config.model_copy(update={"workers": _workers(workers)})
-    if config.workers > 1:
-        from kproxy.supervisor import run
-    else:
-        from kproxy.app import run
-    ctx.exit(run(config))
+    return config
 
 
 def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin: str | None) -> Config:

@@ -146,6 +146,11 @@ class Session:
         return len(self.inflight.fifo)
 
     @property
+    def awaited_since(self) -> float | None:
+        """When the oldest request in flight was read; None when there is none."""
+        return self.inflight.fifo[0][2] if self.inflight.fifo else None
+
+    @property
     def between_frames(self) -> bool:
         """No frame is under way in either direction."""
         return self.requests.at_boundary and self.responses.at_boundary

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import trio
@@ -67,6 +67,8 @@ class RuleFiles:
         self.paths, self.log = paths, log
         self.seen: Seen = ()
         self.reading = trio.Lock()
+        self.on_hangup: Callable[[], Awaitable[object]] | None = None
+        """Called at each SIGHUP, once the files have been read."""
 
     def first(self) -> list[Document]:
         """The documents to begin with. Blocks."""
@@ -82,6 +84,8 @@ class RuleFiles:
                 async for _ in signals:
                     self.log.info("signal", name="SIGHUP")
                     await self.reload(keeper)
+                    if self.on_hangup is not None:
+                        await self.on_hangup()
 
     async def reload(self, keeper: RuleKeeper) -> bool:
         """Read all files now; whether their rules are in force. Those that are not are logged."""

@@ -22,6 +22,7 @@ from kproxy.sinks.fanout import Fanout
 from .connection import Connection
 from .counts import Counts
 from .descriptors import Room, make_room, tell_room
+from .drain import Drain
 from .driven import HostPort, SessionFactory, Waiting, show
 from .entrance import Entrance, WaysIn
 from .listener import Listener
@@ -78,6 +79,7 @@ class Server:
         self.slow_work = SlowWork(reactor)
         self.handshaking = 0
         self.draining = self.sweeping = False
+        self.drains: Drain | None = None
         self.swept = 0.0  # when all connections were last looked at
         self.finished = trio.Event()
         self.woken: list[Waiting] | None = None
@@ -168,6 +170,8 @@ class Server:
             self.per_address[host] -= 1
             if not self.per_address[host]:
                 del self.per_address[host]
+        if self.drains is not None:
+            self.drains.count(connection)
         if self.draining:
             self.check_finished()
 
@@ -231,12 +235,16 @@ class Server:
         self.entrance.close()
         now = monotonic()
         self.reactor.call_at(now + self.limits.drain_timeout, self.out_of_time)
+        self.drains = Drain(self)
         for connection in list(self.connections):
             connection.drain(now)
+        self.drains.start()
         self.check_finished()
 
     def check_finished(self) -> None:
         if self.draining and not self.connections:
+            if self.drains is not None:
+                self.drains.finish()
             self.reactor.notify(self.finished)
 
     def out_of_time(self) -> None:

@@ -85,6 +85,11 @@ class PassingSession:
         return []
 
     @property
+    def awaited_since(self) -> float | None:
+        """It keeps no times."""
+        return None
+
+    @property
     def awaited(self) -> int:
         return self.requests.frames - self.responses.frames
 

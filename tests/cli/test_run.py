@@ -28,7 +28,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """Configs that would have been run."""
     configs: list[Config] = []
 
-    def run(config: Config) -> int:
+    def run(config: Config, origin: object) -> int:
         configs.append(config)
         return 0
 
@@ -178,7 +178,7 @@ def test_workers_are_of_the_flag_or_the_document(
 ) -> None:
     """The flag goes before; with one there is no supervisor; a number in a document is checked like all else there."""
     supervised: list[Config] = []
-    monkeypatch.setattr(kproxy.supervisor, "run", lambda config: supervised.append(config) or 0)
+    monkeypatch.setattr(kproxy.supervisor, "run", lambda config, origin: supervised.append(config) or 0)
     document = tmp_path / "kproxy.yaml"
     document.write_text(DOCUMENT + "workers: 3\n")
 

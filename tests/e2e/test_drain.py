@@ -15,7 +15,7 @@ from kproxy.testing.fake import FakeBroker, silence
 from kproxy.testing.wait import until
 from kproxy.wire import Message, decode_response
 
-FETCH = 1
+FETCH, OFFSET_COMMIT, HEARTBEAT = 1, 8, 12
 BODY = {"replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0, "topics": []}
 
 
@@ -60,6 +60,8 @@ def test_requests_in_flight_are_answered(fake: Callable[..., Any], proxy_with: C
     assert proxy.child.wait(10) == 0
     assert [request.api.key for request in broker.requests].count(3) == 1
     assert proxy.said("draining", connections=2, timeout=30.0)
+    (line,) = proxy.said("drained")
+    assert (line["ended"], line["cut"]) == (2, 0)
 
 
 def test_answers_that_do_not_come_are_not_waited_for(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
@@ -75,6 +77,34 @@ def test_answers_that_do_not_come_are_not_waited_for(fake: Callable[..., Any], p
     assert proxy.child.wait(10) == 0
     (line,) = proxy.said("connection closed")
     assert (line["cause"], line["reason"]) == ("drain_timeout", "answers did not come within 0.2 s")
+    (line,) = proxy.said("drained")
+    assert (line["ended"], line["cut"]) == (0, 1)
+    assert 0.2 <= line["seconds"] < 10
+    (line,) = proxy.said("drain waits for answers")
+    assert (line["connections"], line["waiting"][0]["oldest"], line["waiting"][0]["requests"]) == (1, "Fetch v4", 1)
+
+
+@pytest.mark.parametrize(("api", "waits"), [(FETCH, False), (HEARTBEAT, False), (OFFSET_COMMIT, True)])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_can_be_asked_elsewhere_is_not_waited_for_long(
+    fake: Callable[..., Any], proxy_with: Callable[..., Any], api: int, waits: bool, workers: int
+) -> None:
+    """A broker that never answers a Fetch holds the end up for five seconds, not for drain_timeout; an answer that says
+    whether something was stored is waited for."""
+    broker = fake(answers={FETCH: silence, HEARTBEAT: silence, OFFSET_COMMIT: silence})
+    proxy = proxy_with(broker.address, limits={"drain_timeout": 8}, workers=workers)
+    with RawClient(proxy.bootstrap) as client:
+        client.send(client.request(api, 4 if api == FETCH else 0, BODY if api == FETCH else {"group_id": "g"}))
+        until(lambda: any(request.api.key == api for request in broker.requests))
+        proxy.child.signal(signal.SIGTERM)
+        assert client.rest() == b""
+    assert proxy.child.wait(20) == 0
+    (line,) = proxy.said("connection closed")
+    assert line["cause"] == "drain_timeout"
+    assert ("within 8 s" in line["reason"]) is waits
+    assert proxy.said("drained", cut=1)
+    if workers > 1:
+        assert proxy.said("workers have ended")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

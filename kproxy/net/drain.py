@@ -1,0 +1,104 @@
+"""The end of a server: what is still waited for, what need not be, and how it went.
+
+Strategy. A request that is in flight is answered if that can be done in `drain_timeout`, because its client cannot know
+whether it has had an effect. One that changes nothing costs its client a repetition elsewhere, so a broker that has not
+answered such a one in `READS` seconds is not waited for: long polls, and brokers that never answer.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from kproxy.rules.permissions import permissions
+from kproxy.wire import schema
+
+from .driven import show
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .server import Server
+
+SOON = 1.0
+"""Seconds after which it is told what is waited for."""
+READS = 5.0
+"""Seconds for requests that change nothing."""
+SHOWN = 10
+"""Connections told one by one."""
+CUT = {"drain_timeout", "shutdown"}
+"""Causes of connections that have not ended by themselves."""
+
+
+class Drain:
+    """The end of `server`, from the first signal to the last connection."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.log = server, server.log
+        self.since = monotonic()
+        self.ended = self.cut = 0
+        self.finished = False
+
+    def start(self) -> None:
+        """Called once all connections have been told."""
+        reactor, timeout = self.server.reactor, self.server.limits.drain_timeout
+        reactor.call_at(self.since + min(SOON, timeout / 2), self.tell)
+        if timeout > READS:
+            reactor.call_at(self.since + READS, self.end_reads)
+
+    def count(self, connection: Connection) -> None:
+        """A connection has ended."""
+        if connection.cause in CUT:
+            self.cut += 1
+        else:
+            self.ended += 1
+
+    def tell(self) -> None:
+        """Say what is waited for, if anything is."""
+        connections = self.server.connections
+        if connections and not self.finished:
+            oldest = sorted(connections, key=waits_since)[:SHOWN]
+            self.log.info("drain waits for answers", connections=len(connections),
+                          waiting=[waiting(connection) for connection in oldest])  # fmt: skip
+
+    def end_reads(self) -> None:
+        """End connections on which all that is in flight can be asked for elsewhere."""
+        for connection in list(self.server.connections):
+            requests = connection.session.awaited_requests
+            if requests and all(is_harmless(key) for _, key, _ in requests):
+                api = schema.load(requests[0][1]).name
+                why = f"{api} was not answered within {READS:g} s, and can be asked for elsewhere"
+                connection.end("drain_timeout", why)
+
+    def finish(self) -> None:
+        """All connections have ended."""
+        if not self.finished:
+            self.finished = True
+            seconds = round(monotonic() - self.since, 3)
+            self.log.info("drained", ended=self.ended, cut=self.cut, seconds=seconds)
+
+
+def is_harmless(key: int) -> bool:
+    """Return True for an API whose requests change nothing but who is in a group, which clients join again."""
+    found = permissions().get(key)
+    return found is not None and found.changes in ("nothing", "members")
+
+
+def waits_since(connection: Connection) -> float:
+    since = connection.session.awaited_since
+    return connection.since if since is None else since
+
+
+def waiting(connection: Connection) -> dict[str, Any]:
+    """What one connection waits for."""
+    session = connection.session
+    requests = session.awaited_requests
+    api = None
+    if requests and requests[0][1] in schema.paths():
+        api = f"{schema.load(requests[0][1]).name} v{requests[0][2]}"
+    return {
+        "client": show(connection.client_address),
+        "broker": None if connection.broker_address is None else show(connection.broker_address),
+        "requests": session.awaited,
+        "oldest": api,
+        "seconds": round(monotonic() - waits_since(connection), 3),
+    }
