@@ -371,6 +371,21 @@ def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> Non
              workers=config.workers, pid=os.getpid())  # fmt: skip
 
 
+async def tell_changes(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
+    """Read the config again and say what of it is not in force: all but what its rule files hold."""
+    if origin.reread is None:
+        return
+    try:
+        places = changed_places(config, await trio.to_thread.run_sync(origin.reread))
+    except (KproxyError, OSError) as error:
+        lines = error.mistakes if isinstance(error, DocumentError) else [str(error)]
+        log.error("config cannot be read again, kproxy goes on with what it has", mistakes=lines[:MISTAKES],
+                  count=len(lines))  # fmt: skip
+        return
+    if places:
+        log.warning("config has changed, a restart is needed for this", config=origin.name, changed=places)
+
+
 def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:
     """Run what `made` makes. Returns 0, or 1 with what went wrong on standard error, behind the lines of the log."""
     try:

@@ -100,7 +100,7 @@ class Entrance:
 
     def admit(self, room: Room) -> None:
         """There is room for so many connections."""
-        self.lobby.room = room
+        self.lobby.admit(room)
 
     @property
     def waiting(self) -> int:

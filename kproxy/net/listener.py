@@ -71,7 +71,11 @@ class Listener:
         elif self.tls is None:
             self.begin(sock, client, node)
         else:
-            server.handshaking += 1
+            refusal = server.half_open.refusal(client[0])
+            if refusal is not None:
+                self.refuse(sock, client, *refusal)
+                return
+            server.half_open.begin(client[0])
             server.reactor.spawn(self.shake_hands, self.tls, sock, client, node)
 
     async def shake_hands(self, tls: ClientTls, sock: socket.SocketType, client: HostPort, node: int | None) -> None:
@@ -82,7 +86,7 @@ class Listener:
             self.refuse(sock, client, cause, f"TLS handshake failed: {reason(error)}")
             return
         finally:
-            self.server.handshaking -= 1
+            self.server.half_open.end(client[0])
         refusal = self.server.refusal(client)
         if refusal is not None:
             self.refuse(secured, client, *refusal)

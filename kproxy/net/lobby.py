@@ -20,6 +20,7 @@ from kproxy.limits import Limits
 from .counts import Counts
 from .descriptors import Room
 from .driven import HostPort, show
+from .half_open import HalfOpen
 from .reactor import IN, Reactor
 from .throttle import Throttle
 
@@ -35,10 +36,12 @@ Hear = Callable[[bytes], "T | None"]
 
 
 class Wanted(NamedTuple):
-    """What is listened for: the cause in counters and log if it does not come, and its name in a sentence."""
+    """What is listened for: the cause in counters and log if it does not come, and its name in a sentence. `limited`:
+    one address may have a share of those who are listened to; a balancer, which is trusted, may have all."""
 
     cause: str
     name: str
+    limited: bool = True
 
 
 class Refusal(TheyDidWrong):
@@ -57,6 +60,7 @@ class Lobby:
         self.logs: dict[str, Throttle] = {}
         self.guests: set[Guest[Any]] = set()
         self.room = Room(0, limits.max_connections, limits.max_connections)
+        self.half_open = HalfOpen(self.room)
 
     def listen(
         self, listener: str, wanted: Wanted, sock: socket.SocketType, client: HostPort, hear: Hear[T],
@@ -66,8 +70,14 @@ class Lobby:
         if len(self.guests) >= self.room.connections:
             why = f"{self.room.connections} connections have not said yet who they are, no more are allowed"
             self.refuse(listener, sock, client, "max_connections", why)
+        elif wanted.limited and (refusal := self.half_open.refusal(client[0])) is not None:
+            self.refuse(listener, sock, client, *refusal)
         else:
             Guest(self, listener, wanted, sock, client, hear, then)
+
+    def admit(self, room: Room) -> None:
+        """There is room for so many connections."""
+        self.room = self.half_open.room = room
 
     def refuse(self, listener: str, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:
         """Send it away."""
@@ -94,6 +104,7 @@ class Guest(Generic[T]):
         self.lobby, self.listener, self.wanted, self.sock, self.client = lobby, listener, wanted, sock, client
         self.hear, self.then, self.seen, self.fd = hear, then, 0, sock.fileno()
         lobby.guests.add(self)
+        lobby.half_open.begin(client[0])
         timeout = lobby.limits.handshake_timeout
         self.deadline: Deadline = lobby.reactor.call_at(monotonic() + timeout, self.expire)
         lobby.reactor.add(self.fd, self.ready, IN)
@@ -138,6 +149,7 @@ class Guest(Generic[T]):
     def go(self) -> None:
         """It is listened to no more; its socket stays open."""
         self.lobby.guests.discard(self)
+        self.lobby.half_open.end(self.client[0])
         self.lobby.reactor.cancel(self.deadline)
         self.lobby.reactor.remove(self.fd)
 

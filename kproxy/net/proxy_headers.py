@@ -17,7 +17,7 @@ from .driven import HostPort, Origin, host_port
 from .lobby import Lobby, Wanted
 from .proxy_protocol import Header, binary, line, own, parse
 
-HEADER = Wanted("proxy_header", "PROXY header")
+HEADER = Wanted("proxy_header", "PROXY header", limited=False)
 
 
 class ProxyHeaders:

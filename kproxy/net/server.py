@@ -25,6 +25,7 @@ from .descriptors import Room, make_room, tell_room
 from .drain import Drain
 from .driven import HostPort, SessionFactory, Waiting, show
 from .entrance import Entrance, WaysIn
+from .half_open import HalfOpen
 from .listener import Listener
 from .overdue import end_if_overdue
 from .own_ports import REASON
@@ -77,7 +78,7 @@ class Server:
         self.taps = Taps(Fanout(self.log), lambda: self.connections)
         self.per_address: Counter[str] = Counter()
         self.slow_work = SlowWork(reactor)
-        self.handshaking = 0
+        self.half_open = HalfOpen(self.room)
         self.draining = self.sweeping = False
         self.drains: Drain | None = None
         self.swept = 0.0  # when all connections were last looked at
@@ -113,6 +114,7 @@ class Server:
         self.room = make_room(self.limits)
         if self.alone:
             tell_room(self.room, self.limits, self.log)
+        self.half_open.room = self.room
         self.entrance.admit(self.room)
         try:
             await self.entrance.open()
@@ -123,6 +125,11 @@ class Server:
             await self.finished.wait()
         finally:
             self.close()
+
+    @property
+    def handshaking(self) -> int:
+        """Connections in the middle of their TLS handshakes."""
+        return self.half_open.total
 
     def check_bootstrap(self) -> None:
         """Raise WeDidWrong when a cluster's bootstrap server is this kproxy."""
@@ -136,7 +143,7 @@ class Server:
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
         """(cause, reason) if a connection from there may not begin now."""
         limits = self.limits
-        if len(self.connections) + self.handshaking + self.entrance.waiting >= self.room.connections:
+        if len(self.connections) + self.half_open.total + self.entrance.waiting >= self.room.connections:
             return "max_connections", self.room.reason
         most = limits.max_connections_per_address
         if most and self.per_address[client[0]] >= most:

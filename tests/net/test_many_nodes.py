@@ -75,9 +75,8 @@ async def test_ports_are_opened_in_turns(net: Any, driver: str, turns: Turns) ->
         assert sum(place is not None for place in found.values()) == MANY
         assert max(turns.opened.values()) <= doors.TURN // doors.OPENING + 1
         lines = {line["event"] for line in running.log[before:]}
-        assert lines - {"port cannot be bound", "ports cannot be bound"} == {
-            "nodes have ports"
-        }  # somebody else may have one of them
+        lines -= {"port cannot be bound", "ports cannot be bound"}  # somebody else may have some of them
+        assert lines == {"nodes have ports"}
 
 
 async def test_the_second_connection_finds_them_open(net: Any, turns: Turns) -> None:

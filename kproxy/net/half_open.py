@@ -1,0 +1,38 @@
+"""Clients in the middle of a handshake: how many one address may have, so that it does not keep the others out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from .descriptors import Room
+
+SHARE = 4
+"""One address may have one in so many of all connections that there is room for."""
+FEWEST = 16
+"""So many in any case."""
+
+
+class HalfOpen:
+    """Handshakes under way, by address. Each takes a connection's place for as long as `handshake_timeout`."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.by_address: Counter[str] = Counter()
+        self.total = 0
+
+    def refusal(self, host: str) -> tuple[str, str] | None:
+        """(cause, reason) if no more may begin from there now."""
+        most = max(FEWEST, self.room.connections // SHARE)
+        if self.by_address.get(host, 0) < most:
+            return None
+        return "handshakes", f"{host} has {most} handshakes under way, no more are allowed"
+
+    def begin(self, host: str) -> None:
+        self.by_address[host] += 1
+        self.total += 1
+
+    def end(self, host: str) -> None:
+        self.total -= 1
+        self.by_address[host] -= 1
+        if not self.by_address[host]:
+            del self.by_address[host]

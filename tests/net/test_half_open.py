@@ -1,0 +1,98 @@
+"""Clients that connect and do not go on, and clients that connect again and again: the others are served."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+
+from kproxy.net import half_open
+from kproxy.net.acceptor import Acceptor
+from kproxy.net.descriptors import Room
+from kproxy.net.half_open import HalfOpen
+from kproxy.net.reactor import Reactor
+
+pytestmark = pytest.mark.trio
+ROOM = 80
+MANY = 300
+
+
+async def test_one_address_has_a_share_of_the_handshakes() -> None:
+    """A quarter of all connections, and some in any case; when they have ended it may have more."""
+    pending = HalfOpen(Room(0, 100, 100))
+    for _ in range(25):
+        assert pending.refusal("a") is None
+        pending.begin("a")
+
+    assert pending.refusal("a") == ("handshakes", "a has 25 handshakes under way, no more are allowed")
+    assert pending.refusal("b") is None
+    pending.end("a")
+    assert pending.refusal("a") is None
+    for _ in range(24):
+        pending.end("a")
+    assert (pending.total, pending.by_address) == (0, {})
+    assert HalfOpen(Room(0, 4, 4)).refusal("a") is None
+    assert half_open.FEWEST == 16
+
+
+@pytest.mark.parametrize("hosts", [False, True])
+async def test_handshakes_that_never_end_keep_nobody_out(net: Any, driver: str, tmp_path: Path, hosts: bool) -> None:
+    """One address opens as many as there may be connections, and says nothing, on a port with names too: it is refused
+    beyond its share, and another address is let in."""
+    certificate = tmp_path / "server.pem"
+    trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
+    listener: dict[str, Any] = {"tls": {"cert": str(certificate)}, "bind": "0.0.0.0:0"}
+    if hosts:
+        listener["hosts"] = ["localhost"]
+    config = net.config(9, listener=listener, limits={"max_connections": ROOM})
+    async with net.serving(config, driver=driver) as running:
+        with ExitStack() as stack:
+            for _ in range(ROOM):
+                stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+            await running.until(lambda: running.counts.refused["handshakes"] == ROOM - ROOM // half_open.SHARE)
+            other = stack.enter_context(
+                socket.create_connection(("127.0.0.2", running.port), source_address=("127.0.0.2", 0))
+            )
+            other.setblocking(False)
+            await running.until(
+                lambda: running.server.half_open.total + running.server.entrance.waiting == ROOM // half_open.SHARE + 1
+            )
+            with pytest.raises(BlockingIOError):  # it is listened to, not sent away
+                other.recv(1)
+        await running.until(lambda: not running.server.half_open.total and not running.server.entrance.waiting)
+        assert not running.server.half_open.by_address
+
+
+async def test_connections_are_accepted_one_at_a_time(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds that wait to be accepted at one port, and another client's exchange: between two polls one of them is
+    accepted, so that it does not wait for all of them."""
+    broker = await net.open_broker()
+    turns: list[int] = []
+    ready, turn = Acceptor.ready, Reactor.turn
+
+    def counted(self: Acceptor, mask: int) -> None:
+        turns[-1] += 1
+        ready(self, mask)
+
+    def one_turn(self: Reactor, timeout: float | None) -> int:
+        turns.append(0)
+        return turn(self, timeout)
+
+    monkeypatch.setattr(Acceptor, "ready", counted)
+    monkeypatch.setattr(Reactor, "turn", one_turn)
+    async with trio.open_nursery() as nursery, net.serving(net.config(broker.port), driver=driver) as running:
+        nursery.start_soon(broker.obey)
+        with ExitStack() as stack:
+            async with await running.client() as client:
+                for _ in range(MANY):
+                    stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+                await client.send_all(net.request(1))
+                assert await net.answer(client) == 1
+            await running.until(lambda: sum(turns) > MANY)
+        assert max(turns) == 1
+        nursery.cancel_scope.cancel()
