@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy import garbage
 from kproxy.config import Config
-from kproxy.config_changes import FLAGS, Origin
+from kproxy.config_changes import FLAGS, Origin, changed_places
 from kproxy.core.circle import CircleMark
 from kproxy.core.counters import Counters
 from kproxy.core.memory import HeldMemory

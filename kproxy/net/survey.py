@@ -7,6 +7,7 @@ shown has to do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import trio
@@ -64,5 +65,6 @@ class Survey:
         """One question on a connection of its own. Raises OSError and DecodeError."""
         async with errand(self.upstream) as sock:
             frame = await framed(sock, self.request(), LONGEST)
-        answer = decode_response(frame, METADATA, VERSION, trailing=True)  # librdkafka's mock sends a byte too many
+        # In a thread: of a large cluster it takes seconds. librdkafka's mock sends a byte too many.
+        answer = await trio.to_thread.run_sync(partial(decode_response, frame, METADATA, VERSION, trailing=True))
         self.picture.learn(answer.body, lambda name: None, own=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.core.rewrite import is_reachable
 from kproxy.core.topics import brokers_request
 
 from .driven import HostPort, host_port
@@ -33,8 +34,10 @@ class Whereabouts(Survey):
         self.nodes: dict[HostPort, int] = {}
 
     def learn(self, body: Mapping[str, Any], broker_name: object, own: bool = False) -> None:
-        """An answer has come."""
-        self.named = {broker["node_id"]: (broker["host"], broker["port"]) for broker in body["brokers"]}
+        """An answer has come. Of more nodes than a cluster may have, the first ones are taken."""
+        nodes = [(one["node_id"], one["host"], one["port"]) for one in body["brokers"]]
+        found = [(node, (host, port)) for node, host, port in nodes if is_reachable(host, port)]
+        self.named = dict(found[: self.upstream.topology.most])
 
     async def ask(self) -> None:
         """And find the addresses of all that are named. Raises OSError and DecodeError."""

@@ -6,15 +6,17 @@ import errno
 import socket
 import threading
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from kproxy.net import acceptor, doors
+from kproxy.net import acceptor, doors, survey
 from kproxy.net.resolve import AT_ONCE, Resolver
 from kproxy.net.topology import Topology
+from kproxy.net.whereabouts import Whereabouts
 from kproxy.rules.kinds.advertise import Advertise
 
 pytestmark = pytest.mark.trio
@@ -169,6 +171,30 @@ async def test_a_cluster_has_so_many_nodes_and_the_newest_are_known() -> None:
     assert topology.learn({1: ("a", 1)}) == {}
     assert topology.learn({4: ("d", 4), 3: ("x", 3)}) == {4: ("d", 4), 3: ("x", 3)}
     assert topology.nodes == {1: ("a", 1), 4: ("d", 4), 3: ("x", 3)}
+
+
+async def test_what_kproxy_asks_itself_is_read_in_a_thread(net: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of many MB takes seconds to read; of the nodes in it, only so many are looked up, and none of them is a
+    path or has a port that is none."""
+    threads: list[threading.Thread] = []
+    nodes = [{"node_id": node, "host": f"127.0.0.{node % 200 + 1}", "port": 9092} for node in range(50)]
+    nodes[3]["host"], nodes[4]["port"] = "/run/docker.sock", 70_000
+
+    def decode(frame: bytes, *args: Any, **more: Any) -> Any:
+        threads.append(threading.current_thread())
+        return SimpleNamespace(body={"brokers": nodes})
+
+    monkeypatch.setattr(survey, "decode_response", decode)
+    broker = await net.open_broker()
+    config = net.config(broker.port, limits={"max_nodes": 10})
+    async with trio.open_nursery() as nursery, net.serving(config) as running:
+        nursery.start_soon(broker.obey)
+        found = Whereabouts(running.server.upstreams["main"], running.server.log)
+        await found.ask()
+
+        assert set(found.nodes.values()) == {0, 1, 2, *range(5, 12)}
+        assert threads and threads[0] is not threading.main_thread()
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_name_server_that_hangs_is_asked_once_by_all() -> None:
