@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kproxy.errors import DecodeError
 from kproxy.rules.decision import Answer, Close, Decision, Delay, Drop, Edit, Fail, Reframe, Swallow, Throttle
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -243,7 +244,9 @@ class Engine:
         what a rule could not judge that forbids something does not pass."""
         try:
             decided: Sequence[Decision] = getattr(running.effect, method)(exchange, matched, now)
-        except Exception as error:  # noqa: BLE001  # whatever a rule does, the traffic of others goes on
+        except Exception as error:  # whatever a rule does, the traffic of others goes on
+            if method == "on_request" and isinstance(error, DecodeError):
+                raise  # nobody gets past a rule by what it cannot read
             running.failed(error)
             self.session.counters.count("rules_failed")
             return (Close("fin"),) if running.rule.family == "access" else ()

@@ -26,7 +26,7 @@ from kproxy.wire import breath
 from .deadlines import Call, Deadline, Deadlines
 from .drivers import DRIVERS, nested_is_possible
 from .timer import Timer
-from .turns import Turn, Turns, look
+from .turns import Turn, Turns, apart, guard, look
 
 IN, OUT, HUP, ERR = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP, select.EPOLLERR
 BATCH = 64
@@ -50,7 +50,7 @@ class Reactor:
 
     def __init__(self, log: FilteringBoundLogger, observe: Observe = lambda seconds, times: None) -> None:
         self.log, self.observe = log, observe
-        breath.use(look)
+        breath.use(look, apart, guard)
         self.turns = 0  # polls so far
         self.aside = Turns(self)
         self.timeout: float | None = None

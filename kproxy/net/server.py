@@ -79,6 +79,7 @@ class Server:
         self.per_address: Counter[str] = Counter()
         self.slow_work = SlowWork(reactor)
         self.half_open = HalfOpen(self.room)
+        reactor.aside.add_work = self.slow_work.add
         self.draining = self.sweeping = False
         self.drains: Drain | None = None
         self.swept = 0.0  # when all connections were last looked at

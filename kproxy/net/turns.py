@@ -18,7 +18,7 @@ from contextvars import copy_context
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 
 if TYPE_CHECKING:
     from .reactor import Reactor
@@ -83,9 +83,13 @@ class Turn(greenlet):
         self.at: tuple[int, ...] = ()  # the callback whose time is measured
         self.waited = False
         self.read = 0  # bytes of the buffer that it uses
+        self.guarded = 0  # blocks that are to be gone through to their end
+        self.given_up = False
 
     def look(self) -> None:
         """Put the callback at hand aside if it has had its time."""
+        if self.given_up:
+            return
         now, reactor = monotonic(), self.reactor
         if not self.waited:
             if reactor.batch != reactor.turns:
@@ -99,10 +103,28 @@ class Turn(greenlet):
             return
         owner = self.owner or owner_of(reactor.current)
         if owner is not None:
-            self.stop(owner)
+            self.stop(owner, self.wait)
 
-    def stop(self, owner: Owner) -> None:
-        """Wait until it is this one's turn again."""
+    def wait(self) -> None:
+        """Get in line."""
+        assert self.owner is not None
+        self.reactor.aside.wait(self.owner, self)
+
+    def apart(self, work: Callable[[], Any]) -> Any:
+        """Have a thread do the work, and wait for it."""
+        owner, add = self.owner or owner_of(self.reactor.current), self.reactor.aside.add_work
+        if owner is None or add is None or self.given_up:
+            return work()
+        errand = Errand(self, work)
+        self.stop(owner, lambda: add(owner.address, errand, errand.run))
+        if self.given_up:
+            return work()
+        if errand.error is not None:
+            raise errand.error
+        return errand.result
+
+    def stop(self, owner: Owner, wait: Callable[[], None]) -> None:
+        """Wait until it is this one's turn again; `wait` sees to that."""
         reactor, read = self.reactor, b""
         if self.owner is None:  # the reactor's own loop
             reading = getattr(reactor.current, "__self__", None)
@@ -114,7 +136,7 @@ class Turn(greenlet):
         if reactor.loop is self:
             reactor.hand_over()
         owner.freeze(self)
-        reactor.aside.wait(owner, self)
+        wait()
         assert self.parent is not None
         self.parent.switch()
         BUFFER[: len(read)] = read
@@ -122,10 +144,46 @@ class Turn(greenlet):
         owner.thaw()
 
     def give_up(self) -> None:
-        """Leave the callback that was put aside, for good."""
+        """Leave the callback that was put aside, for good, as soon as what it must finish is through."""
         if not self.dead:
             self.parent = getcurrent()
-            self.throw()
+            if self.guarded:
+                self.given_up = True
+                self.switch()
+            else:
+                self.throw()
+
+    def guard(self, more: int) -> None:
+        self.guarded += more
+        if self.given_up and not self.guarded:
+            raise GreenletExit
+
+
+class Errand:
+    """Work that a thread does for a turn; `crashed` is not for what it raises, which the turn gets."""
+
+    def __init__(self, turn: Turn, work: Callable[[], Any]) -> None:
+        self.turn, self.work = turn, work
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.turn.dead)
+
+    def run(self) -> None:
+        """Do it, in the thread."""
+        try:
+            self.result = self.work()
+        except Exception as error:  # noqa: BLE001  # it is raised where the work was asked for
+            self.error = error
+
+    def computed(self, result: object) -> None:
+        """It is done: the turn may go on when it is its own."""
+        self.turn.wait()
+
+    def crashed(self, error: Exception) -> None:
+        """Never called: `run` keeps what it raises."""
 
 
 class Turns:
@@ -134,6 +192,7 @@ class Turns:
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
         self.queue: Queue[Turn] = Queue(lambda turn: bool(turn.dead))  # its connection has ended
+        self.add_work: Callable[[str, Errand, Callable[[], None]], None] | None = None  # gives work to a thread
         self.stops = 0
         """How often work was put aside."""
         self.planned = False
@@ -186,6 +245,19 @@ def owner_of(callback: object) -> Owner | None:
     there = getattr(callback, "__self__", None)
     owner: Owner | None = getattr(there, "turns_of", None)
     return owner
+
+
+def apart(work: Callable[[], Any]) -> Any:
+    """The hook for long work."""
+    current = getcurrent()
+    return current.apart(work) if type(current) is Turn else work()
+
+
+def guard(more: int) -> None:
+    """The hook for what is to be finished."""
+    current = getcurrent()
+    if type(current) is Turn:
+        current.guard(more)
 
 
 def look() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.watch.seen import Depth, Seen, Who
+from kproxy.wire.breath import to_the_end
 
 from .pictures import Picture
 from .sink import Sink
@@ -53,16 +54,18 @@ class Fanout:
     # ---- calls of the watchers' owners
 
     def take(self, seen: Seen) -> None:
-        if seen.key == METADATA and seen.outcome == "answered":
-            self._tell(self._learn, seen)
-        for sink in self.sinks:
-            self._tell(sink.take, seen)
+        with to_the_end():
+            if seen.key == METADATA and seen.outcome == "answered":
+                self._tell(self._learn, seen)
+            for sink in self.sinks:
+                self._tell(sink.take, seen)
 
     def take_behind(self, seen: Seen) -> None:
         """An exchange as the broker saw it."""
-        for sink in self.sinks:
-            if sink.broker_side:
-                self._tell(sink.take_behind, seen)
+        with to_the_end():
+            for sink in self.sinks:
+                if sink.broker_side:
+                    self._tell(sink.take_behind, seen)
 
     def opened(self, who: Who, now: float) -> None:
         for sink in self.sinks:

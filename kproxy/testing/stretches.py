@@ -11,18 +11,26 @@ CPU time is measured, for other programs do not count; the garbage collector is 
 from __future__ import annotations
 
 import gc
+import json
 import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby, product
 from time import thread_time
 from types import TracebackType
 from typing import Any
 from uuid import UUID
 
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.live import LiveRule
 from kproxy.wire import Message, breath, encode, layout, schema
 from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.records.batch import encode_batch
 from kproxy.wire.records.record import Record
 
-from .dialogue import sized
+from .dialogue import Dialogue, sized
+from .random_rules import acts_on, example, loads
 
 READ = 262144
 """Bytes that a driver gives to a session at once."""
@@ -120,3 +128,86 @@ def batch(count: int, codec: int = 0) -> bytes:
     """A batch of so many small records."""
     records = [Record(n, 1_700_000_000_000 + n, b"k", b"v" * 20) for n in range(count)]
     return encode_batch(records, codec=codec)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule of one kind, and an exchange of which one frame is long."""
+
+    kind: str
+    rules: str
+    api: str
+    version: int
+    way: str
+    deep: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind}, {self.api} {self.version}, {'deep' if self.deep else 'wide'} {self.way}"
+
+    def measure(self, count: int, trace: bool = False) -> Stopwatch:
+        """Have a session pass both frames; one has `count` elements."""
+        key = schema.names()[self.api]
+        talk, watch = Dialogue(self.rules), Stopwatch(trace)
+        asked, said = (frame(key, self.version, way, count if way == self.way else 1, self.deep) for way in WAYS)
+        with watch:
+            talk.client(asked, READ)
+        if talk.closed is None and talk.to_broker:
+            with watch:
+                talk.broker(said, READ)
+        talk.session.end(0.0)
+        return watch
+
+
+WAYS = ("request", "response")
+MATCHES: tuple[dict[str, str] | None, ...] = (None, {"topic": "name-*"}, {"group": "name-*"})
+NAMED = ("Metadata", "Produce", "Fetch", "OffsetFetch", "DescribeTopicPartitions", "CreateTopics", "DescribeGroups")
+"""APIs that are measured for kinds that bind when a connection opens."""
+SMALL_BATCH = batch(2)
+
+
+@lru_cache(8)
+def frame(key: int, version: int, way: str, count: int, deep: bool) -> bytes:
+    return large(key, version, way, count, deep=deep, records=SMALL_BATCH)
+
+
+def broad(kind: str) -> list[str]:
+    """Documents with a rule of this kind that is about as much as may be: the example with other selectors."""
+    rule = {name: value for name, value in example(kind).items() if name not in ("when", "match")}
+    found = [rule if match is None else rule | {"match": match} for match in MATCHES]
+    texts = [text for text in (json.dumps({"rules": [one]}) for one in found) if loads(text)]
+    return texts or [json.dumps({"rules": [example(kind)]})]
+
+
+def cases(everything: bool = False) -> Iterator[Case]:
+    """Each kind with one API and both long frames; `everything`: with all APIs, versions, forms and selectors."""
+    every = tuple(sorted(schema.names()))
+    for number, (kind, model) in enumerate(KINDS.items()):
+        apis = acts_on(kind, every) if issubclass(model, LiveRule) else list(NAMED)
+        rules = broad(kind)
+        if not everything:
+            preferred = [name for name in NAMED if name in apis] or apis
+            apis, rules = preferred[number % max(1, len(preferred)) :][:1], rules[:1]
+        for rule, api in product(rules, apis):
+            key = schema.names()[api]
+            versions = schema.load(key).versions
+            named = max((version for version in versions if not by_id(key, version)), default=versions.last)
+            for version, way, deep in product(sorted({versions.first, named, versions.last}), WAYS, (False, True)):
+                if everything or (version == named and deep == bool(number % 2)):
+                    yield Case(kind, rule, api, version, way, deep)
+
+
+def by_id(key: int, version: int) -> bool:
+    """Return True if the request says ids for topics: what they are called would have to be asked for."""
+    return any(slot.type == "uuid" for slot in layout.body(key, version, "request").everywhere())
+
+
+def table(count: int = 100_000) -> str:
+    """Longest stretch by kind, as a table of Markdown."""
+    lines = ["| kind | longest stretch, ms | with | all of it, ms |", "|---|---|---|---|"]
+    for kind, found in groupby(cases(), key=lambda case: case.kind):
+        measured = [(case, case.measure(count)) for case in found]
+        if measured:
+            case, watch = max(measured, key=lambda one: one[1].longest)
+            what = f"{case.api} {case.version} {case.way}"
+            lines.append(f"| `{kind}` | {watch.longest * 1000:.0f} | {what} | {watch.total * 1000:.0f} |")
+    return "\n".join(lines)

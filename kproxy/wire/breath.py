@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Hook = Callable[[], None]
+Apart = Callable[[Callable[[], Any]], Any]
 Item = TypeVar("Item")
 
 FEW = 32
@@ -27,6 +28,8 @@ class State:
 
     left = EVERY
     hook: Hook | None = None
+    apart: Apart | None = None
+    guard: Callable[[int], None] | None = None
     whole = 0
 
 
@@ -70,6 +73,15 @@ def _each(items: Iterable[Item]) -> Iterator[Item]:
         yield item
 
 
+def apart(work: Callable[[], Item]) -> Item:
+    """Call `work`, if need be in a thread while others run: it is one call that lets go of the interpreter, and may
+    take long."""
+    if State.apart is None or State.whole:
+        return work()
+    result: Item = State.apart(work)
+    return result
+
+
 class Spread(list[Item]):
     """A long list with breath in between for whoever goes through it."""
 
@@ -98,11 +110,6 @@ def spread_tuple(items: tuple[Item, ...]) -> tuple[Item, ...]:
     return items if len(items) < FEW or State.hook is None else SpreadTuple(items)
 
 
-def room(count: int) -> list[object]:
-    """An empty list that will have so many elements."""
-    return [] if count < FEW or State.hook is None else Spread()
-
-
 @contextmanager
 def whole() -> Iterator[None]:
     """Nobody else runs until the end of the block. It must be short whatever a client sends."""
@@ -113,10 +120,23 @@ def whole() -> Iterator[None]:
         State.whole -= 1
 
 
-def use(hook: Hook | None) -> Hook | None:
-    """Call `hook` from now on when there is time to; returns the one before."""
-    before, State.hook = State.hook, hook
+@contextmanager
+def to_the_end() -> Iterator[None]:
+    """What is done in the block is not left in the middle, whatever becomes of its connection meanwhile."""
+    if State.guard is not None:
+        State.guard(1)
+    try:
+        yield
+    finally:
+        if State.guard is not None:
+            State.guard(-1)
+
+
+def use(hook: Hook | None, apart: Apart | None = None, guard: Callable[[int], None] | None = None) -> Hook | None:
+    """Call `hook` from now on when there is time to, `apart` with long work, and `guard` where a block of `to_the_end`
+    begins (1) and ends (-1); returns the hook before."""
+    before, State.hook, State.apart, State.guard = State.hook, hook, apart, guard
     return before
 
 
-__all__ = ["FEW", "breathe", "each", "rest", "room", "spread", "spread_tuple", "steps", "use", "whole"]
+__all__ = ["FEW", "apart", "breathe", "each", "rest", "spread", "spread_tuple", "steps", "to_the_end", "use", "whole"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..errors import EncodeError
+from ..errors import DecodeError, EncodeError
 from . import decode_support, encode_support
 from .complete import complete
 from .layout import Struct
@@ -43,6 +43,8 @@ def decode(
     data = buf if type(buf) is bytes else bytes(buf)
     try:
         found: tuple[dict[str, Any], int] = decoder(layout, f"{api} v{version}")(data, pos, len(data))
+    except decode_support.TooMany as problem:
+        raise DecodeError(str(problem), api=api, version=version, path=path) from None
     except decode_support.FAILURES:
         raise diagnosis(layout, data, pos, api, version, path) from None
     return found

@@ -12,6 +12,7 @@ ones; see `lz4.py` for what magic 0 does to its header.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct, error
 from typing import Any
 
@@ -20,6 +21,7 @@ import cramjam
 from kproxy.errors import RecordsError
 
 from . import lz4
+from .breath import apart
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}  # bits 0-2 of the attributes
@@ -27,6 +29,8 @@ CODECS = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"
 DECOMPRESSED_LIMIT = 104857600
 """As large as the largest frame: a batch that is larger uncompressed could never have been sent so."""
 
+SHORT = 1 << 20
+"""Bytes, unpacked, that take a few milliseconds at most; more are left to a thread where there is one."""
 FIRST_BUFFER = 4096
 GROWTH = 4
 
@@ -61,7 +65,7 @@ def compress(codec: int, data: Buffer, magic: int = 2) -> bytes:
     writer = WRITERS.get(codec)
     if writer is None or (codec == ZSTD and magic < 2):
         raise RecordsError(f"{CODECS.get(codec, 'unknown')} codec {codec} in an entry of magic {magic}")
-    packed = writer(data)
+    packed = writer(data) if len(data) <= SHORT else apart(partial(writer, data))
     return lz4.broken(packed) if codec == LZ4 and magic == 0 else packed
 
 
@@ -76,14 +80,15 @@ def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
         size = min(limit, max(FIRST_BUFFER, GROWTH * len(data)))
         while True:
             output = bytearray(size)
+            unpack = partial(module.decompress_into, data, output)
             try:
-                length = module.decompress_into(data, output)
+                length = unpack() if size <= SHORT else apart(unpack)
             except cramjam.DecompressionError as problem:
                 if "write whole buffer" not in str(problem):  # Rust's io::ErrorKind::WriteZero: the buffer is full
                     raise
                 if size == limit:
                     raise too_long(limit) from None
-                del output
+                del output, unpack
                 size = min(limit, size * GROWTH)
                 continue
             return memoryview(output)[:length].toreadonly()
@@ -125,7 +130,8 @@ def read_raw_snappy(data: Buffer, limit: int) -> Buffer:
     if size > limit:
         raise too_long(limit)
     output = bytearray(size)
-    cramjam.snappy.decompress_raw_into(data, output)
+    unpack = partial(cramjam.snappy.decompress_raw_into, data, output)
+    unpack() if size <= SHORT else apart(unpack)
     return output
 
 

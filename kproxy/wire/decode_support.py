@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import WireError
-from .breath import steps
+from . import breath
 from .compiled import unpacker
 from .layout import ZERO_UUID
 from .primitives import MAX_LENGTH, MAX_STRING, read_uvarint
@@ -53,7 +53,7 @@ def unknown_tags(buf: bytes, p: int, end: int, value: dict[str, Any]) -> int:
     tags = []
     number, p = tag_count(buf, p, end)
     last = -1
-    for _ in steps(number):
+    for _ in breath.steps(number):
         last, p, q = tag_head(buf, p, end, last)
         tags.append((last, buf[p:q]))
         p = q
@@ -78,6 +78,24 @@ def tag_head(buf: bytes, p: int, end: int, last: int) -> tuple[int, int, int]:
     return tag, p, p + size
 
 
+class TooMany(Misfit):
+    """An array of more elements than are looked into. `count`: how many it has."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"an array of {count} elements, of which at most {MOST_ELEMENTS} are looked into")
+
+
+MOST_ELEMENTS = 500_000
+"""Of one array: they take 200 MB and more as values. A walk lists as many (`walk_support.py`)."""
+
+
+def room(count: int) -> list[object]:
+    """An empty list for so many elements."""
+    if count > MOST_ELEMENTS:
+        raise TooMany(count)
+    return [] if breath.State.hook is None else breath.Spread()
+
+
 @cache
 def unpackers(code: str) -> tuple[Any, ...]:
     return tuple(unpacker(f"{length}{code}") for length in range(SHORT_ARRAY))
@@ -85,6 +103,7 @@ def unpackers(code: str) -> tuple[Any, ...]:
 
 NAMES = {
     "Misfit": Misfit,
+    "room": room,
     "long_length": long_length,
     "long_string": long_string,
     "read_uvarint": read_uvarint,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import calcsize
 from typing import Any
 
-from .breath import FEW, breathe, room, steps
+from .breath import FEW, breathe, steps
 from .compiled import Source, unpacker
 from .decode_support import NAMES, SHORT_ARRAY, unpackers
 from .layout import FIXED, Slot, Struct, loop_over
@@ -26,7 +26,7 @@ class Maker:
 
     def __init__(self) -> None:
         self.put = Source()
-        self.put.names.update(NAMES, breathe=breathe, steps=steps, room=room)
+        self.put.names.update(NAMES, breathe=breathe, steps=steps)
         self.tagged: list[tuple[str, Struct]] = []  # tag functions still to be written
 
     def struct(self, layout: Struct) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import threading
+import time
 from time import thread_time
 from typing import Any
 
@@ -254,4 +256,75 @@ async def test_what_is_short_is_never_put_aside(net: Any, slices: int, monkeypat
             nursery.start_soon(client.send_all, frame(number))
             assert await net.answer(client) == number
         assert running.server.reactor.aside.stops == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_to_be_finished(net: Any, driver: str) -> None:
+    """An end in the middle of what must not be left half done: it is finished at once, and nothing behind it."""
+    broker = await net.open_broker()
+
+    class Told(Slow):
+        def from_client(self, view: memoryview, n: int, now: float) -> int:
+            with breath.to_the_end():
+                super().from_client(view, n, now)
+            self.told.append("behind it")
+            return n
+
+    sessions = Sessions(Told)
+    async with net.serving(net.config(broker.port), sessions, driver) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        slow = await running.client()
+        nursery.start_soon(slow.send_all, frame(7))
+        await running.until(lambda: sessions.made and sessions.made[0].busy)
+        (connection,) = running.server.connections
+        connection.end("test", "ended")
+        assert sessions.made[0].through == 1
+        assert sessions.made[0].told == []
+        await running.settled()
+        nursery.cancel_scope.cancel()
+
+
+class Unpacking(Slow):
+    """Has something unpacked in a thread for each long frame."""
+
+    raises = False
+
+    def from_client(self, view: memoryview, n: int, now: float) -> int:
+        if n >= LONG:
+            self.busy += 1
+            came = bytes(view[:n])
+            try:
+                self.through += breath.apart(self.work)
+            except ZeroDivisionError:
+                self.told.append("raised")
+            assert view[:n] == came
+            self.busy -= 1
+        return super(Slow, self).from_client(view, n, now)
+
+    def work(self) -> int:
+        self.told.append(threading.current_thread().name)
+        time.sleep(0.05)
+        return 1 // (0 if self.raises else 1)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+async def test_work_in_a_thread(net: Any, driver: str, raises: bool) -> None:
+    """Others are served meanwhile, and what the work returns or raises comes where it was asked for."""
+    broker = await net.open_broker()
+    sessions = Sessions(Unpacking)
+    async with net.serving(net.config(broker.port), sessions, driver) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.obey)
+        slow, quick = await running.client(), await running.client()
+        await slow.send_all(net.request(1))
+        await net.answer(slow)
+        sessions.made[0].raises = raises
+        nursery.start_soon(slow.send_all, frame(7))
+        await running.until(lambda: sessions.made[0].busy)
+        await quick.send_all(net.request(3))
+        assert await net.answer(quick) == 3
+        assert sessions.made[0].busy
+        assert await net.answer(slow) == 7
+        assert sessions.made[0].through == (not raises)
+        assert sessions.made[0].told[0] != threading.main_thread().name
+        assert sessions.made[0].told[1:] == ["raised"] * raises
         nursery.cancel_scope.cancel()

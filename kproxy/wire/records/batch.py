@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from kproxy.errors import RecordsError
 
+from ..breath import each
 from ..compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress
 from .entry import (
     BATCH,
@@ -132,7 +133,7 @@ def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
     """The bytes of a batch with this header; its length and crc are made here. Without records it has no codec."""
     if not records and header.codec:
         header = replace(header, attributes=header.attributes & ~CODEC)
-    written = b"".join(write_record(record, header.base_offset, header.base_timestamp) for record in records)
+    written = b"".join(write_record(record, header.base_offset, header.base_timestamp) for record in each(records))
     payload = compress(header.codec, written) if records else b""
     fields = [getattr(header, name) for name in Batch.__slots__[:-1]]
     fields[1] = BATCH.size - OVERHEAD + len(payload)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from kproxy.errors import DecodeError, EncodeError, RecordsError
 
+from ..breath import steps
 from ..primitives import read_varint, read_varlong, write_varint, write_varlong
 
 HEADERS_LIMIT = 100_000
@@ -38,7 +39,7 @@ class Record:
 def read_records(data: memoryview, count: int, base_offset: int, base_timestamp: int) -> Iterator[Record]:
     """The `count` records that fill `data`. Raises RecordsError where they do not."""
     position = 0
-    for number in range(count):
+    for number in steps(count):
         try:
             record, position = read_record(data, position, base_offset, base_timestamp)
         except (DecodeError, IndexError) as problem:
