@@ -204,7 +204,7 @@ class RequestLane(Lane):
         if pieces is None:
             return True
         step.tally.requests += 1
-        length = sum(len(piece) for piece in pieces)
+        length = sum(map(len, pieces))
         self.halt = Changed([length.to_bytes(4, "big"), *pieces], end)
         return False
 

@@ -25,6 +25,7 @@ from kproxy.testing.client import RawClient
 from kproxy.testing.fake import FakeBroker, silence
 from kproxy.testing.ports import free_port
 from kproxy.testing.proxy import Proxy
+from kproxy.testing.stretches import large
 from kproxy.testing.vanish import vanish
 from kproxy.testing.wait import until
 from kproxy.wire import compression
@@ -360,6 +361,47 @@ def test_thousands_of_requests_in_flight(proxy: Proxy) -> None:
 
 def connections(proxy: Proxy) -> list[dict[str, Any]]:
     return list(json.loads(proxy.get("/api/connections")[1])["connections"])
+
+
+def test_frames_of_very_many_names(proxy: Proxy) -> None:
+    """Each takes kproxy a good while, for a rule looks into all of it: others and /livez have many turns meanwhile."""
+    frame = large(PRODUCE, 9, "request", 50_000, acks=0)
+    begun, frames = cpu(proxy.pid), 4
+    with RawClient(proxy.bootstrap, timeout=60) as greedy:
+        greedy.send(frame)
+        assert len(greedy.brokers()) == 1
+        alone = cpu(proxy.pid) - begun
+        assert alone > 0.15, "or it proves nothing"
+        over = threading.Event()
+        lives: list[int] = []
+
+        def live() -> None:
+            while not over.is_set():
+                lives.append(proxy.get("/livez")[0])
+
+        asking = threading.Thread(target=live)
+        asking.start()
+        with RawClient(proxy.bootstrap, timeout=60) as other:
+            sending = threading.Thread(target=lambda: [greedy.send(frame) for _ in range(frames)])
+            sending.start()
+            begun, exchanges = cpu(proxy.pid), 0
+            while cpu(proxy.pid) - begun < alone * frames:
+                assert len(other.brokers()) == 1
+                exchanges += 1
+            sending.join()
+        over.set()
+        asking.join()
+        assert len(greedy.brokers()) == 1
+    assert set(lives) == {200}
+    assert exchanges >= 8 * frames, f"{exchanges} exchanges beside {frames} frames of {alone:.2f} s each"
+    assert len(lives) >= 3 * frames
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU that a process has taken."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_the_admin_address_under_siege(proxy: Proxy) -> None:
