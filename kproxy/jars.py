@@ -13,8 +13,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from time import monotonic
 
 from crc32c import crc32c
 
@@ -84,11 +86,23 @@ def _banner(program: str) -> str:
     return subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
 
 
+def announce(text: str) -> None:
+    """Say what takes long, on standard error; whoever catches that has something else here (see `testing.plugin`)."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+telling = [announce]
+"""How it is said; the last one does."""
+
+
 def _fetch(what: str, text: str, one_of_them: str, folder: Path) -> None:
     java()
     maven = shutil.which("mvn")
     if maven is None:
         raise MissingTool(f"no mvn found, Maven is needed to fetch the jars of {what} (Debian: maven)")
+    telling[-1](f"kproxy: fetching the jars of {what} with Maven into {folder}; this takes a minute or more, once")
+    begun = monotonic()
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
         pom = Path(temporary, "pom.xml")
         pom.write_text(text)
@@ -102,4 +116,6 @@ def _fetch(what: str, text: str, one_of_them: str, folder: Path) -> None:
         if done.returncode or not any(found.glob(one_of_them)):
             last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
             raise WeDidWrong(f"the jars of {what} could not be fetched, mvn exit code {done.returncode}:\n{last}")
+        size = sum(one.stat().st_size for one in found.iterdir()) >> 20
         found.rename(folder)
+    telling[-1](f"kproxy: fetched {what}: {size} MB in {monotonic() - begun:.0f} s")

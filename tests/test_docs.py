@@ -79,9 +79,10 @@ def console_examples(page: str) -> list[tuple[str, str]]:
     return found
 
 
-def test_the_examples_of_the_testing_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["testing.md", "testing-recipes.md"])
+def test_the_examples_of_the_testing_pages(tmp_path: Path, page: str) -> None:
     """Whoever copies the files has tests that pass."""
-    for block in python_blocks("testing.md"):
+    for block in python_blocks(page):
         name = block.splitlines()[0].removeprefix("# ")
         (tmp_path / name).write_text(block)
 
@@ -94,7 +95,8 @@ def test_the_examples_of_the_testing_page(tmp_path: Path) -> None:
         check=False,
     )
 
-    tests = sum(block.count("\ndef test_") + block.count("\nasync def test_") for block in python_blocks("testing.md"))
+    tests = sum(block.count("\ndef test_") + block.count("\nasync def test_") for block in python_blocks(page))
+    tests += sum(block.count('parametrize("number", [1, 2])') for block in python_blocks(page))
     assert f"\n{tests} passed" in ran.stdout, ran.stdout + ran.stderr
 
 

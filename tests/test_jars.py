@@ -47,6 +47,20 @@ def test_what_could_not_be_fetched_is_told_with_mavens_words(cache: Path) -> Non
     assert [path.name for path in (cache / "cache").iterdir() if path.is_dir()] == []
 
 
+def test_a_fetch_is_told(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it begins, with where it goes, and when it is through; once."""
+    told: list[str] = []
+    monkeypatch.setattr(jars, "telling", [told.append])
+    program(cache, "java", "echo 'openjdk version \"17.0.1\"' >&2")
+    made = '/bin/mkdir -p "${one#*=}"; : > "${one#*=}/a.jar"'
+    program(cache, "mvn", f'for one; do case "$one" in -DoutputDirectory=*) {made};; esac; done')
+    for _ in range(2):
+        folder = jars.jars("x", "1", DEPENDENCY, "*.jar")
+    first, last = told
+    assert first == f"kproxy: fetching the jars of x 1 with Maven into {folder}; this takes a minute or more, once"
+    assert last.startswith("kproxy: fetched x 1: 0 MB in ")
+
+
 def test_the_connector_comes_without_what_pyspark_has() -> None:
     """Two versions of Spark, Scala or Hadoop on one class path break each other."""
     names = sorted(path.name.rpartition("-")[0] for path in connector_jars())

@@ -26,7 +26,9 @@ from kproxy.wire.records import entries as entries_of
 
 from .tape import Line, Taken
 
-PRODUCE, METADATA = 0, 3
+PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
+MOST_REASON = 120
+"""Characters of why a frame cannot be read: a rule has made it so, or the broker."""
 
 
 class Topics:
@@ -80,7 +82,7 @@ class Exchange:
 
     @cached_property
     def request(self) -> Message:
-        return decode_request(self.taken.request)
+        return decode_request(self.taken.request, trailing=True)
 
     @property
     def response(self) -> Message | None:
@@ -88,7 +90,7 @@ class Exchange:
 
     @cached_property
     def _response(self) -> Message:
-        return decode_response(self.taken.response or b"", self.key, self.version)
+        return decode_response(self.taken.response or b"", self.key, self.version, trailing=True)  # as clients do
 
     @cached_property
     def entities(self) -> tuple[Entity, ...]:
@@ -130,10 +132,17 @@ class Exchange:
         """`Produce 10 (orders) → NOT_LEADER_OR_FOLLOWER`."""
         try:
             topics, errors = ", ".join(self.topics), ", ".join(self.errors)
-        except DecodeError:
-            topics, errors = "", "unreadable"
+        except DecodeError as error:
+            topics, errors = "", self._refusal() or f"cannot be read ({str(error)[:MOST_REASON]})"
         outcome = "unanswered" if self.answered is None else errors
         return f"{self.api} {self.version}{topics and f' ({topics})'}{outcome and f' → {outcome}'}"
+
+    def _refusal(self) -> str:
+        """An ApiVersions that the broker does not have is answered in the form of another version (KIP-511); clients
+        read the error, and ask again. Empty for all else."""
+        frame = self.taken.response or b""
+        code = int.from_bytes(frame[4:6], "big", signed=True)
+        return error_codes.by_code(code).name if self.key == API_VERSIONS and code else ""
 
     def __repr__(self) -> str:
         return f"<{self}>" if self.seconds is None else f"<{self}, {self.seconds * 1000:.1f} ms>"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from kproxy.errors import DocumentError, KproxyError
@@ -21,12 +23,17 @@ from . import hooks
 from .embedded import Embedded
 from .exchanges import Exchange, Selection
 from .injected import WAIT, Injected
+from .own_topics import delete_topics
 from .story import explain, overview
 from .words import Misuse, in_words, match_of, plain, rule_source
 
 TTL = 3600.0
 """Seconds after which a test's rule goes by itself, whatever becomes of the test: longer than any test, and than most
 hours in a debugger."""
+
+
+LONGEST_TEST = 40
+"""Characters of a test's name in a prefix: topics have 249."""
 
 
 class KproxyWarning(UserWarning):
@@ -36,13 +43,15 @@ class KproxyWarning(UserWarning):
 class Kproxy:
     """One test's view of a running proxy.
 
-    Attributes: bootstrap_servers (what clients are given), upstream (the brokers behind it), seed (of all chances).
+    Attributes: bootstrap_servers (what clients are given), upstream (the brokers behind it), seed (of all chances),
+    prefix (that the names of this test have on the brokers, if it has names of its own).
     """
 
     def __init__(self, engine: Embedded) -> None:
         self.engine = engine
         self.bootstrap_servers, self.upstream, self.seed = engine.bootstrap_servers, engine.upstream, engine.store.seed
         self.injected: list[Injected] = []
+        self.prefix = ""
         self._numbers: dict[str, itertools.count[int]] = {}
 
     # ---- rules
@@ -129,6 +138,27 @@ class Kproxy:
     def _one(self, rule: Injected | str) -> Injected:
         return self.rule(rule) if isinstance(rule, str) else rule
 
+    # ---- names of its own
+
+    def have_own_names(self, test: str) -> None:
+        """Topics, groups and transactional ids of this test begin with `prefix` on the brokers, and it sees no others.
+        For connections from now on."""
+        self.prefix = f"{re.sub('[^a-zA-Z0-9]+', '-', test)[:LONGEST_TEST].strip('-')}-{token_hex(4)}."
+        self.inject("prefix", name="names of its own", prefix=self.prefix)
+
+    def delete_own_topics(self) -> None:
+        """At the end of the test, with faults out of the way; what cannot be deleted is told in a warning."""
+        for one in self.rules:
+            if one.kind != "prefix":
+                one.remove()
+        try:
+            left = delete_topics(self.bootstrap_servers)
+        except Exception as error:  # noqa: BLE001  # whatever is wrong, the test is over, and it is told what stays
+            left = [f"{type(error).__name__}: {error}"]
+        if left:
+            text = f'topics whose names begin with "{self.prefix}" stay on {self.upstream}: {"; ".join(left)}'
+            warnings.warn(KproxyWarning(text), stacklevel=2)
+
     # ---- what went through
 
     def exchanges(self, *, not_: Mapping[str, Any] | None = None, **match: Any) -> list[Exchange]:
@@ -167,7 +197,7 @@ class Kproxy:
         try:
             keeper.do("injected", lambda store, now: store.put(document, "test", now, ttl=ttl, again=False))
         except DocumentError as error:
-            raise in_words(f"inject({rule['kind']!r})", source, list(rule), error, 3) from None
+            raise in_words(f"inject({rule['kind']!r})", source, rule, error, 3) from None
         return keeper.store[rule["name"]].running
 
     def take_out(self, name: str) -> None:

@@ -23,6 +23,10 @@ WAIT = 10.0
 """Seconds that a wait takes at most, if nothing else is said: far more than a client's own pauses between retries."""
 
 
+SLOW = "hook_slow"
+"""A problem in operation, where it delays others; none in a test."""
+
+
 class Counters(NamedTuple):
     """matched: requests that the selectors are about; fired: those of them that the trigger let it act on; applied:
     those where what it did has gone out."""
@@ -78,8 +82,18 @@ class Injected:
         running = self.running
         if running is None:
             return []
-        told = [f"{one.what}, {one.count} times: {one.last}" for one in running.effect.problems() if one.count]
-        return told + ([f"failed {running.problems} times: {running.problem}"] if running.problems else [])
+        told = [f"{one.what}, {times(one.count)}: {one.last}" for one in running.effect.problems() if one.count
+                and one.what != SLOW]  # fmt: skip
+        return told + ([f"failed {times(running.raised)}: {running.said}"] if running.raised else [])
+
+    @property
+    def notes(self) -> list[str]:
+        """What went as it should, and is worth to know: a function of the test that kept everybody waiting."""
+        running = self.running
+        return [] if running is None else [
+            f"slow, {times(one.count)}: everybody waits for a function meanwhile; the last was {one.last}"
+            for one in running.effect.problems() if one.count and one.what == SLOW
+        ]  # fmt: skip
 
     # ---- waiting
 

@@ -7,17 +7,39 @@ lines of the brokers and proxies that it used are shown with it.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
+from kproxy import jars
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.proxy import Proxy
 
 #: The listener that a proxy is put in front of. Whoever connects to it past the proxy can be told apart there.
 PROXIED = Listener("PROXIED")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What is fetched is told on the terminal, past what pytest catches."""
+
+    def announce(text: str) -> None:
+        capture: Any = config.pluginmanager.getplugin("capturemanager")
+        reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+        with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
+            if reporter is None:
+                jars.announce(text)
+            else:
+                reporter.ensure_newline()
+                reporter.write_line(text)
+
+    jars.telling.append(announce)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """As before."""
+    del jars.telling[1:]
 
 
 @runtime_checkable

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from kproxy.testing.embedded import Embedded
     from kproxy.testing.inject import Kproxy
 
+OWN_NAMES = "kproxy_own_names"
 SCOPES = ("function", "class", "module", "package", "session")
 SEED_BITS = 32
+MOCKS = pytest.StashKey[set[str]]()
+"""Bootstrap addresses of mock clusters of this run."""
 METADATA, NEWEST_METADATA = 3, 8
 """The mock's answers of later versions have a byte too many, so that no rule could read them."""
 
@@ -35,7 +38,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kproxy-seed", type=int, metavar="N",
                     help="Seed of the chances in rules; by default each test has its own, from its id.")  # fmt: skip
     parser.addini("kproxy_upstream", "The same as --kproxy-upstream.", default="")
+    parser.addini(OWN_NAMES, "Whether each test has topics, groups and transactional ids of its own on the brokers.",
+                  type="bool", default=False)  # fmt: skip
     parser.addini("kproxy_scope", f"How long one proxy lives: {', '.join(SCOPES)}.", default="function")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker."""
+    config.addinivalue_line(
+        "markers", f"{OWN_NAMES}: the test has topics, groups and transactional ids of its own on the brokers (kproxy)"
+    )
 
 
 def scope(fixture_name: str, config: pytest.Config) -> Any:
@@ -56,7 +68,7 @@ def seed_of(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope=scope)
-def kproxy_cluster() -> Iterator[MockCluster]:
+def kproxy_cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
     """Three mock brokers in this process: `bootstrap`, `create_topic`, `set_leader`, `set_down`, `set_up`."""
     from kproxy.testing.cluster import MissingMock, MockCluster
 
@@ -70,6 +82,7 @@ def kproxy_cluster() -> Iterator[MockCluster]:
             pytrace=False,
         )
     cluster.limit_api(METADATA, 0, NEWEST_METADATA)
+    request.config.stash.setdefault(MOCKS, set()).add(cluster.bootstrap)
     with cluster:
         yield cluster
 
@@ -103,7 +116,11 @@ def kproxy(request: pytest.FixtureRequest, kproxy_engine: Embedded) -> Iterator[
 
     kproxy_engine.store.seed = seed_of(request)
     used = Kproxy(kproxy_engine)
+    if request.node.get_closest_marker(OWN_NAMES) is not None or request.config.getini(OWN_NAMES):
+        used.have_own_names(request.node.name)
     yield used
+    if used.prefix and used.upstream not in request.config.stash.get(MOCKS, ()):  # a mock goes with all that is on it
+        used.delete_own_topics()
     used.clear()
 
 

@@ -36,7 +36,7 @@ def reasons(rule: Injected, seen: Selection, bootstrap: str) -> Iterator[str]:
         return
     counters = rule.counters
     yield str(counters)
-    yield from rule.problems
+    yield from (*rule.problems, *rule.notes)
     if not seen.all:
         yield f"nothing has gone through kproxy: do the clients connect to {bootstrap}?"
     elif not counters.matched:
@@ -76,7 +76,7 @@ def overview(kproxy: Kproxy, seen: Selection) -> str:
         counters = "" if rule.running is None else f": {rule.counters}"
         lines.append(f'rule "{rule.name}"{" (removed)" if rule.removed else ""}{counters}')
         lines.append(f"  {written(rule.rule)}")
-        lines += [f"  {problem}" for problem in rule.problems]
+        lines += [f"  {problem}" for problem in (*rule.problems, *rule.notes)]
     older = f" (and {seen.forgotten} exchanges before that)" if seen.forgotten else ""
     lines.append(f"went through: {summary(seen.all) or 'nothing'}{older}")
     lines += seen.missing.values()

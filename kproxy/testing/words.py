@@ -41,13 +41,29 @@ def rule_source(rule: Mapping[str, Any]) -> Source:
 
 
 def lines(arguments: Mapping[str, Any]) -> str:
-    """JSON with a line for each argument, the first one on the second line."""
-    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in arguments.items()) + "\n}"
+    """JSON with a line for each argument and each of its fields, the first one on the second line."""
+    return "{\n" + "\n".join(text for _, text in laid_out(arguments)) + "\n}"
 
 
-def in_words(call: str, source: Source, names: list[str], error: DocumentError, first_line: int) -> Misuse:
+def laid_out(arguments: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """The lines with what each is about: `when`, `when.nth`."""
+    found: list[tuple[str, str]] = []
+    for name, value in arguments.items():
+        if found:
+            found[-1] = found[-1][0], f"{found[-1][1]},"
+        key = f"{json.dumps(name)}: "
+        if isinstance(value, Mapping) and value:
+            found.append((f"{before}{name}", f"{key}{{"))
+            found += laid_out(value, f"{before}{name}.")
+            found[-1] = found[-1][0], f"{found[-1][1]}}}"
+        else:
+            found.append((f"{before}{name}", key + json.dumps(value)))
+    return found
+
+
+def in_words(call: str, source: Source, arguments: Mapping[str, Any], error: DocumentError, first_line: int) -> Misuse:
     """The mistakes with the arguments that they are about, in place of the lines of a document nobody wrote."""
-    told = []
+    names, told = [name for name, _ in laid_out(arguments)], []
     for mistake in error.mistakes:
         found = _PLACE.fullmatch(mistake.removeprefix(source.file))
         line = int(found[1]) - first_line if found else -1
@@ -65,6 +81,6 @@ def match_of(selectors: Mapping[str, Any]) -> FrameMatch:
     try:
         raise_mistakes([source])
     except DocumentError as error:
-        raise in_words("exchanges", source, list(given), error, 2) from None
+        raise in_words("exchanges", source, given, error, 2) from None
     assert found is not None, "there would be a mistake"
     return found
