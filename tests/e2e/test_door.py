@@ -127,7 +127,7 @@ def test_versions_of_a_broker_that_hangs(proxy_with: Callable[..., Any], fake: C
         assert broker.accepted < ROUNDS / 2  # one question, and what the health check tries meanwhile
         for client in clients:
             assert client.rest() == b""
-    assert proxy.said("connection closed", cause="unreachable")
+    until(lambda: proxy.said("connection closed", cause="unreachable"))
 
 
 def test_an_answer_is_forgotten_with_its_broker(
@@ -175,4 +175,4 @@ def test_who_does_not_log_in_is_sent_away(
         half_a_login(half)
         assert silent.rest() == half.rest() == b""
     until(lambda: proxy.metric("kproxy_connections_closed_total", cause="unauthenticated") == 2)
-    assert proxy.said("connection closed", reason="the client has not authenticated in 1 s")
+    until(lambda: proxy.said("connection closed", reason="the client has not authenticated in 1 s"))
