@@ -139,11 +139,15 @@ class Tally:
         self.errors: Counter[ErrorKey] = Counter()
         self.connections: set[tuple[str, Any]] = set()
         self.first = self.last = ""
+        self.omitted = 0
+        """Partitions written or read that events do not tell one by one, so that topics lack them."""
 
     def add(self, data: Data, source: str) -> None:
         """One exchange; connections are told apart by `source` and their number."""
         self._common(data, source, 1)
         self._when(data.get("request_in"), data.get("request_in"))
+        if data.get("api") in WRITES + READS:
+            self.omitted += data.get("omitted_partitions") or 0
         for topic, part in partitions(data):
             self._part(data, topic, part, 1)
 

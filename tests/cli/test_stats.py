@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from kproxy.cli import main, tally
 from kproxy.cli.tally import OTHERS, Latencies, Tally
-from kproxy.events.schema import SUMMARY_EVENT
+from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.sinks.audit.lines import Lines
 from kproxy.testing.sight import NOON, conversation, event_lines, write_capture
 
@@ -144,6 +144,18 @@ def test_names_beyond_the_limit_are_counted_together(monkeypatch: pytest.MonkeyP
     assert {one["topic"]: one["requests"] for one in found["topics"]} == {"t0": 1, "t1": 1, "t2": 1, OTHERS: 6}
     assert sum(one["count"] for one in found["errors"]) == 9
     assert len(found["errors"]) == 4
+
+
+def test_partitions_that_events_do_not_tell_are_said_to_be_missing(tmp_path: Path) -> None:
+    """By topic; requests and errors have them."""
+    path = tmp_path / "events.ndjson"
+    parts = [{"partition": 0, "records": 5}]
+    data = {"api": "Produce", "outcome": "answered", "acks": -1, "topics": [{"topic": "t", "partitions": parts}],
+            "omitted_partitions": 7}  # fmt: skip
+    path.write_bytes(Lines("s").line(REQUEST_EVENT.name, NOON, data))
+    ran = run(path)
+
+    assert (ran.exit_code, "7 partitions are missing by topic" in ran.stderr) == (0, True)
 
 
 def test_without_a_file() -> None:

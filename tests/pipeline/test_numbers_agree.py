@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
@@ -39,6 +40,7 @@ from kproxy.testing.ports import free_port
 from kproxy.wire.records import Record, encode_batch
 
 DETAILS = ("requests", "summary")
+PAGE = Path(__file__).parent.parent.parent / "docs" / "numbers.md"
 PRODUCE, FETCH, METADATA = 0, 1, 3
 EXACT = ("requests", "errors", "unanswered", "request_bytes", "response_bytes")
 HOSTILE = "</script><b>x</b>&amp;"
@@ -291,6 +293,22 @@ def test_records_are_what_the_clients_counted(lived: dict[str, Lived], detail: s
             sum(number for (_, one), number in kind.items() if one == name)
             for kind in (counts.stored, counts.sent, counts.read)
         )
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_the_command_of_the_page(lived: dict[str, Lived], folder: Path, detail: str) -> None:
+    """Records stored by topic, as docs/numbers.md shows it with jq."""
+    shown = re.search(r"```console\n\$ (.*?)```", PAGE.read_text(), re.DOTALL)
+    assert shown is not None
+    (folder / detail).mkdir()
+    (folder / detail / "audit").symlink_to(folder / "events" / detail)
+    command = ["bash", "-c", shown[1].replace("\n> ", "\n")]
+    said = subprocess.run(command, cwd=folder / detail, capture_output=True, text=True, check=True, timeout=30).stdout
+
+    stored: Counter[str] = Counter()
+    for (_, topic), number in lived[detail].counts.stored.items():
+        stored[topic] += number
+    assert dict(line.split() for line in said.splitlines()) == {topic: str(number) for topic, number in stored.items()}
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ BAD = ("breaks", "old software", "unused", "never read", "authentication", "auth
 """Verdicts and kinds that stand out."""
 PLAIN = ("verdict", "kind", "what", "api", "error", "day", "software_version", "client_address")
 """Columns of short words, which stay on one line."""
-NAMES = ("client_id", "topic", "group", "rule")
+NAMES = ("client_id", "topic", "broker_topic", "group", "broker_group", "rule")
 """Columns of names that may be long, which get more room."""
 
 
