@@ -48,8 +48,8 @@ def command(words: tuple[str, ...], output: str, top: int) -> None:
     found = tally.shown()
     print_json(found) if output == "json" else print_tables(found, top)
     if tally.omitted:
-        words = "partitions are missing by topic: their events were cut at audit.partitions"
-        click.echo(f"kproxy: {tally.omitted} {words}", err=True)
+        why = "partitions are missing by topic: their events were cut at audit.partitions"
+        click.echo(f"kproxy: {tally.omitted} {why}", err=True)
     tell(trouble)
     passed_over(trouble)
     unjudged(wanted.unknown, wanted.why)
