@@ -39,6 +39,7 @@ from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port
 from kproxy.wire.records import Record, encode_batch
 
+pytestmark = pytest.mark.timeout(400)  # all gold tables are made, on a machine that may have much else to do
 DETAILS = ("requests", "summary")
 PAGE = Path(__file__).parent.parent.parent / "docs" / "numbers.md"
 PRODUCE, FETCH, METADATA = 0, 1, 3
