@@ -157,15 +157,21 @@ class Proxy:
         for running in rules.live:
             running.effect.clock = monotonic
 
-    def swap(self, rules: RuleSet) -> None:
-        """Another rule set: its live rules from the next frame of each connection on, all else for new ones."""
+    def swap(self, rules: RuleSet) -> Iterator[None]:
+        """Another rule set: its live rules from the next frame of each connection on, all else for new ones. Each step
+        is one connection; those that open meanwhile have the new rules."""
         self.take(rules)
         self.plans = {}
         self.server.entrance.use_rules(advertising(rules))
         for connection in list(self.server.connections):
+            if self.rules is not rules:  # there are others already, and whoever brought them goes on
+                return
+            if connection.closed:
+                continue
             session = connection.session
             live = rules.bind(connection.facts).live
             connection.use(self.plan_for(connection.listener.name, session.rules, live))
+            yield
 
     def advertise(
         self, listener: Listener, facts: Facts, bound: rule_set.Bound | None = None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from kproxy.named_file import read_named, reason
 from kproxy.rules.explain import Model, Wrong
 from kproxy.rules.units import Seconds
 from kproxy.sasl.client import is_extension
@@ -58,15 +59,9 @@ LARGEST = 16 << 20
 def users_in(path: Path) -> Users:
     """Raises ValueError with what is wrong with the file, and where."""
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise ValueError(f"it has more than {LARGEST} bytes")
-        return read_users(data.decode())
+        return read_users(read_named(path, LARGEST).decode())
     except OSError as error:
-        raise ValueError(
-            f'the file of users "{path}" cannot be read: {(error.strerror or str(error)).lower()}'
-        ) from None
+        raise ValueError(f'the file of users "{path}" cannot be read: {reason(error)}') from None
     except UnicodeDecodeError:
         raise ValueError(f'the file of users "{path}" is not UTF-8 text') from None
     except ValueError as error:

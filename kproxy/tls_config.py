@@ -13,10 +13,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
+from kproxy.named_file import read_named, reason
 from kproxy.rules.explain import Model, Wrong
 from kproxy.rules.principal_rules import PrincipalRules
 
 MAX_SECRET = 64 * 1024
+MOST_FILE = 16 << 20
+"""Bytes of any other file that a setting names: certificates of all authorities have some 300 kB."""
 """Bytes in a secret's file; anything larger is another file by mistake."""
 
 
@@ -41,10 +44,9 @@ def _existing(value: Any, info: ValidationInfo) -> Any:
     path = _resolve(value, info)
     if isinstance(path, str):
         try:
-            with open(path, "rb"):
-                pass
+            read_named(path, MOST_FILE)
         except OSError as error:
-            raise ValueError(f'the file "{path}" cannot be read: {(error.strerror or str(error)).lower()}') from None
+            raise ValueError(f'the file "{path}" cannot be read: {reason(error)}') from None
     return path
 
 
@@ -62,13 +64,9 @@ def _secret(value: Any, info: ValidationInfo) -> Any:
 
 def _read_secret(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SECRET + 1)
+        data = read_named(path, MAX_SECRET)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ValueError(f'the secret\'s file "{path}" cannot be read: {reason}') from None
-    if len(data) > MAX_SECRET:
-        raise ValueError(f'the secret\'s file "{path}" has more than {MAX_SECRET} bytes')
+        raise ValueError(f'the secret\'s file "{path}" cannot be read: {reason(error)}') from None
     try:
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from functools import partial
 
 import trio
@@ -105,12 +106,12 @@ class Worker(Proxy):
             events = self.audit.rules
             self.channel.on_notice(RuleNews, lambda news: getattr(events, news.method)(*news.given))
 
-    def swap(self, rules: RuleSet) -> None:
+    def swap(self, rules: RuleSet) -> Iterator[None]:
         """What the old ones have done is recorded first."""
         if self.audit is not None:
             self.audit.rules.tell()
-        super().swap(rules)
         self.keeper.store.rule_set = rules
+        yield from super().swap(rules)
 
     async def start_listening(self, nursery: trio.Nursery) -> None:
         """The channel is served by the reactor already."""
@@ -124,7 +125,7 @@ class Worker(Proxy):
 
         self.keeper.store.rule_set = self.rules
         backend = Backend(
-            self.keeper, self.server, lambda: self.readiness, lambda: b"", self.log, captures=self.make_captures()
+            self.keeper, self.server, lambda: self.readiness, tuple, self.log, captures=self.make_captures()
         )
         WorkerAnswers(backend, self.collectors(), self.table, self.index).listen(self.channel)
 
@@ -178,8 +179,8 @@ def main(words: list[str]) -> int:
     worker: Worker = None  # type: ignore[assignment]  # until it is made, which may fail
     failed: Failed | None = None
 
-    def swap(made: RuleSet) -> None:
-        worker.swap(made)
+    def swap(made: RuleSet) -> Iterator[None]:
+        return worker.swap(made)
 
     try:
         rules = WorkerRules(SharedTable.open(given["table"]), start.index, swap)

@@ -170,7 +170,10 @@ def test_secrets_come_from_the_environment_or_from_a_file(tmp_path: Path) -> Non
     [
         ("file:none", '3:38: the secret\'s file "{folder}/none" cannot be read: no such file or directory'),
         ("file:empty", "3:38: the secret is empty"),
-        ("file:big", '3:38: the secret\'s file "{folder}/big" has more than 65536 bytes'),
+        (
+            "file:big",
+            '3:38: the secret\'s file "{folder}/big" cannot be read: it has 70,000 bytes, at most 65,536 are read',
+        ),
         ("file:binary", '3:38: the secret\'s file "{folder}/binary" is not UTF-8 text'),
         ("${NONE}", "3:38: the environment variable NONE is not set"),
         ("", "3:38: the secret is empty"),

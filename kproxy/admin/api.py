@@ -30,6 +30,7 @@ from kproxy.sinks.process_metrics import CertificateFiles, ProcessCollector
 from . import about, captures, connections, rules, tail
 from .backend import Asked, Backend
 from .guard import Guard, make_guard
+from .long_answer import LongAnswer
 from .openapi import describe
 from .operation import SLASH, Operation
 from .problem import Problem, answer, problem_of
@@ -72,7 +73,8 @@ def make_app(
 
     async def scrape(request: Request) -> Response:
         process.ready = not (await backend.readiness()).waiting_for(backend.need)
-        return Response(await backend.scraped() + exposition(process_registry), media_type=OPEN_METRICS)
+        own = b"".join(exposition(process_registry))
+        return Response(await backend.scraped() + own, media_type=OPEN_METRICS)
 
     async def openapi(request: Request) -> Response:
         return JSONResponse(description())
@@ -118,6 +120,8 @@ def endpoint(backend: Asked, methods: dict[str, Operation]) -> Endpoint:
     async def handle(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
         shown = await operation.handle(cast("Backend", backend), await operation.call(request))
+        if isinstance(shown, LongAnswer):
+            return await shown.response(operation.status)
         if isinstance(shown, Response):
             return shown if request.method != "HEAD" else Response(media_type=operation.media)
         return JSONResponse(shown.model_dump(mode="json"), operation.status)

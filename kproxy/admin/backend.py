@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -10,6 +10,7 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.net.in_turns import in_turns
 from kproxy.net.readiness import Need, Readiness
 from kproxy.net.rule_keeper import RuleKeeper
 from kproxy.net.server import Server
@@ -23,7 +24,7 @@ class Backend:
     keeper: RuleKeeper
     server: Server
     found_readiness: Callable[[], Readiness]
-    metrics: Callable[[], bytes]
+    metrics: Callable[[], Iterable[bytes]]
     log: FilteringBoundLogger
     began: float = field(default_factory=monotonic)
     captures: Captures | None = None
@@ -35,7 +36,7 @@ class Backend:
 
     async def scraped(self) -> bytes:
         """What Prometheus reads."""
-        return self.metrics()
+        return await joined(self.metrics())
 
 
 class Asked(Protocol):
@@ -54,6 +55,19 @@ class Asked(Protocol):
 
     async def readiness(self) -> Readiness: ...
     async def scraped(self) -> bytes: ...
+
+
+async def joined(pieces: Iterable[bytes]) -> bytes:
+    """Join pieces that take some time to make."""
+    text = bytearray()
+
+    def add() -> Iterator[None]:
+        for piece in pieces:
+            text.extend(piece)
+            yield
+
+    await in_turns(add())
+    return bytes(text)
 
 
 def clock(when: float) -> str:

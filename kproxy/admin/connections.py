@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import monotonic
 
 from kproxy.net.connection import Connection, Phase
+from kproxy.net.in_turns import in_turns
 from kproxy.net.report import describe
 
 from .asked import CloseQuery, RecycleQuery
 from .backend import Backend, clock
+from .long_answer import LongAnswer
 from .operation import Call, Operation
 from .problem import Problem
 from .shown import ConnectionShown, ConnectionsShown, CountShown
 
 
-async def list_connections(backend: Backend, call: Call) -> ConnectionsShown:
-    shown = [show_connection(backend, one) for one in open_connections(backend)]
-    return ConnectionsShown(connections=sorted(shown, key=lambda one: one.id))
+async def list_connections(backend: Backend, call: Call) -> LongAnswer:
+    everyone = sorted(open_connections(backend), key=number)
+    shown = (show_connection(backend, one) for one in everyone if one.phase is Phase.OPEN)
+    return LongAnswer(ConnectionsShown(connections=[]), "connections", shown)
 
 
 async def close_connection(backend: Backend, call: Call) -> ConnectionShown:
@@ -38,18 +42,25 @@ async def recycle_connection(backend: Backend, call: Call) -> ConnectionShown:
 
 async def recycle_connections(backend: Backend, call: Call) -> CountShown:
     """Those that are meant, counted before any is closed."""
-    everyone = call.query.which == "all"
-    chosen = [one for one in open_connections(backend) if everyone or is_outdated(backend, one)]
-    chosen = [one for one in chosen if one.leaving is None]
-    for connection in chosen:
-        recycle(connection)
+    everyone, chosen = call.query.which == "all", list[Connection]()
+
+    def look() -> Iterator[None]:
+        for one in open_connections(backend):
+            if everyone or is_outdated(backend, one):
+                chosen.append(one)
+            yield
+
+    await in_turns(look())
+    chosen = [one for one in chosen if one.leaving is None and one.phase is Phase.OPEN]
+    await in_turns(map(recycle, chosen))
     backend.log.info("connections recycled", which=call.query.which, connections=len(chosen))
     return CountShown(connections=len(chosen))
 
 
 def recycle(connection: Connection) -> None:
     """Answer what is in flight, then close: the client comes back and is bound to the rules that hold then."""
-    connection.drain(monotonic(), "recycled", "recycled over the admin API")
+    if connection.phase is Phase.OPEN:
+        connection.drain(monotonic(), "recycled", "recycled over the admin API")
 
 
 def open_connections(backend: Backend) -> list[Connection]:

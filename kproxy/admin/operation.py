@@ -12,12 +12,14 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from kproxy.net.rule_keeper import DOCUMENTS
 from kproxy.rules.explain import unknown
 from kproxy.rules.json_tree import json_source
 from kproxy.rules.source import Source
 
 from .backend import Backend
 from .guard import JSON, YAML, media_type
+from .long_answer import LongAnswer
 from .problem import Problem
 from .shown import Shown
 
@@ -42,7 +44,7 @@ class Call:
     body: Source | None
 
 
-Handle = Callable[[Backend, Call], Awaitable["Shown | Response"]]
+Handle = Callable[[Backend, Call], Awaitable["Shown | LongAnswer | Response"]]
 
 
 class NoQuery(BaseModel, extra="forbid"):
@@ -76,7 +78,8 @@ class Operation:
         if self.body is not None:
             kind = media_type(request, (JSON, YAML))
             data = await read_body(request)
-            body = json_source(API, data) if kind == JSON else Source(API, data)
+            read = json_source if kind == JSON else Source
+            body = await trio.to_thread.run_sync(read, API, data, limiter=DOCUMENTS)
         elif self.method in ("POST", "PUT"):
             media_type(request, (JSON,))
             await read_body(request)

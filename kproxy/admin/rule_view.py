@@ -12,6 +12,7 @@ from kproxy.rules.scenario import Scenario
 from kproxy.rules.store import RuleStore
 
 from .backend import clock
+from .long_answer import LongAnswer
 from .problem import mistake_of
 from .shown import RejectionShown, RuleShown, RulesShown, ScenarioShown
 
@@ -46,15 +47,16 @@ def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShow
     )
 
 
-def show_rules(keeper: RuleKeeper) -> RulesShown:
+def show_rules(keeper: RuleKeeper) -> LongAnswer:
     """All of them, and how they came in."""
     store, loads, now = keeper.store, keeper.loads, monotonic()
     last = loads.last
-    return RulesShown(
+    names = list(store.kept)
+    shown = RulesShown(
         version=store.rule_set.id,
         seed=store.seed,
         killed=store.killed,
-        rules=[show_rule(store, name, now) for name in store.kept],
+        rules=[],
         scenarios=[
             _show_scenario(stored, stored.document.scenario, now)
             for stored in store.documents
@@ -64,6 +66,7 @@ def show_rules(keeper: RuleKeeper) -> RulesShown:
         rejected=dict(loads.rejected),
         last_rejection=None if last is None else _show_rejection(last),
     )
+    return LongAnswer(shown, "rules", (show_rule(store, name, now) for name in names if name in store.kept))
 
 
 def _show_rejection(last: Rejection) -> RejectionShown:

@@ -13,13 +13,14 @@ from kproxy.rules.yaml_file import Mapping, Scalar, Sequence
 
 from .asked import AddQuery, OriginQuery, PutQuery, ReplaceQuery, WaitQuery
 from .backend import Asked
+from .long_answer import LongAnswer
 from .operation import Call, Operation
 from .problem import Problem
 from .rule_view import show_rule, show_rules
 from .shown import KilledShown, ReleasedShown, ResetShown, RuleShown, RulesShown, WaitShown
 
 
-async def list_rules(backend: Asked, call: Call) -> RulesShown:
+async def list_rules(backend: Asked, call: Call) -> LongAnswer:
     await backend.keeper.count()
     return show_rules(backend.keeper)
 
@@ -29,18 +30,18 @@ async def get_rule(backend: Asked, call: Call) -> RuleShown:
     return show_rule(backend.keeper.store, call.path["name"])
 
 
-async def replace_rules(backend: Asked, call: Call) -> RulesShown:
+async def replace_rules(backend: Asked, call: Call) -> LongAnswer:
     document = _body(call)
     await backend.keeper.load_everywhere("api", lambda store, now: store.replace_api(document, now, ttl=call.query.ttl))
     return show_rules(backend.keeper)
 
 
-async def add_rules(backend: Asked, call: Call) -> RulesShown:
+async def add_rules(backend: Asked, call: Call) -> LongAnswer:
     await _load(backend, call, _body(call), again=call.query.replace)
     return show_rules(backend.keeper)
 
 
-async def clear_rules(backend: Asked, call: Call) -> RulesShown:
+async def clear_rules(backend: Asked, call: Call) -> LongAnswer:
     origin = call.query.origin
     await backend.keeper.do_everywhere(f"removed all of origin {origin}", lambda store, now: store.clear(origin, now))
     return show_rules(backend.keeper)

@@ -12,13 +12,13 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
 from kproxy.errors import DocumentError, KproxyError, TheyDidWrong, WeDidWrong
+from kproxy.named_file import reason, text_named
 
 DEFAULT = "http://127.0.0.1:9190"
 JSON, YAML = "application/json", "application/yaml"
@@ -161,10 +161,14 @@ def with_admin(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
+LONGEST_TOKEN = 65_536
+"""Bytes of a file that has one."""
+
+
 def _token(file: str | None) -> str | None:
     if file is None:
         return os.environ.get("KPROXY_TOKEN") or None
     try:
-        return Path(file).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise KproxyError(f"{file}: the token cannot be read: {error}") from None
+        return text_named(file, LONGEST_TOKEN).strip()
+    except OSError as error:
+        raise KproxyError(f"{file}: the token cannot be read: {reason(error)}") from None

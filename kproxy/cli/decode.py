@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import BinaryIO
 
 import click
 
@@ -11,16 +10,20 @@ from kproxy.cli.api_names import find_api, known_version
 from kproxy.cli.frame_input import frames
 from kproxy.cli.frame_output import as_json, tree
 from kproxy.errors import DecodeError, TheyDidWrong
-from kproxy.terminal import console, say
+from kproxy.named_file import read_named, reason
+from kproxy.terminal import console, in_line, say
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.headers import find
 from kproxy.wire.message import Message, known
 from kproxy.wire.primitives import read_int16
 from kproxy.wire.schema import Api
 
+MOST_FRAMES = 256 << 20
+"""Bytes; two of the longest frames, in hex."""
+
 
 @click.command("decode")
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("file", default="-")
 @click.option(
     "--request", "direction", flag_value="request", default="request", help="The frames are requests (default)."
 )
@@ -34,7 +37,7 @@ from kproxy.wire.schema import Api
 @click.option("--show-secrets", is_flag=True, help="Print passwords and SASL tokens too.")
 def command(
     *,
-    file: BinaryIO,
+    file: str,
     direction: str,
     name: str | None,
     version: int | None,
@@ -51,7 +54,7 @@ def command(
     api = response_of(direction, name, version)
     failed, number = False, 0
     try:
-        for number, frame in enumerate(frames(file.read(), raw, lengths), 1):
+        for number, frame in enumerate(frames(read(file), raw, lengths), 1):
             try:
                 show(frame, api, version, form, show_secrets)
             except DecodeError as error:
@@ -64,6 +67,19 @@ def command(
         say("kproxy: no frame in the input", err=True)
     if failed or number == 0:
         raise click.exceptions.Exit(1)
+
+
+def read(file: str) -> bytes:
+    """Return the bytes of a file, or of standard input. Raises TheyDidWrong, or BadParameter for a file."""
+    if file == "-":
+        data = sys.stdin.buffer.read(MOST_FRAMES + 1)
+        if len(data) > MOST_FRAMES:
+            raise TheyDidWrong(f"standard input has more than {MOST_FRAMES:,} bytes")
+        return data
+    try:
+        return read_named(file, MOST_FRAMES)
+    except OSError as error:
+        raise click.BadParameter(f"{in_line(file)} cannot be read: {reason(error)}", param_hint="FILE") from None
 
 
 def response_of(direction: str, name: str | None, version: int | None) -> Api | None:

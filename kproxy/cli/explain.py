@@ -12,6 +12,7 @@ import click
 from kproxy.cli.api_names import find_api, known_version
 from kproxy.cli.frame_input import frames
 from kproxy.errors import DecodeError, TheyDidWrong
+from kproxy.named_file import MOST_BYTES, read_named, reason
 from kproxy.rules.frame_match import OF_ENTITY
 from kproxy.terminal import console, say
 
@@ -155,11 +156,15 @@ def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | D
 def frame_bytes(word: str) -> bytes | None:
     """Standard input, a file, or the digits themselves; None: it is no frame."""
     if word == "-":
-        return sys.stdin.buffer.read()
+        return sys.stdin.buffer.read(MOST_BYTES)
     if len(word) >= SHORTEST_FRAME and all(char in "0123456789abcdefABCDEF:" for char in word):
         return word.encode()
-    path = Path(word)
-    return path.read_bytes() if path.is_file() else None
+    if not Path(word).exists():
+        return None
+    try:
+        return read_named(word)
+    except OSError as error:
+        raise TheyDidWrong(f"{word} cannot be read: {reason(error)}") from None
 
 
 def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeError]:

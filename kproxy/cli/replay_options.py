@@ -5,14 +5,17 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Literal
 
 import click
 
+from kproxy.named_file import reason, text_named
 from kproxy.replay.normal import Normal
 from kproxy.replay.player import PATIENCE, Pace
 from kproxy.rules.address import Address, parse_target
+
+LONGEST_PASSWORD = 65_536
+"""Bytes of a file that has one."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,9 @@ class Options:
         if not user or not file:
             raise click.BadParameter("write USER:FILE, where FILE holds the password", param_hint="--sasl-plain")
         try:
-            return user, Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+            return user, text_named(file, LONGEST_PASSWORD).rstrip("\r\n")
         except OSError as error:
-            problem = f"{file}: {(error.strerror or str(error)).lower()}"
+            problem = f"{file}: {reason(error)}"
             raise click.BadParameter(problem, param_hint="--sasl-plain") from None
 
     def tls_context(self) -> ssl.SSLContext | None:

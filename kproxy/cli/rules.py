@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ import click
 from kproxy.cli.admin_client import JSON, YAML, Admin, segment, with_admin
 from kproxy.cli.table import as_json, print_json, print_rows
 from kproxy.errors import DocumentError, TheyDidWrong
+from kproxy.named_file import MOST_BYTES, read_named, reason
 from kproxy.terminal import say
 
 names = click.argument("names", metavar="NAME…", nargs=-1, required=True)
@@ -72,7 +72,7 @@ def show(admin: Admin, name: str, as_json: bool) -> None:
 @with_admin
 def add(admin: Admin, file: str, ttl: str | None, replace: bool) -> None:
     """Add the rules of a document (- for standard input), all of them or none."""
-    data = sys.stdin.buffer.read() if file == "-" else _read(file)
+    data = sys.stdin.buffer.read(MOST_BYTES + 1) if file == "-" else _read(file)
     kind = JSON if file.endswith(".json") else YAML
     query = {"ttl": ttl, "replace": "true" if replace else None}
     try:
@@ -84,9 +84,9 @@ def add(admin: Admin, file: str, ttl: str | None, replace: bool) -> None:
 
 def _read(file: str) -> bytes:
     try:
-        return Path(file).read_bytes()
+        return read_named(file)
     except OSError as error:
-        raise TheyDidWrong(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise TheyDidWrong(f"{file} cannot be read: {reason(error)}") from None
 
 
 @command.command("rm")

@@ -13,8 +13,10 @@ from secrets import token_bytes
 import click
 
 from kproxy.errors import WeDidWrong
+from kproxy.named_file import reason, text_named
 from kproxy.sasl.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS
 from kproxy.sasl.users import ITERATIONS, SALT, check_name, make_line, names_in
+from kproxy.sasl_config import LARGEST
 from kproxy.terminal import say
 
 LONGEST = 4096
@@ -90,11 +92,11 @@ def ask() -> str:
 def read(file: Path) -> list[str]:
     """The lines of the file; none if it is not there yet."""
     try:
-        text = file.read_text()
+        text = text_named(file, LARGEST)
     except FileNotFoundError:
         return []
-    except UnicodeDecodeError:
-        raise WeDidWrong(f"{file} is not UTF-8 text") from None
+    except OSError as error:
+        raise WeDidWrong(f"{file} cannot be read: {reason(error)}") from None
     parsed(file, text)
     return text.splitlines()
 

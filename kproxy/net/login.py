@@ -14,6 +14,7 @@ import trio
 
 from kproxy.core.login import LoggedIn, Steps, log_in
 from kproxy.errors import LoginFailed, LoginRefused
+from kproxy.named_file import read_named, reason
 from kproxy.sasl.client import ScramClient, Tokens, oauthbearer, plain
 from kproxy.sasl_config import OAUTH, UpstreamSasl
 
@@ -68,10 +69,9 @@ class OwnCredentials:
 def read_token(path: Path) -> str:
     """Raises LoginFailed."""
     try:
-        with path.open("rb") as file:
-            return file.read(LONGEST_TOKEN).decode("ascii").strip()
+        return read_named(path, LONGEST_TOKEN).decode("ascii").strip()
     except OSError as error:
-        raise LoginFailed(f'the token\'s file "{path}" cannot be read: {error.strerror or error}') from None
+        raise LoginFailed(f'the token\'s file "{path}" cannot be read: {reason(error)}') from None
     except UnicodeDecodeError:
         raise LoginFailed(f'the token\'s file "{path}" has characters that no token has') from None
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 from time import monotonic, time
 from typing import Protocol
 
+import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import DocumentError
@@ -20,14 +24,20 @@ from kproxy.rules.store import RuleStore
 from .counts import numbers
 from .deadlines import Deadline
 from .hits import Hits
+from .in_turns import in_turns
 from .reactor import Reactor
 
 Operation = Callable[[RuleStore, float], Change]
+Swap = Callable[[RuleSet], Iterable[object] | None]
+"""Puts a rule set into force for all connections; one after the other, as the iterable is gone through."""
 
+DOCUMENTS = trio.CapacityLimiter(1)
+"""Documents are read and checked beside the event loop, one at a time; others wait for their turn."""
 LOOK_AFTER = 1.0
 """Seconds between two looks for rules in which something went wrong; each is logged once a look at most."""
 MOST_LOGGED = 20
-"""Mistakes of one document that are logged, a line each; the API shows all of them."""
+"""Mistakes of one document, warnings of one set and rules that have expired together, that are logged, a line each; the
+API shows all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +73,9 @@ class Events(Protocol):
 class RuleKeeper:
     """`swap` puts a rule set into force for all connections."""
 
-    def __init__(
-        self, store: RuleStore, swap: Callable[[RuleSet], None], reactor: Reactor, log: FilteringBoundLogger
-    ) -> None:
+    def __init__(self, store: RuleStore, swap: Swap, reactor: Reactor, log: FilteringBoundLogger) -> None:
         self.store, self.swap, self.reactor, self.log = store, swap, reactor, log
+        self.changing = trio.Lock()
         self.loads = Loads()
         self.hits = Hits(self.running, reactor.notify)
         self.timer: Deadline | None = None
@@ -91,7 +100,11 @@ class RuleKeeper:
     def load(self, origin: Origin, operation: Operation) -> Change:
         """Take in rules from outside, all or none. Raises what the store raises; mistakes are logged and counted."""
         before = self.store.rule_set.id
-        change = self._tried(origin, operation)
+        try:
+            change = operation(self.store, monotonic())
+        except DocumentError as error:
+            self._reject(origin, error)
+            raise
         self._put_into_force(change)
         self._has_loaded(origin, before)
         return change
@@ -115,12 +128,21 @@ class RuleKeeper:
     # ---- the same wherever rules are at work: `workers.crew_keeper` has more processes than this one
 
     async def load_everywhere(self, origin: Origin, operation: Operation) -> Change:
-        """As `load`. Raises NotEverywhere, too."""
-        return self.load(origin, operation)
+        """As `load`, beside the loop: one operation at a time. Raises NotEverywhere, too."""
+        async with self.one_at_a_time():
+            before = self.store.rule_set.id
+            change = await self._tried(origin, operation)
+            await self._put_into_force_in_turns(change)
+            self._has_loaded(origin, before)
+            return change
 
     async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
-        """As `do`. Raises NotEverywhere, too."""
-        return self.do(what, operation, rule=rule)
+        """As `do`, beside the loop. Raises NotEverywhere, too."""
+        async with self.one_at_a_time():
+            change = await self._aside(operation)
+            await self._put_into_force_in_turns(change)
+            self._has_done(what, rule)
+            return change
 
     async def reset_everywhere(self, name: str | None) -> int:
         """As `reset`. Raises NotEverywhere, too."""
@@ -135,9 +157,24 @@ class RuleKeeper:
 
     # ---- inside
 
-    def _tried(self, origin: Origin, operation: Operation) -> Change:
+    @asynccontextmanager
+    async def one_at_a_time(self) -> AsyncIterator[None]:
+        """Wait for changes that are under way. What has begun is brought to its end, though nobody waits for it."""
+        async with self.changing:
+            with trio.CancelScope(shield=True):
+                yield
+
+    async def _aside(self, operation: Operation) -> Change:
+        """Do it on a copy of the store, in a thread, and take over what has come of it. Raises what it raises."""
+        while True:
+            trial = self.store.trial()
+            change = await trio.to_thread.run_sync(operation, trial, monotonic(), limiter=DOCUMENTS)
+            if self.store.adopt(trial):
+                return change
+
+    async def _tried(self, origin: Origin, operation: Operation) -> Change:
         try:
-            return operation(self.store, monotonic())
+            return await self._aside(operation)
         except DocumentError as error:
             self._reject(origin, error)
             raise
@@ -170,20 +207,33 @@ class RuleKeeper:
                        version=self.store.rule_set.id)  # fmt: skip
 
     def _put_into_force(self, change: Change) -> None:
+        for _ in self._steps_into_force(change):
+            pass
+
+    async def _put_into_force_in_turns(self, change: Change) -> None:
+        await in_turns(self._steps_into_force(change))
+
+    def _steps_into_force(self, change: Change) -> Iterator[None]:
+        """All that is to be done once the store has other rules, in short steps."""
         if self.events is not None:
             self.events.tell()  # of those that leave now, for the last time
-        self.swap(self.store.rule_set)
+        for _ in self.swap(self.store.rule_set) or ():
+            yield
         for running in change.left:
             running.release()
+            yield
         self._tell(change.new)
         self.hits.changed()
         self._set_timer(monotonic())
+        yield
         self._at_work()
 
     def _tell(self, new: Iterable[Kept]) -> None:
-        for kept in new:
-            for warning in kept.rule.warnings() if isinstance(kept.rule, LiveRule) else ():
-                self.log.warning("rule", rule=kept.name, at=kept.written.position, warning=warning)
+        warnings = ((kept, text) for kept in new if isinstance(kept.rule, LiveRule) for text in kept.rule.warnings())
+        for kept, text in islice(warnings, MOST_LOGGED):
+            self.log.warning("rule", rule=kept.name, at=kept.written.position, warning=text)
+        if more := sum(1 for _ in warnings):
+            self.log.warning("rules have more warnings, which the admin API shows", warnings=more)
 
     def _at_work(self) -> None:
         """Live rules get a clock, and are looked after."""
@@ -209,17 +259,23 @@ class RuleKeeper:
         self.timer = None if due is None else self.reactor.call_at(due, self._expire)
 
     def _expire(self) -> None:
-        now, before = monotonic(), list(self.store.kept)
-        self._put_into_force(self.store.expire(now))
-        self._has_expired(before, now)
+        self.timer = None
+        self.reactor.spawn(self._expire_everywhere)
 
-    def _has_expired(self, before: list[str], now: float) -> None:
+    async def _expire_everywhere(self) -> None:
+        async with self.one_at_a_time():
+            now, before = monotonic(), list(self.store.kept)
+            await self._put_into_force_in_turns(self.store.expire(now))
+            await self._has_expired(before, now)
+
+    async def _has_expired(self, before: Sequence[str], now: float) -> None:
         """`before`: the rules that there were."""
-        for name in before:
-            if name in self.store.kept:
-                continue
+        gone = [name for name in before if name not in self.store.kept]
+        for name in gone[:MOST_LOGGED]:
             self.log.info("rule expired", rule=name)
-            self._told_of("expired", name)
+        if len(gone) > MOST_LOGGED:
+            self.log.info("more rules expired", rules=len(gone) - MOST_LOGGED)
+        await in_turns(map(partial(self._told_of, "expired"), gone))
         for stored in self.store.documents:
             scenario, at = stored.document.scenario, stored.moment(now)
             if scenario is not None:

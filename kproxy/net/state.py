@@ -18,11 +18,14 @@ from typing import Any
 import trio
 
 from kproxy.errors import DocumentError
+from kproxy.named_file import read_named, reason
 
 from .driven import HostPort
 from .reactor import Reactor
 
 VERSION = 1
+MOST_STATE = 64 << 20
+"""Bytes; a node takes some sixty."""
 
 Ports = dict[str, dict[int, int]]
 Nodes = dict[str, dict[int, HostPort]]
@@ -31,12 +34,14 @@ Nodes = dict[str, dict[int, HostPort]]
 def read_state(path: Path) -> tuple[Ports, Nodes]:
     """(ports, nodes), empty when there is no file. Raises DocumentError."""
     try:
-        if path.exists() and not path.is_file():  # a device or a pipe may never end
-            raise unusable(path, "it is not a regular file")
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_named(path, MOST_STATE))
     except FileNotFoundError:
         return {}, {}
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise unusable(path, reason(error)) from error
+    except RecursionError:
+        raise unusable(path, "it is nested too deep") from None
+    except ValueError as error:
         raise unusable(path, str(error)) from error
     try:
         if data["version"] != VERSION:
@@ -46,7 +51,7 @@ def read_state(path: Path) -> tuple[Ports, Nodes]:
             name: {int(node): (str(host), int(port)) for node, (host, port) in given.items()}
             for name, given in data["nodes"].items()
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise unusable(path, f"{type(error).__name__} {error}") from error
     return ports, nodes
 

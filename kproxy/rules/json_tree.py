@@ -11,7 +11,17 @@ import json
 import re
 
 from kproxy.rules.source import Source
-from kproxy.rules.yaml_file import MAX_DEPTH, MAX_NODES, Mapping, Node, Scalar, Sequence, YamlMistake
+from kproxy.rules.yaml_file import (
+    LONGEST_TEXT,
+    MAX_DEPTH,
+    MAX_NODES,
+    TOO_LONG,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    YamlMistake,
+)
 
 _TOKEN = re.compile(
     r"""[ \t\r]*(?:
@@ -26,6 +36,7 @@ def json_source(file: str, data: bytes) -> Source:
     source = Source(file, "")
     try:
         text = data.decode()
+        _measure(text)
         json.loads(text, parse_constant=_refuse)
         source.root = read_json(text)
     except UnicodeDecodeError as error:
@@ -48,6 +59,24 @@ def _broken(source: Source, line: int, column: int, message: str) -> None:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number of JSON")
+
+
+def _measure(text: str) -> None:
+    """Raise YamlMistake when there is too much of it: `json.loads` lets nobody else run until it is through. What is no
+    JSON is left to it."""
+    depth = count = position = 0
+    while found := _TOKEN.match(text, position):
+        position, kind, sign = found.end(), found.lastgroup, found["sign"]
+        count += kind in ("text", "word") or sign in ("[", "{")
+        depth += (sign in ("[", "{")) - (sign in ("]", "}")) if sign else 0
+        if count > MAX_NODES or depth > MAX_DEPTH or position - found.start(kind or 0) > LONGEST_TEXT:
+            line = text.count("\n", 0, position) + 1
+            column = found.start(kind or 0) - text.rfind("\n", 0, position)
+            if count > MAX_NODES:
+                raise YamlMistake(line, column, f"more than {MAX_NODES} keys and values")
+            if depth > MAX_DEPTH:
+                raise YamlMistake(line, column, f"nested {depth} levels deep, the limit is {MAX_DEPTH}")
+            raise YamlMistake(line, column, TOO_LONG)
 
 
 def read_json(text: str) -> Node:

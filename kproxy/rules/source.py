@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.errors import DocumentError
+from kproxy.named_file import read_named, reason
 from kproxy.rules.hints import Hints
 from kproxy.rules.yaml_file import Mapping, Node, Scalar, Sequence, YamlMistake, read_tree
 
@@ -45,11 +46,11 @@ class Source:
     def open(cls, path: Path) -> Source:
         """Read a file; one that cannot be read is a source with that mistake."""
         try:
-            return cls(str(path), path.read_bytes())
+            return cls(str(path), read_named(path))
         except OSError as error:
             source = cls(str(path), "")
             source.is_yaml = False
-            source.note_at(1, 1, f"the file cannot be read: {(error.strerror or str(error)).lower()}")
+            source.note_at(1, 1, f"the file cannot be read: {reason(error)}")
             return source
 
     def note(self, where: Where, message: str, *, key: bool = False) -> None:

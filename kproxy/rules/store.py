@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kproxy.errors import NoSuchRule, RuleInUse
 from kproxy.rules.document import Document, check_documents, read_document
@@ -43,6 +44,21 @@ class Saved:
     killed: bool
 
 
+class Begin(NamedTuple):
+    """What a rule at work is told when another rule set comes: whether it is in force, and, where it is to begin anew,
+    since when."""
+
+    running: Running
+    active: bool
+    again: float | None
+
+    def take_effect(self) -> None:
+        """Tell it."""
+        if self.again is not None:
+            self.running.restart(self.again)
+        self.running.enabled = self.active
+
+
 class RuleStore:
     """`rule_set` is what is in force; `killed`: whether all faults are off; `off`: rules that somebody has turned off.
 
@@ -57,6 +73,8 @@ class RuleStore:
         self.killed = False
         self.rule_set = RuleSet()
         self.born = 0  # live rules that have been put to work so far
+        self.later: list[Begin] | None = None  # what `adopt` does to rules at work; None: it is done at once
+        self.original: tuple[object, ...] = ()  # what the store had when this trial began
 
     def __getitem__(self, name: str) -> Kept:
         """Raises NoSuchRule."""
@@ -136,6 +154,28 @@ class RuleStore:
             one.reset()
             one.restart(now)
         return len(running)
+
+    # ---- operations in another thread
+
+    def trial(self) -> RuleStore:
+        """Return a copy to do one operation on, beside this store: nothing here changes, nor at rules at work."""
+        made = copy(self)
+        made.later, made.original = [], self._state()
+        return made
+
+    def adopt(self, trial: RuleStore) -> bool:
+        """Take over what has come of a trial. Return False, and change nothing, if there was another operation here
+        since it began."""
+        if any(one is not other for one, other in zip(self._state(), trial.original, strict=True)):
+            return False
+        self.documents, self.kept, self.off, self.killed = trial.documents, trial.kept, trial.off, trial.killed
+        self.rule_set, self.born = trial.rule_set, trial.born
+        for begin in trial.later or ():
+            begin.take_effect()
+        return True
+
+    def _state(self) -> tuple[object, ...]:
+        return self.documents, self.kept, self.off, self.killed, self.rule_set
 
     # ---- operations that others must agree to
 
@@ -240,7 +280,7 @@ class RuleStore:
         return Change(new, tuple(one for one in left if id(one) not in staying))
 
     def _put_to_work(self, kept: Kept, off: frozenset[str], killed: bool, now: float) -> Kept:
-        begins = kept.begins(now)
+        begins, again = kept.begins(now), False
         active = begins is not None and kept.name not in off and not (killed and kept.is_fault)
         running = kept.running
         if active and isinstance(kept.rule, LiveRule):
@@ -248,10 +288,14 @@ class RuleStore:
             if running is None:
                 running = Running(kept.rule, kept.origin, self.seed, begins)
                 self.born = running.born = self.born + 1
-            elif kept.written.stage is not None and running.trigger.began < begins:  # the stage's next round
-                running.restart(begins)
+            else:
+                again = kept.written.stage is not None and running.trigger.began < begins  # the stage's next round
         if running is not None:
-            running.enabled = active
+            begin = Begin(running, active, begins if again else None)
+            if self.later is None:
+                begin.take_effect()
+            else:
+                self.later.append(begin)
         same = running is kept.running and active == kept.active
         return kept if same else replace(kept, running=running, active=active)
 

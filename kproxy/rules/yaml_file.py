@@ -20,6 +20,25 @@ MAX_NODES = 200_000
 """Keys and values in one document, aliases written out: some 20 MB of memory."""
 
 
+LONGEST_TEXT = 1 << 20
+"""Characters of one key or value: a record's largest value by default."""
+TOO_LONG = f"a key or value of more than {LONGEST_TEXT} characters"
+PIECE = 1 << 14
+"""Characters that libyaml is given at a time."""
+
+
+class _Pieces:
+    """Text for libyaml, which asks for it piece by piece: in between others may run, also amid one long value."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def read(self, size: int = PIECE) -> str:
+        piece = self.text[self.at : self.at + min(size, PIECE)]
+        self.at += len(piece)
+        return piece
+
+
 class YamlMistake(Exception):
     """Text that is not YAML, or YAML that is not used here; line and column count from 1."""
 
@@ -79,7 +98,7 @@ def read_tree(data: str | bytes) -> Node | None:
     """The document's root node; None when there is only white space or comments. Raises YamlMistake."""
     text = data if isinstance(data, str) else _decode(data)
     try:
-        return _Builder().build(yaml.parse(text, Loader=yaml.CSafeLoader))
+        return _Builder().build(yaml.parse(_Pieces(text), Loader=yaml.CSafeLoader))
     except yaml.reader.ReaderError as error:
         raise _unreadable(text, error) from error
     except yaml.MarkedYAMLError as error:
@@ -141,6 +160,8 @@ class _Builder:
         line, column = _place(event.start_mark)
         if event.tag not in ("!", "tag:yaml.org,2002:str"):
             _refuse_tag(event, line, column)
+        if len(event.value) > LONGEST_TEXT:
+            raise YamlMistake(line, column, TOO_LONG)
         plain = bool(event.implicit[0])
         node = Scalar(line, column, event.value, plain)
         if event.anchor:

@@ -171,6 +171,17 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
     return made
 
 
-def exposition(made: CollectorRegistry) -> bytes:
-    """The text that Prometheus reads."""
-    return generate_latest(made)
+def exposition(made: CollectorRegistry) -> Iterator[bytes]:
+    """The text that Prometheus reads, a piece for each metric."""
+    for metric in made.collect():
+        yield generate_latest(_Alone(metric))
+
+
+class _Alone:
+    """A registry of one metric."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.metric

@@ -189,7 +189,7 @@ def test_what_cannot_be_read_is_exit_code_1(data: bytes | str, words: list[str],
         (["--response", "--api", "Metdata", "--version", "1"], "did you mean Metadata?"),
         (["--response", "--api", "3", "--version", "99"], "Metadata has versions 0-13, not 99"),
         (["--api", "3", "--version", "9"], "a request names its own"),
-        (["no-such-file"], "No such file"),
+        (["no-such-file"], "no such file"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(words: list[str], message: str) -> None:

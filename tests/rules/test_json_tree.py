@@ -54,7 +54,7 @@ def test_keys_that_are_there_twice() -> None:
         (b'{"a": 1,}', "<api>:1:9: not JSON: "),
         (b"{'a': 1}", "<api>:1:2: not JSON: expecting property name enclosed in double quotes"),
         (b'["\xff"]', "<api>:1:1: the document is not UTF-8: byte 0xff"),
-        (b"[" * 100_000, "<api>:1:1: nested too deep, the limit is 50 levels"),
+        (b"[" * 100_000, "<api>:1:51: nested 51 levels deep, the limit is 50"),
         (b"[" * 51 + b"]" * 51, "<api>:1:51: nested 51 levels deep, the limit is 50"),
         (b"[Infinity]", "<api>:1:1: not JSON: Infinity is no number of JSON"),
         (b"[" + b"1," * 200_000 + b"1]", "<api>:1:400000: more than 200000 keys and values"),

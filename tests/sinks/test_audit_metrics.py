@@ -37,7 +37,7 @@ class Written:
 
 def test_every_counter_has_a_line() -> None:
     """With the outlet's name, and the reason where there is one."""
-    text = exposition(registry(AuditCollector(Written()))).decode()
+    text = b"".join(exposition(registry(AuditCollector(Written())))).decode()
 
     found = {
         (sample.name, *sample.labels.values()): sample.value

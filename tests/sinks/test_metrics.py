@@ -25,7 +25,7 @@ class Live:
 
 
 def samples(collector: TrafficCollector) -> dict[tuple[str, tuple[str, ...]], float]:
-    text = exposition(registry(collector)).decode()
+    text = b"".join(exposition(registry(collector))).decode()
     return {
         (sample.name, tuple(sorted(sample.labels.values()))): sample.value
         for family in text_string_to_metric_families(text)

@@ -36,7 +36,7 @@ WORDS = ("matched", "fired", "applied", "problems")
 
 
 def samples(store: RuleStore, most: int) -> dict[tuple[str, tuple[str, ...]], float]:
-    text = exposition(registry(RuleCollector(store, Loads(), most))).decode()
+    text = b"".join(exposition(registry(RuleCollector(store, Loads(), most)))).decode()
     return {
         (sample.name, tuple(sample.labels[name] for name in LABELS if name in sample.labels)): sample.value
         for family in text_string_to_metric_families(text)

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from kproxy.admin.api import OPERATIONS
 from kproxy.admin.backend import Backend
+from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.operation import Call
 from kproxy.admin.problem import Problem, problem_of
 from kproxy.admin.shown import Shown
@@ -60,6 +61,8 @@ class WorkerAnswers:
             return refused(problem)
         except KproxyError as error:
             return refused(problem_of(error))
+        if isinstance(shown, LongAnswer):
+            return Operated({**shown.shown.model_dump(mode="json"), shown.field: await shown.values()})
         assert isinstance(shown, Shown), "streams are asked for otherwise"
         return Operated(shown.model_dump(mode="json"))
 

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.admin.backend import joined
 from kproxy.admin.problem import Problem
 from kproxy.net.readiness import Need, Readiness
 from kproxy.net.workers.channel import Question, Unanswered
@@ -76,7 +77,7 @@ class CrewBackend:
         await self.keeper.count()
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Merged(self.everybody))
-        return exposition(registry)
+        return await joined(exposition(registry))
 
     async def measure(self, question: Measure) -> None:
         for member, families in await ask_all(self.crew, question, PATIENCE):

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from kproxy.admin.api import OPERATIONS
 from kproxy.admin.captures import CaptureShown, CapturesShown, not_started
+from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.operation import Call, Operation
 from kproxy.admin.problem import Problem
 from kproxy.admin.shown import (
@@ -36,10 +37,10 @@ from .crew_tail import CrewTail
 from .messages import Operate
 
 
-async def list_connections(backend: CrewBackend, call: Call) -> ConnectionsShown:
+async def list_connections(backend: CrewBackend, call: Call) -> LongAnswer:
     found = [one for each in await backend.operate_all("list_connections", {}) for one in each["connections"]]
     found.sort(key=lambda one: (one["since"], one["id"]))
-    return ConnectionsShown(connections=[ConnectionShown(**one) for one in found])
+    return LongAnswer(ConnectionsShown(connections=[]), "connections", (ConnectionShown(**one) for one in found))
 
 
 async def close_connection(backend: CrewBackend, call: Call) -> ConnectionShown:

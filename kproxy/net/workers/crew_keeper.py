@@ -12,7 +12,7 @@ stays in the sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from hashlib import blake2b
 from time import monotonic
 from typing import Any
@@ -23,13 +23,12 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import NotEverywhere, WeDidWrong
 from kproxy.rules.kept import Change, Kept, Origin
-from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore, Saved
 
 from ..hits import Count, Hits
 from ..reactor import Reactor
-from ..rule_keeper import LOOK_AFTER, Operation, RuleKeeper
+from ..rule_keeper import LOOK_AFTER, Operation, RuleKeeper, Swap
 from .channel import Unanswered
 from .everybody import Crew, Member, ask_all
 from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RuleNews, RulesState
@@ -51,13 +50,12 @@ class CrewKeeper(RuleKeeper):
     hits: CrewHits
 
     def __init__(
-        self, store: RuleStore, crew: Crew, swap: Callable[[RuleSet], None], reactor: Reactor,
+        self, store: RuleStore, crew: Crew, swap: Swap, reactor: Reactor,
         log: FilteringBoundLogger, table: SharedTable,
     ) -> None:  # fmt: skip
         super().__init__(store, swap, reactor, log)
         self.crew, self.table = crew, table
         self.hits = CrewHits(self)
-        self.changing = trio.Lock()
         self.in_force = RulesState(0, store.seed, handed(store))
         self.packed = packed(self.in_force)
         self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
@@ -79,7 +77,7 @@ class CrewKeeper(RuleKeeper):
 
     async def admit(self, member: Member) -> None:
         """Its rules are made; should others have come meanwhile, it takes them over. Raises Unanswered."""
-        async with self.changing:
+        async with self.one_at_a_time():
             if self.numbers[member.index] != self.in_force.number and member.channel is not None:
                 await member.channel.ask(Prepare(self.packed), PATIENCE)
                 await member.channel.ask(Commit(self.in_force.number), COMMIT_PATIENCE)
@@ -96,32 +94,32 @@ class CrewKeeper(RuleKeeper):
 
     async def load_everywhere(self, origin: Origin, operation: Operation) -> Change:
         """All or none, in all processes."""
-        async with self.changing:
+        async with self.one_at_a_time():
             before, saved = self.store.rule_set.id, self.store.saved()
-            change = self._tried(origin, operation)
+            change = await self._tried(origin, operation)
             try:
                 await self._hand_out(saved)
             except NotEverywhere as error:
                 self.loads.rejected[origin] += 1
                 self.log.error("rules rejected, those in force stay", origin=origin, error=str(error), version=before)
                 raise
-            self._put_into_force(change)
+            await self._put_into_force_in_turns(change)
             self._has_loaded(origin, before)
             return change
 
     async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
         """In all processes, or in none."""
-        async with self.changing:
+        async with self.one_at_a_time():
             saved = self.store.saved()
-            change = operation(self.store, monotonic())
+            change = await self._aside(operation)
             await self._hand_out(saved)
-            self._put_into_force(change)
+            await self._put_into_force_in_turns(change)
             self._has_done(what, rule)
             return change
 
     async def reset_everywhere(self, name: str | None) -> int:
         """In all processes at the same time, as nearly as that is possible."""
-        async with self.changing:
+        async with self.one_at_a_time():
             number = self.store.reset(name, monotonic())
             await self._hand_out(self.store.saved())
             self._add_up()
@@ -142,17 +140,13 @@ class CrewKeeper(RuleKeeper):
         for member, counts in await ask_all(self.crew, CountRules(), COUNT_PATIENCE):
             if not isinstance(counts, Unanswered):
                 self.latest[member.index] = {one.born: one for one in counts}
-        async with self.changing:
+        async with self.one_at_a_time():
             self._add_up()
 
     # ---- inside
 
-    def _expire(self) -> None:
-        self.timer = None
-        self.reactor.spawn(self._expire_everywhere)
-
     async def _expire_everywhere(self) -> None:
-        async with self.changing:
+        async with self.one_at_a_time():
             now, before, saved = monotonic(), list(self.store.kept), self.store.saved()
             change = self.store.expire(now)
             try:
@@ -161,14 +155,14 @@ class CrewKeeper(RuleKeeper):
                 self.log.error("rules cannot change now, kproxy tries again", error=str(error))
                 self.timer = self.reactor.call_at(monotonic() + LOOK_AFTER, self._expire)
                 return
-            self._put_into_force(change)
-            self._has_expired(before, now)
+            await self._put_into_force_in_turns(change)
+            await self._has_expired(before, now)
 
     async def _hand_out(self, saved: Saved) -> None:
         """What the store says now is in force in all processes, or the store is as it was. Raises NotEverywhere."""
-        state = RulesState(self.in_force.number + 1, self.store.seed, handed(self.store))
+        state, told = self.in_force, self.packed
         try:
-            told = packed(state)
+            state, told = await trio.to_thread.run_sync(self._as_told)
             asked = await ask_all(self.crew, Prepare(told), PATIENCE)
             refused = [f"worker {member.index}: {said}" for member, said in asked if said is not None]
         except WeDidWrong as error:
@@ -187,6 +181,11 @@ class CrewKeeper(RuleKeeper):
                                error=str(said))  # fmt: skip
                 self.crew.restart(member, "it has not taken over rules that it was ready for")
         self._forget()
+
+    def _as_told(self) -> tuple[RulesState, bytes]:
+        """Return what the store says now, and that as workers are told. Raises WeDidWrong."""
+        state = RulesState(self.in_force.number + 1, self.store.seed, handed(self.store))
+        return state, packed(state)
 
     def _owners(self) -> dict[bytes, None]:
         return dict.fromkeys(owner(one.born, one.lives) for one in self.in_force.rules if one.born)

@@ -7,7 +7,6 @@ keeps its `Running`, and with it its counters. Models are made beside the loop, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -22,6 +21,8 @@ from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 
+from ..in_turns import in_turns
+from ..rule_keeper import Swap
 from .channel import Channel
 from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RulesState
 
@@ -39,7 +40,7 @@ class Prepared:
 class WorkerRules:
     """`swap` puts a rule set into force for all connections. `index`: of this worker."""
 
-    def __init__(self, table: Table, index: int, swap: Callable[[RuleSet], object]) -> None:
+    def __init__(self, table: Table, index: int, swap: Swap) -> None:
         self.table, self.swap = table, swap
         self.own = f":{index}" if index else ""
         self.models: dict[bytes, Rule] = {}
@@ -49,8 +50,7 @@ class WorkerRules:
 
     def begin(self, state: bytes) -> RuleSet:
         """The rules to begin with. Blocks. Raises WeDidWrong for rules that cannot be made here."""
-        read = msgspec.msgpack.decode(state, type=RulesState)
-        prepared = self._ready(read, models(read, {}))
+        prepared = self._read(state)
         self._take(prepared)
         return prepared.rule_set
 
@@ -63,11 +63,13 @@ class WorkerRules:
 
     async def prepare(self, asked: Prepare) -> None:
         """Raises WeDidWrong."""
-        state = msgspec.msgpack.decode(asked.state, type=RulesState)
-        made = await trio.to_thread.run_sync(models, state, self.models)
-        self.prepared = self._ready(state, made)
+        self.prepared = await trio.to_thread.run_sync(self._read, asked.state)
 
-    def commit(self, asked: Commit) -> None:
+    def _read(self, state: bytes) -> Prepared:
+        read = msgspec.msgpack.decode(state, type=RulesState)
+        return self._ready(read, models(read, self.models))
+
+    async def commit(self, asked: Commit) -> None:
         """Raises WeDidWrong when it is not what was prepared."""
         prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.state.number != asked.number:
@@ -75,9 +77,10 @@ class WorkerRules:
             raise WeDidWrong(f"rules {asked.number} are to be put into force, {found} are prepared")
         before = self.in_force
         self._take(prepared)
-        self.swap(prepared.rule_set)
+        await in_turns(self.swap(prepared.rule_set) or ())
+        staying = set(map(id, self.in_force))
         for running in before:
-            if running not in self.in_force:
+            if id(running) not in staying:
                 running.release()
 
     def count(self, asked: CountRules) -> list[RuleCount]:

@@ -1,0 +1,91 @@
+"""Answers with a list of thousands: made some at a time, so that the event loop goes on, and held by few at a time.
+
+Strategy. Models are made and written one by one, a few milliseconds at a time. What is written is held until the
+client has read it, and clients may be slow: so the bytes of all such answers are counted, and beyond a limit
+another one is refused. An answer is not cut short: what it says was so while it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from kproxy.net.in_turns import in_turns
+
+from .guard import JSON
+from .problem import Problem
+from .shown import Shown
+
+MOST_HELD = 64 << 20
+"""Bytes of long answers that are made or sent at a time: a dozen lists of ten thousand rules."""
+LONG = 1 << 16
+"""Bytes; shorter answers are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongAnswer:
+    """An answer, `shown` without the list that is its `field`, and the items of that list."""
+
+    shown: Shown
+    field: str
+    items: Iterable[Shown]
+
+    async def response(self, status: int) -> Response:
+        """Write it. Raises Problem when too much is being sent already."""
+        if _held.size > MOST_HELD:
+            raise Problem(429, "too_many_answers", f"answers of more than {MOST_HELD} bytes are being sent already",
+                          headers={"Retry-After": "1"})  # fmt: skip
+        text = bytearray(self.shown.model_dump_json().encode())
+        assert f'"{self.field}":[]'.encode() in text, "the list is empty, and is put in here"
+        at = text.index(f'"{self.field}":[]'.encode()) + len(self.field) + 4
+        written = bytearray()
+        try:
+            await in_turns(self._write(written))
+        finally:
+            _held.size -= len(written)
+        return CountedResponse(bytes(text[:at] + written[:-1] + text[at:]), status, media_type=JSON)
+
+    async def values(self) -> list[dict[str, Any]]:
+        """Make the list as plain values."""
+        made: list[dict[str, Any]] = []
+
+        def make() -> Iterator[None]:
+            for item in self.items:
+                made.append(item.model_dump(mode="json"))
+                yield
+
+        await in_turns(make())
+        return made
+
+    def _write(self, written: bytearray) -> Iterator[None]:
+        for item in self.items:
+            line = item.model_dump_json().encode() + b","
+            written += line
+            _held.size += len(line)
+            yield
+
+
+class Held:
+    """Bytes of all long answers that are made or sent now."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+_held = Held()
+
+
+class CountedResponse(Response):
+    """A response whose bytes count as held until it is sent."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = len(self.body) if len(self.body) > LONG else 0
+        _held.size += size
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            _held.size -= size

@@ -1,0 +1,66 @@
+"""Files that users name, read by one function: rules, configs, users, secrets, certificates, states, frames.
+
+A name can lead to anything: a device that never ends, a pipe that nobody writes to, a folder, a file of ten gigabytes.
+Whatever it is, reading takes a bounded time and bounded memory, and the reason is said in words.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+MOST_BYTES = 4 << 20
+"""Bytes of a document: some ten thousand rules. The admin API takes no more either."""
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def read_named(path: str | Path, most: int = MOST_BYTES) -> bytes:
+    """Return what is in a regular file of at most so many bytes. Raises OSError, whose `strerror` says why not."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name has a NUL character") from None
+    with open(number, "rb") as file:
+        found = os.fstat(number)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, f"{kind_of(found.st_mode)} is no regular file")
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, at most {most:,} are read")
+        data = file.read(most + 1)
+    if len(data) > most:  # it has grown, or is one of those that /proc has, which have no size
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+    return data
+
+
+def text_named(path: str | Path, most: int = MOST_BYTES) -> str:
+    """Return the UTF-8 text of a file. Raises OSError, as `read_named`."""
+    data = read_named(path, most)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EINVAL, f"it is not UTF-8 text: byte 0x{data[error.start]:02x} at {error.start}") from None
+
+
+def check_readable(path: str | Path, most: int = MOST_BYTES) -> None:
+    """Read a file that others will read. Raises OSError, as `read_named`."""
+    read_named(path, most)
+
+
+def kind_of(mode: int) -> str:
+    """Return what something that is no regular file is."""
+    return next((name for test, name in _KINDS if test(mode)), "it")
+
+
+def reason(error: OSError) -> str:
+    """Return what is wrong, in words for a message."""
+    text = error.strerror or str(error)
+    return text[:1].lower() + text[1:]
