@@ -7,6 +7,7 @@ Whatever it is, reading takes a bounded time and bounded memory, and the reason 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from pathlib import Path
@@ -15,7 +16,6 @@ MOST_BYTES = 4 << 20
 """Bytes of a document: some ten thousand rules. The admin API takes no more either."""
 
 _KINDS = (
-    (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
@@ -29,13 +29,15 @@ def read_named(path: str | Path, most: int = MOST_BYTES) -> bytes:
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except ValueError:
         raise OSError(errno.EINVAL, "its name has a NUL character") from None
-    with open(number, "rb") as file:
+    try:
         found = os.fstat(number)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, f"{kind_of(found.st_mode)} is no regular file")
+        check_kind(found.st_mode)
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, at most {most:,} are read")
-        data = file.read(most + 1)
+        with open(number, "rb", closefd=False) as file:
+            data = file.read(most + 1)
+    finally:
+        os.close(number)
     if len(data) > most:  # it has grown, or is one of those that /proc has, which have no size
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
     return data
@@ -50,14 +52,29 @@ def text_named(path: str | Path, most: int = MOST_BYTES) -> str:
         raise OSError(errno.EINVAL, f"it is not UTF-8 text: byte 0x{data[error.start]:02x} at {error.start}") from None
 
 
-def check_readable(path: str | Path, most: int = MOST_BYTES) -> None:
-    """Read a file that others will read. Raises OSError, as `read_named`."""
-    read_named(path, most)
+def open_named(path: str | Path) -> io.BufferedReader:
+    """Open a file of any length, or a pipe that somebody writes to, for whoever reads it bit by bit. Raises OSError, as
+    `read_named`."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name has a NUL character") from None
+    try:
+        check_kind(os.fstat(number).st_mode, pipes=True)
+    except OSError:
+        os.close(number)
+        raise
+    os.set_blocking(number, True)
+    return open(number, "rb")
 
 
-def kind_of(mode: int) -> str:
-    """Return what something that is no regular file is."""
-    return next((name for test, name in _KINDS if test(mode)), "it")
+def check_kind(mode: int, *, pipes: bool = False) -> None:
+    """Raise OSError for what is no regular file, and no pipe either where `pipes` are allowed."""
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode) and not (pipes and stat.S_ISFIFO(mode)):
+        kind = next((name for test, name in _KINDS if test(mode)), "it")
+        raise OSError(errno.EINVAL, f"{kind} is no regular file")
 
 
 def reason(error: OSError) -> str:

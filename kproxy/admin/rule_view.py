@@ -14,7 +14,10 @@ from kproxy.rules.store import RuleStore
 from .backend import clock
 from .long_answer import LongAnswer
 from .problem import mistake_of
-from .shown import RejectionShown, RuleShown, RulesShown, ScenarioShown
+from .shown import KilledShown, RejectionShown, RuleShown, RulesShown, ScenarioShown, TurnedShown
+
+MOST_NAMED = 100
+"""Rules that the answer of the kill switch names, in each of its lists."""
 
 
 def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShown:
@@ -26,6 +29,8 @@ def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShow
     return RuleShown(
         name=kept.name,
         kind=rule.kind,
+        family=rule.family,
+        fault=kept.is_fault,
         origin=kept.origin,
         position=kept.written.position,
         rule=kept.written.raw,
@@ -67,6 +72,28 @@ def show_rules(keeper: RuleKeeper) -> LongAnswer:
         last_rejection=None if last is None else _show_rejection(last),
     )
     return LongAnswer(shown, "rules", (show_rule(store, name, now) for name in names if name in store.kept))
+
+
+def show_killed(store: RuleStore, before: set[str]) -> KilledShown:
+    """The kill switch, and what has come of it; `before` are the names of rules that were in force."""
+    kept = list(store.kept.values())
+    turned = [one for one in kept if one.is_fault and one.active is not (one.name in before)]
+    left = [one for one in kept if one.active and isinstance(one.rule, LiveRule) and not one.is_fault]
+    return KilledShown(
+        killed=store.killed,
+        version=store.rule_set.id,
+        turned=[_show_turned(one, told=store.killed) for one in turned[:MOST_NAMED]],
+        left=[_show_turned(one, told=False) for one in left[:MOST_NAMED]],
+        more=max(len(turned) - MOST_NAMED, 0) + max(len(left) - MOST_NAMED, 0),
+    )
+
+
+def _show_turned(kept: Kept, *, told: bool) -> TurnedShown:
+    note = None
+    if told and kept.may_be_meant_for_good:
+        note = f"in force since {clock(kept.since)}"
+        note += "; lasting: true keeps such a rule" if "lasting" in type(kept.rule).model_fields else ""
+    return TurnedShown(name=kept.name, kind=kept.rule.kind, family=kept.rule.family, note=note)
 
 
 def _show_rejection(last: Rejection) -> RejectionShown:

@@ -16,7 +16,7 @@ from .backend import Asked
 from .long_answer import LongAnswer
 from .operation import Call, Operation
 from .problem import Problem
-from .rule_view import show_rule, show_rules
+from .rule_view import show_killed, show_rule, show_rules
 from .shown import KilledShown, ReleasedShown, ResetShown, RuleShown, RulesShown, WaitShown
 
 
@@ -109,9 +109,9 @@ async def unkill(backend: Asked, call: Call) -> KilledShown:
 
 
 async def _kill(backend: Asked, on: bool) -> KilledShown:
+    before = {name for name, kept in backend.keeper.store.kept.items() if kept.active}
     await backend.keeper.do_everywhere("killed" if on else "no longer killed", lambda store, now: store.kill(on, now))
-    store = backend.keeper.store
-    return KilledShown(killed=store.killed, version=store.rule_set.id)
+    return show_killed(backend.keeper.store, before)
 
 
 def _live(store: RuleStore, name: str) -> None:

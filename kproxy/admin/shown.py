@@ -49,6 +49,8 @@ class RuleShown(Shown):
         description="connection: it is bound when one opens; frame: it acts from the next frame on"
     )
     mode: Literal["enforce", "observe"]
+    family: Literal["names", "fault", "access", "quota", "code"] = Field(description="what such rules are for")
+    fault: bool = Field(description="the kill switch turns it off")
     matched: int | None = Field(description="requests that its selectors held for; null for rules that count nothing")
     fired: int | None = Field(description="those of them that its trigger chose")
     applied: int | None = Field(description="those of them where what it changed has gone out")
@@ -113,11 +115,23 @@ class ResetShown(Shown):
     reset: int
 
 
+class TurnedShown(Shown):
+    """A rule that the kill switch turned, or left."""
+
+    name: str
+    kind: str
+    family: Literal["names", "fault", "access", "quota", "code"]
+    note: str | None = Field(description="what to think of, if it may have been meant for good")
+
+
 class KilledShown(Shown):
     """The kill switch."""
 
     killed: bool
     version: str
+    turned: list[TurnedShown] = Field(description="rules that went off by it, or are in force again; some hundred")
+    left: list[TurnedShown] = Field(description="live rules that it does not touch and that are in force; some hundred")
+    more: int = Field(description="rules beyond those of both lists")
 
 
 class ConnectionShown(Shown):

@@ -18,6 +18,7 @@ from struct import Struct
 from typing import IO, Any, NamedTuple, cast
 
 from kproxy.errors import CaptureError
+from kproxy.named_file import open_named, printable, reason
 
 from . import pcapng
 from .pcapng import COMMENT, IF_DROP, IF_NAME, IF_OFFSET, IF_RESOLUTION, INTERFACE, PACKET, SECTION, SIMPLE, STATISTICS
@@ -242,9 +243,9 @@ def opened(path: str | Path) -> IO[bytes]:
     if str(path) == "-":
         return cast("IO[bytes]", standard_input())
     try:
-        file = open(path, "rb")  # noqa: SIM115 (whoever asks closes it)
+        file = open_named(path)
     except OSError as error:
-        raise CaptureError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise CaptureError(f"{printable(path)} cannot be read: {reason(error)}") from None
     if file.peek(2)[:2] == GZIP:
         file.close()
         return cast("IO[bytes]", gzip.open(path, "rb"))

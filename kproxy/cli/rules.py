@@ -29,12 +29,12 @@ def command() -> None:
 @as_json
 @with_admin
 def list_rules(admin: Admin, as_json: bool) -> None:
-    """All rules, in order: name, kind, origin, state, matched, fired, applied."""
+    """All rules, in order: name, kind, family, origin, state, matched, fired, applied."""
     found = admin("GET", "/api/rules")
     if as_json:
         print_json(found)
         return
-    columns = ("name", "kind", "origin", "state", "matched", "fired", "applied")
+    columns = ("name", "kind", "family", "origin", "state", "matched", "fired", "applied")
     print_rows(columns, [[{**rule, "state": state(rule)}[name] for name in columns] for rule in found["rules"]])
     last = found["last_rejection"]
     if last is not None:
@@ -172,15 +172,29 @@ LONGEST_WAIT = 3600.0
 @command.command("kill")
 @with_admin
 def kill(admin: Admin) -> None:
-    """All faults off, whatever is loaded afterwards, until unkill."""
-    admin("POST", "/api/kill")
+    """All faults off, whatever is loaded afterwards, until unkill.
+
+    Prints the rules that went off by it, and those that it left in force: access rules, quotas, code, and what is
+    lasting.
+    """
+    _print_turned("off", admin("POST", "/api/kill"))
 
 
 @command.command("unkill")
 @with_admin
 def unkill(admin: Admin) -> None:
-    """All faults as they were."""
-    admin("DELETE", "/api/kill")
+    """All faults as they were. Prints the rules that are in force again."""
+    found = admin("DELETE", "/api/kill")
+    _print_turned("on", {**found, "left": []})
+
+
+def _print_turned(word: str, found: dict[str, Any]) -> None:
+    rows = [(one["name"], one["kind"], one["family"], word, one["note"]) for one in found["turned"]]
+    rows += [(one["name"], one["kind"], one["family"], "left", None) for one in found["left"]]
+    if rows:
+        print_rows(("name", "kind", "family", "now", "note"), rows)
+    if found["more"]:
+        click.echo(f"and {found['more']} more", err=True)
 
 
 def _each(admin: Admin, names: tuple[str, ...], action: str) -> None:

@@ -63,7 +63,14 @@ class Kept:
     @property
     def is_fault(self) -> bool:
         """Whether the kill switch turns it off."""
-        return isinstance(self.rule, LiveRule) and self.rule.family == "fault"
+        return isinstance(self.rule, LiveRule) and self.rule.is_fault
+
+    @property
+    def may_be_meant_for_good(self) -> bool:
+        """Return True for a rule of a file that is always in force: no trigger, no time to live, no scenario."""
+        rule, stage = self.rule, self.written.stage
+        ever = stage is None and self.until is None and isinstance(rule, LiveRule) and rule.when is None
+        return self.origin == "file" and ever and self.is_fault
 
     def begins(self, now: float) -> float | None:
         """Since when it would be in force now, were it enabled: a rule of a stage since the stage began; None: its

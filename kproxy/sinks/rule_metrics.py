@@ -6,14 +6,15 @@ others of each kind are added up under the name "other".
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from kproxy.rules.kinds.base import Family
 from kproxy.rules.store import RuleStore
 
 from .metrics import counted
@@ -51,9 +52,13 @@ class RuleCollector(Collector):
         info = GaugeMetricFamily("kproxy_rules_info", "1, with the version of the rules in force.", labels=["version"])
         info.add_metric([store.rule_set.id], 1)
         yield info
-        yield gauge("kproxy_rules", "Rules by whether they are in force.", "state", {
-            "in_force": len(store.rule_set), "off": len(store.kept) - len(store.rule_set),
-        })  # fmt: skip
+        states = GaugeMetricFamily("kproxy_rules", "Rules by whether they are in force, and by family.",
+                                   labels=["state", "family"])  # fmt: skip
+        found = Counter(("in_force" if one.active else "off", one.rule.family) for one in list(store.kept.values()))
+        for family in get_args(Family):
+            for state in ("in_force", "off"):
+                states.add_metric([state, family], found[state, family])
+        yield states
         yield counted("kproxy_rules_loaded", "Sets of rules taken in, by origin.", "origin", self.loads.loaded)
         yield counted("kproxy_rules_rejected", "Sets of rules refused, by origin.", "origin", self.loads.rejected)
         yield gauge("kproxy_faults_killed", "1 while the kill switch is on.", None, {"": int(store.killed)})

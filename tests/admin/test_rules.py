@@ -41,7 +41,8 @@ async def test_a_rule_shows_itself_and_what_it_did(api: Any) -> None:
     assert shown.pop("since").startswith("20")
     assert shown == {
         "name": "base", "kind": "tiny", "origin": "file", "position": "a.yaml:2:5", "rule": {"name": "base", **TINY},
-        "enabled": True, "in_force": True, "stage": None, "binds": "frame", "mode": "enforce", "matched": 2, "fired": 1,
+        "enabled": True, "in_force": True, "stage": None, "binds": "frame", "mode": "enforce",
+        "family": "fault", "fault": True, "matched": 2, "fired": 1,
         "applied": 0, "held": 0, "problems": 0, "problem": None, "seed": 7, "ttl_left": None, "warnings": [],
     }  # fmt: skip
 

@@ -53,9 +53,9 @@ def test_rules_are_added_listed_and_removed(run: Command, tmp_path: Path) -> Non
         assert client.brokers() == {}
 
     assert [line.split("\t") for line in run("rules", "list").splitlines()] == [
-        ["base", "rename_topic", "file", "on", "-", "-", "-"],
-        ["hide it", "hide_node", "api", "on", "1", "1", "1"],
-        ["other", "delay", "api", "observing", "1", "1", "0"],
+        ["base", "rename_topic", "names", "file", "on", "-", "-", "-"],
+        ["hide it", "hide_node", "fault", "api", "on", "1", "1", "1"],
+        ["other", "delay", "fault", "api", "observing", "1", "1", "0"],
     ]
     assert [rule["name"] for rule in json.loads(run("rules", "list", "--json"))["rules"]] == [
         "base",
@@ -92,12 +92,13 @@ def test_rules_are_turned_off_and_on_and_killed(run: Command, tmp_path: Path) ->
     run("rules", "add", str(file))
 
     def states() -> list[str]:
-        return [line.split("\t")[3] for line in run("rules", "list").splitlines()]
+        return [line.split("\t")[4] for line in run("rules", "list").splitlines()]
 
     run("rules", "disable", "base", "other")
     assert states() == ["off", "on", "off"]
     run("rules", "enable", "base", "other")
-    run("rules", "kill")
+    went = [line.split("\t")[:4] for line in run("rules", "kill").splitlines()]
+    assert went == [["hide it", "hide_node", "fault", "off"], ["other", "delay", "fault", "off"]]
     assert states() == ["on", "killed", "killed"]
     run("rules", "unkill")
     assert states() == ["on", "on", "observing"]

@@ -21,7 +21,7 @@ rules:
 """
 
 
-LABELS = ("rule", "kind", "state", "version", "origin")
+LABELS = ("rule", "kind", "state", "family", "version", "origin")
 
 
 @dataclass
@@ -62,7 +62,8 @@ def test_every_live_rule_has_its_lines() -> None:
     assert counted == {"matched": 2, "fired": 1, "applied": 1, "problems": 1}
     assert ("kproxy_rule_fired_total", ("names", "rename_topic")) not in found
     assert found["kproxy_rules_info", (store.rule_set.id,)] == 1
-    assert (found["kproxy_rules", ("in_force",)], found["kproxy_rules", ("off",)]) == (4, 1)
+    by_family = {labels: value for (name, labels), value in found.items() if name == "kproxy_rules" and value}
+    assert by_family == {("in_force", "fault"): 3, ("in_force", "names"): 1, ("off", "fault"): 1}
     assert found["kproxy_rules_loaded_total", ("file",)] == 3
     assert found["kproxy_rules_rejected_total", ("api",)] == 2
     assert found["kproxy_faults_killed", ()] == 0

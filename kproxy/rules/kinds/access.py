@@ -8,7 +8,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from kproxy.rules.entity import Entity
-from kproxy.rules.kinds.live import Family, LiveRule
+from kproxy.rules.kinds.base import Family
+from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.match import is_expression, is_pattern
 from kproxy.rules.permissions import permissions
 from kproxy.rules.selected import Error

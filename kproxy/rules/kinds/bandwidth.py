@@ -9,6 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.line_fault import LineFault, Ways, ways
+from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.line import for_a_time, for_connections
 from kproxy.rules.rates import ByteRate
 from kproxy.rules.shape import Shape
@@ -30,6 +31,7 @@ class Bandwidth(LineFault):
 """
 
     kind: Literal["bandwidth"] = Field(description="what the rule does")
+    lasting: Lasting = False
     rate: ByteRate = Field(description="bytes per second, such as 100kB/s")
     way: Ways = Field(default="both", description="in which direction; both have the rate each")
 

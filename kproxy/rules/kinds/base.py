@@ -20,6 +20,9 @@ Scope = Literal["connection", "frame", "entity"]
 Direction = Literal["request", "response"]
 Need = Literal["topic names", "topic ids", "group ids", "transactional ids", "broker addresses", "api versions"]
 
+Family = Literal["names", "fault", "access", "quota", "code"]
+"""What a rule is for: names, addresses and versions; faults, which the kill switch turns off; who may do what, and
+how much of it; code of one's own."""
 LONGEST_NAME = 200
 """Characters; a rule's name is a label of metrics and a column of tables."""
 
@@ -36,6 +39,7 @@ RuleName = Annotated[str, AfterValidator(_one_line)]
 class Rule(Model):
     """A named entry under `rules:`."""
 
+    family: ClassVar[Family] = "names"
     scope: ClassVar[Scope] = "connection"
     """`connection`: it binds when one opens, and open ones keep what they have. `frame`, `entity`: what it acts on, at
     the next frame."""

@@ -14,7 +14,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_fault import FrameFault
-from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.kinds.live import Decisions, Lasting
 from kproxy.rules.latency import Latencies
 from kproxy.rules.seed import Seed
 
@@ -36,6 +36,7 @@ class DelayRule(FrameFault):
 """
 
     kind: Literal["delay"] = Field(description="what the rule does")
+    lasting: Lasting = False
     delay: Latencies = Field(
         description="200ms, or drawn: {uniform: [100ms, 300ms]}, {normal: [200ms, 50ms]} (mean, standard deviation), "
         "{lognormal: [200ms, 0.4]} (median, sigma)"

@@ -12,7 +12,7 @@ from kproxy.rules.bodies.topics import OF_REQUEST, Place, partitions_of_request
 from kproxy.rules.decision import Decision, Drop, Edit, Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.records_rule import RECORDS, RecordChanges, SomeRecordsRule
 from kproxy.wire.records import rewrite
 
@@ -24,7 +24,8 @@ class DropRecords(SomeRecordsRule):
 
     On fetch the others keep their offsets, as after compaction, and consumers go on behind what is missing. On produce
     the producer is told that all went well; a partition of which nothing is left is answered without the broker, with
-    no offset. Batches of idempotent producers are left alone there: the broker would refuse the next one.
+    no offset. Batches of idempotent producers are left alone there: the broker would refuse the next one. Messages of
+    the formats before batches cannot say that records are missing: a fetch of which none is left stands still.
     """
 
     example: ClassVar[str] = """\
@@ -37,6 +38,7 @@ class DropRecords(SomeRecordsRule):
 """
 
     kind: Literal["drop_records"] = Field(description="what the rule does")
+    lasting: Lasting = False
 
     def warnings(self) -> Iterable[str]:
         """Which producers it does nothing to."""

@@ -14,7 +14,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.node_rule import Nodes, names
 from kproxy.rules.kinds.reading import AnswerRule
 
@@ -36,6 +36,7 @@ class HideNode(AnswerRule):
 """
 
     kind: Literal["hide_node"] = Field(description="what the rule does")
+    lasting: Lasting = False
     node: Nodes = Field(description="ids of the brokers, such as 2 or 1-3, or all")
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:

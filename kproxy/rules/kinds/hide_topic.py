@@ -12,7 +12,7 @@ from kproxy.rules.bodies.topics import topic_of
 from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.metadata_rule import WholeTopicRule
 from kproxy.wire.layout import ZERO_UUID
 
@@ -36,6 +36,7 @@ class HideTopic(WholeTopicRule):
 """
 
     kind: Literal["hide_topic"] = Field(description="what the rule does")
+    lasting: Lasting = False
 
     def start(self) -> Effect:
         return HiddenTopics(self)

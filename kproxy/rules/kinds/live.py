@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,12 +19,21 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.facts import Facts
 from kproxy.rules.frame_match import FrameMatch
-from kproxy.rules.kinds.base import Direction, Rule, Scope
+from kproxy.rules.kinds.base import Direction, Family, Rule, Scope
 from kproxy.rules.shape import Shape
 from kproxy.rules.when import When
 
-Family = Literal["fault", "access", "quota", "code"]
 Decisions = Sequence[Decision]
+
+
+Lasting = Annotated[
+    bool,
+    Field(
+        description="it is meant for good, as part of how clients are served, and the kill switch leaves it in force; "
+        "false: it is a fault"
+    ),
+]
+"""Of the field `lasting`, which kinds have that can be meant so."""
 
 
 @dataclass(slots=True)
@@ -79,6 +88,11 @@ class LiveRule(Rule):
     mode: Literal["enforce", "observe"] = Field(
         default="enforce", description="observe: it is counted where it would act, and nothing is done"
     )
+
+    @property
+    def is_fault(self) -> bool:
+        """Return True if the kill switch turns it off."""
+        return self.family == "fault" and not getattr(self, "lasting", False)
 
     def holds(self, facts: Facts) -> bool:
         """Whether this rule can be about frames of such a connection."""

@@ -14,7 +14,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.reading import SelectingRule
 
 FIRST_VERSION = 11
@@ -37,6 +37,7 @@ class PreferredReplica(SelectingRule):
 """
 
     kind: Literal["preferred_replica"] = Field(description="what the rule does")
+    lasting: Lasting = False
     node: int = Field(ge=0, description="id of the broker that consumers are sent to")
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:

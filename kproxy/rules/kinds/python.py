@@ -13,8 +13,8 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.hook import decisions_of, find_hook
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Family, LiveRule, Problem
+from kproxy.rules.kinds.base import Direction, Family
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule, Problem
 from kproxy.wire.message import Message
 
 SLOW = 0.010

@@ -10,8 +10,8 @@ from pydantic import Field
 from kproxy.rules.depth import Depth
 from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.frame_match import carries
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Family, LiveRule
+from kproxy.rules.kinds.base import Direction, Family
+from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.kinds.quota_effect import EXEMPT, FETCHES, PRODUCE, QuotaEffect, has_max_bytes
 from kproxy.rules.line import of_frames
 from kproxy.rules.quota_limits import AT_CONNECT, RESOURCES, Override, Resource, Word, selectors

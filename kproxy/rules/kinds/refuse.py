@@ -12,7 +12,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction, Scope
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.line import for_connections
 
 
@@ -31,12 +31,21 @@ class Refuse(LiveRule):
 """
 
     kind: Literal["refuse"] = Field(description="what the rule does")
+    lasting: Lasting = False
     how: Literal["rst", "fin"] = Field(default="rst", description="by a reset, or in order")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         """It is about connections."""
         yield from for_connections(raw, "connections are refused before there is any frame")
+
+    def warnings(self) -> Iterable[str]:
+        """A rule of whom to let in, which the kill switch would take away."""
+        if self.not_ is not None and self.not_.client_address is not None and self.when is None and not self.lasting:
+            yield (
+                "it lets in only some addresses, and the kill switch turns it off as a fault, so that all get in; "
+                "lasting: true keeps it in force"
+            )
 
     @property
     def connects(self) -> bool:

@@ -15,8 +15,8 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Family, LiveRule
+from kproxy.rules.kinds.base import Direction, Family
+from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 from kproxy.rules.match import Test, Texts, text_test
 from kproxy.rules.selected import Acks
 from kproxy.rules.units import Bytes

@@ -18,7 +18,7 @@ from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.field_path import Path, Places, nearest_path, parse_path, slot_at
 from kproxy.rules.field_value import field_value
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.wire import layout
 from kproxy.wire.layout import Slot
 from kproxy.wire.message import Message
@@ -42,6 +42,7 @@ class SetRule(LiveRule):
 """
 
     kind: Literal["set"] = Field(description="what the rule does")
+    lasting: Lasting = False
     fields: Annotated[dict[str, Any], Field(min_length=1)] = Field(
         description="path of a field, as `kproxy protocol` names them: its value. [] stands for every element of an "
         "array, [0] for one"

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from kproxy.rules.bodies.records import Buffer, Whole, change_entries, stored
 from kproxy.rules.bodies.topics import Place
 from kproxy.rules.explain import Wrong
+from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.rules.units import parse_duration
 from kproxy.wire.records import Record, rewrite
@@ -48,6 +49,7 @@ class SetRecord(SomeRecordsRule):
 """
 
     kind: Literal["set_record"] = Field(description="what the rule does")
+    lasting: Lasting = False
     value: str | None = Field(default=None, description="the value, as text; null for none")
     key: str | None = Field(default=None, description="the key, as text; null for none")
     headers: dict[str, str | None] | None = Field(

@@ -18,7 +18,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
+from kproxy.rules.kinds.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.reading import SelectingRule
 
 HIGHEST = 2**63 - 1
@@ -50,6 +50,7 @@ class SetWatermark(SelectingRule):
 """
 
     kind: Literal["set_watermark"] = Field(description="what the rule does")
+    lasting: Lasting = False
     stuck: bool = Field(default=False, description="whether it stays where the rule first saw it")
     by: int | None = Field(default=None, ge=-HIGHEST, le=HIGHEST, description="is added to it; it stays 0 or more")
     log_start: int | None = Field(default=None, ge=0, le=HIGHEST, description="the first offset that there is")

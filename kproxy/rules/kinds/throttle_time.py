@@ -14,7 +14,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
+from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.units import Seconds
 from kproxy.wire import layout, schema
 
@@ -36,6 +36,7 @@ class ThrottleTimeRule(LiveRule):
 """
 
     kind: Literal["throttle_time"] = Field(description="what the rule does")
+    lasting: Lasting = False
     delay: Annotated[Seconds, Field(gt=0, le=LONGEST)] = Field(
         description="the time that clients are told; of several the longest holds"
     )
