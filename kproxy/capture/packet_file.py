@@ -18,7 +18,8 @@ from struct import Struct
 from typing import IO, Any, NamedTuple, cast
 
 from kproxy.errors import CaptureError
-from kproxy.named_file import open_named, printable, reason
+from kproxy.named_file import open_named, reason
+from kproxy.terminal import in_line
 
 from . import pcapng
 from .pcapng import COMMENT, IF_DROP, IF_NAME, IF_OFFSET, IF_RESOLUTION, INTERFACE, PACKET, SECTION, SIMPLE, STATISTICS
@@ -245,7 +246,7 @@ def opened(path: str | Path) -> IO[bytes]:
     try:
         file = open_named(path)
     except OSError as error:
-        raise CaptureError(f"{printable(path)} cannot be read: {reason(error)}") from None
+        raise CaptureError(f"{in_line(path)} cannot be read: {reason(error)}") from None
     if file.peek(2)[:2] == GZIP:
         file.close()
         return cast("IO[bytes]", gzip.open(path, "rb"))
