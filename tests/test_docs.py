@@ -120,6 +120,20 @@ def test_nothing_tells_users_to_install_another_project() -> None:
     assert "**`pip install kproxy` installs another project**" in page.read_text()
 
 
+def test_every_promise_of_the_threat_model_names_tests_that_are_there() -> None:
+    """Files of tests, with tests in them."""
+    page = (DOCS / "threat-model.md").read_text()
+    promises = page.partition("## Promises")[2].partition("## What is not defended")[0]
+    rows = [line.split("|")[1:3] for line in promises.splitlines() if line.startswith("| ")][1:]
+
+    assert len(rows) > 10
+    for promise, held_by in rows:
+        files = re.findall(r"`(tests/[^`]+)`", held_by)
+        assert files, promise
+        for name in files:
+            assert re.search(r"def test_|class Test", (DOCS.parent / name).read_text()), f"{name} has no test"
+
+
 def test_every_metric_is_on_the_operations_page() -> None:
     """What `/metrics` names, the page names, and the other way round."""
     collector = "".join(file.read_text() for file in (DOCS.parent / "kproxy" / "sinks").glob("*metrics.py"))
