@@ -9,6 +9,7 @@ from kproxy.wire import decode_request, decode_response
 
 from .counters import Counters
 from .principal import LOST, Outcome, PrincipalWatch
+from .sasl_names import MALFORMED
 from .software import Software, software
 from .step import Step
 
@@ -51,8 +52,9 @@ class Identity:
 
     @property
     def lost(self) -> bool:
-        """Whether messages of SASL could not be followed, so that nobody knows who the client is."""
-        return self._watch is not None and self._watch.absent == LOST
+        """Whether messages of SASL could not be followed, so that nobody knows who the client is. A broker may have
+        read a name in a token that is malformed to kproxy."""
+        return self._watch is not None and self._watch.absent in (LOST, MALFORMED)
 
     @property
     def outcome(self) -> Outcome | None:

@@ -41,8 +41,8 @@ def scram(token: bytes) -> str:
     found = _CLIENT_FIRST.fullmatch(token)
     if found is None or _BAD_ESCAPE.search(found[1]):
         raise NoName(MALFORMED)
-    extensions = (found[2] or b"").lower().split(b",")
-    if b"tokenauth=true" in extensions:
+    extensions = dict(one.split(b"=", 1) for one in (found[2] or b"").split(b",") if b"=" in one)
+    if extensions.get(b"tokenauth", b"").lower() == b"true":  # as brokers read them: the last one counts
         raise NoName(DELEGATION)
     return _text(found[1].replace(b"=2C", b",").replace(b"=3D", b"="))
 

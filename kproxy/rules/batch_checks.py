@@ -38,8 +38,8 @@ class RecordSizes:
     def too_large(self, entry: Entry) -> int:
         """The size of the first such record in an entry, 0 if there is none.
 
-        An entry that cannot be decompressed within the limit counts as one record of that size. One that cannot be
-        read counts as small: the broker refuses it.
+        An entry that cannot be decompressed within the limit counts as one record of that size. Raises RecordsError for
+        one that cannot be read: brokers may read more than kproxy does (Kafka looks at no content checksum of lz4).
         """
         if isinstance(entry, Cut):
             return 0
@@ -47,7 +47,9 @@ class RecordSizes:
         try:
             return next((size for size in map(size_of, self.records(entry)) if size > self.most), 0)
         except RecordsError as problem:
-            return max(limit, self.most + 1) if str(problem) == str(too_long(limit)) else 0
+            if str(problem) == str(too_long(limit)):
+                return max(limit, self.most + 1)
+            raise
 
     def records(self, entry: Batch | LegacyEntry) -> Iterator[Record]:
         """Those records that could be too large. Raises RecordsError."""

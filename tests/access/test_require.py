@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import cramjam
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
+from kproxy.testing.client import RawClient
 from kproxy.testing.java import JavaError, JavaProgram
+from kproxy.wire.records import Record, encode_batch
+from kproxy.wire.records.entry import BATCH, OVERHEAD, crc_of
 
 PATIENCE = 30
+LZ4, INVALID_RECORD = 3, 87
 RULES: dict[str, dict[str, Any]] = {
     "zstd": {"kind": "require", "compression": ["zstd", "lz4"]},
     "acks": {"kind": "require", "acks": "all"},
@@ -66,6 +71,31 @@ def test_a_record_that_is_too_large_is_refused(guarded: Any) -> None:
 
     assert told == [None, "MSG_SIZE_TOO_LARGE", None]
     assert guarded.stored(topic) == 2
+
+
+def wrong_checksum(value: bytes) -> bytes:
+    """A batch with one record, as an lz4 frame whose content checksum is wrong, at which Kafka does not look."""
+    plain = encode_batch([Record(0, 5, None, value)])
+    packer = cramjam.lz4.Compressor(None, True, False)  # level, content checksum, linked blocks
+    packer.compress(plain[BATCH.size :])
+    made = bytearray(plain[: BATCH.size] + bytes(packer.finish())[:-4] + bytes(4))
+    made[8:12] = (len(made) - OVERHEAD).to_bytes(4, "big")
+    made[21:23] = LZ4.to_bytes(2, "big")
+    made[17:21] = crc_of(made, 2).to_bytes(4, "big")
+    return bytes(made)
+
+
+@pytest.mark.parametrize(("client", "code"), [("somebody", 0), ("small", INVALID_RECORD)])
+def test_what_only_the_broker_can_read_does_not_pass(guarded: Any, client: str, code: int) -> None:
+    """A record of 5 kB in a frame that kproxy's codec refuses and Kafka's does not."""
+    (topic,) = guarded.create("house")
+    part = [{"index": 0, "records": wrong_checksum(b"a" * 5000)}]
+    with RawClient(guarded.bootstrap, client_id=client) as raw:
+        body = {"transactional_id": None, "acks": -1, "timeout_ms": 9000}
+        answer = raw.call(0, 9, body | {"topic_data": [{"name": topic, "partition_data": part}]})
+
+    assert [one["error_code"] for one in answer["responses"][0]["partition_responses"]] == [code]
+    assert guarded.stored(topic) == (0 if code else 1)
 
 
 def test_javas_producer_is_told_in_words(guarded: Any, java: JavaProgram) -> None:

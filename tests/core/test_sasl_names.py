@@ -49,6 +49,9 @@ def test_plain(token: bytes, name: str) -> None:
         (b"n,,n=a=2Cb=3Dc,r=x", "a,b=c"),
         (b"n,,n=a=3D2C,r=x", "a=2C"),
         (b"n,,n=user,r=x,tokenauth=false", "user"),
+        (b"n,,n=user,r=x,TOKENAUTH=true", "user"),
+        (b"n,,n=user,r=x,tokenauth=true,tokenauth=false", "user"),
+        (b"n,,n=user,r=x,x=y,tokenauthen=true", "user"),
     ],
 )
 def test_scram(token: bytes, name: str) -> None:
@@ -83,7 +86,8 @@ def test_oauthbearer(token: bytes, name: str) -> None:
         ("SCRAM-SHA-256", b"n,,n=a=2Xb,r=x", MALFORMED),
         ("SCRAM-SHA-512", b"n=user,r=x", MALFORMED),
         ("SCRAM-SHA-256", b"n,,n=id,r=x,tokenauth=true", DELEGATION),
-        ("SCRAM-SHA-512", b"n,,n=id,r=x,a=1,TokenAuth=true", DELEGATION),
+        ("SCRAM-SHA-256", b"n,,n=id,r=x,tokenauth=false,tokenauth=TRUE", DELEGATION),
+        ("SCRAM-SHA-512", b"n,,n=id,r=x,a=1,tokenauth=True", DELEGATION),
         ("OAUTHBEARER", b"", MALFORMED),
         ("OAUTHBEARER", b"\x01", MALFORMED),
         ("OAUTHBEARER", b"n,,\x01auth=Basic x\x01\x01", MALFORMED),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64encode
+
 import pytest
 
 from kproxy.testing.dialogue import Dialogue, request, response, sized
@@ -103,6 +106,38 @@ def test_who_cannot_be_known_is_not_served() -> None:
 
     assert SECRET not in talk.to_broker and talk.closed is not None
     assert talk.closed.cause == "authentication"
+
+
+def jwt(name: str) -> bytes:
+    claims = urlsafe_b64encode(json.dumps({"sub": name}).encode()).rstrip(b"=")
+    return b"eyJhbGciOiJSUzI1NiJ9." + claims + b".c2ln"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "tokens"),
+    [
+        ("SCRAM-SHA-256", [(b"n,,n=bob,r=x,TOKENAUTH=true", b"r=xy,s=c2FsdA==,i=4096"), (b"c=biws", b"v=x")]),
+        ("SCRAM-SHA-256", [(b"n,,n=bob,r=x,tokenauth=true,tokenauth=no", b"r=xy,s=c2E=,i=4096"), (b"c=biws", b"v=x")]),
+        ("OAUTHBEARER", [(b"n,,\x01auth=Bearer " + jwt("bob") + b"\x01auth=Bearer " + jwt("bob") + b"\x01\x01", b"")]),
+        ("OAUTHBEARER", [(b"n,,\x01auth=Bearer " + jwt("bob") + b"\x01AUTH=Bearer x\x01\x01", b"")]),
+        ("PLAIN", [(b"\0" + b"b" * 2000 + b"\0password", b"")]),
+    ],
+    ids=["an unknown extension", "an extension twice", "a token twice", "a second key", "a long name"],
+)
+def test_an_odd_token_that_the_broker_accepts_does_not_hide_who_it_is(
+    mechanism: str, tokens: list[tuple[bytes, bytes]]
+) -> None:
+    """Brokers take the last of several extensions or keys and ignore those they do not know. Who it is that kproxy
+    cannot read is not served where a rule goes by it."""
+    talk = Dialogue(DENY)
+    talk.client(request(HANDSHAKE, 1, 1, mechanism=mechanism))
+    talk.broker(response(HANDSHAKE, 1, 1, mechanisms=[mechanism]))
+    for number, (token, answer) in enumerate(tokens, 2):
+        talk.client(request(AUTHENTICATE, 2, number, auth_bytes=token))
+        talk.broker(response(AUTHENTICATE, 2, number, auth_bytes=answer))
+    talk.client(wants(9))
+
+    assert SECRET not in talk.to_broker
 
 
 def test_without_such_a_rule_nobody_waits() -> None:

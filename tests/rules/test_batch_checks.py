@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.errors import RecordsError
 from kproxy.rules.batch_checks import DAMAGED, RecordSizes, codec_name, is_idempotent, size_of
 from kproxy.wire.compression import CODECS
 from kproxy.wire.records import Batch, Producer, Record, encode_batch, encode_message_set, entries
@@ -65,7 +66,9 @@ def test_damaged_bombs_use_up_the_limit(codec: int, magic: int) -> None:
     (bomb,) = entries(whole[:-9] + b"\xff" * 9)
     sizes = RecordSizes(200_000, left=8 * DAMAGED)
 
-    assert [sizes.too_large(bomb) for _ in range(8)] == [0] * 8
+    for _ in range(8):
+        with pytest.raises(RecordsError):
+            sizes.too_large(bomb)
     assert sizes.left == 0
     assert sizes.too_large(batch(b"a" * 100, codec=codec)) == 200_001
 
@@ -80,12 +83,14 @@ def test_a_bomb_counts_as_too_large() -> None:
     assert len(bomb.raw) < 1000
 
 
-def test_what_cannot_be_read_is_left_to_the_broker() -> None:
-    """Bad compressed bytes, a cut entry, an empty batch."""
+def test_what_cannot_be_read_is_not_taken_for_small() -> None:
+    """Bad compressed bytes; a cut entry, which brokers do not store, and an empty batch have no record."""
     good = bytearray(encode_batch([ONE], codec=4))
     good[70:] = b"\xff" * (len(good) - 70)
     (bad,) = entries(bytes(good))
     (cut,) = entries(encode_batch([ONE])[:-1])
     (empty,) = entries(encode_batch([]))
 
-    assert [RecordSizes(1).too_large(one) for one in (bad, cut, empty)] == [0, 0, 0]
+    assert [RecordSizes(1).too_large(one) for one in (cut, empty)] == [0, 0]
+    with pytest.raises(RecordsError):
+        RecordSizes(1).too_large(bad)

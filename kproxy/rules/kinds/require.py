@@ -28,6 +28,7 @@ BEFORE_WORK = frozenset((3, 10, 17, 18, 36))
 An error in them makes it try again and again, without a word to its user."""
 
 MESSAGE_TOO_LARGE, INVALID_REQUIRED_ACKS, POLICY_VIOLATION, UNSUPPORTED_COMPRESSION_TYPE = 10, 21, 44, 76
+INVALID_RECORD = 87
 
 OF_RECORDS = ("compression", "max_record", "idempotence")
 REQUIREMENTS = ("acks", *OF_RECORDS, "client_id")
@@ -166,11 +167,11 @@ class RequireEffect(Effect):
             yield Fail(code, message, entities=tuple(some))
 
     def of_partition(self, data: bytes, sizes: RecordSizes | None) -> Found | None:
-        """The first mistake in the records of one partition. What cannot be read is left to the broker."""
+        """The first mistake in the records of one partition. What cannot be read is one: a broker may read it."""
         try:
             return next((wrong for entry in entries(data) if (wrong := self.of_entry(entry, sizes))), None)
         except RecordsError:
-            return None
+            return INVALID_RECORD, "records that cannot be read, so that nobody can tell whether they are as required"
 
     def of_entry(self, entry: Batch | LegacyEntry | Cut, sizes: RecordSizes | None) -> Found | None:
         """What is wrong with one batch."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import cramjam
 import pytest
 
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire.records import Producer, Record, encode_batch
+from kproxy.wire.records.entry import BATCH, OVERHEAD, crc_of
 
-TOO_LARGE, ACKS, POLICY, COMPRESSION = 10, 21, 44, 76
+TOO_LARGE, ACKS, POLICY, COMPRESSION, INVALID = 10, 21, 44, 76, 87
 ZSTD, LZ4, GZIP = 4, 3, 1
 
 
@@ -19,6 +21,18 @@ def requiring(line: str) -> Dialogue:
 
 def records(value: bytes = b"v", codec: int = 0, producer: int = -1) -> bytes:
     return encode_batch([Record(0, 5, None, value)], codec=codec, producer=Producer(producer, 0, 0))
+
+
+def wrong_checksum(value: bytes) -> bytes:
+    """A batch with one record, as an lz4 frame whose content checksum is wrong, at which Kafka does not look."""
+    plain = encode_batch([Record(0, 5, None, value)])
+    packer = cramjam.lz4.Compressor(None, True, False)  # level, content checksum, linked blocks
+    packer.compress(plain[BATCH.size :])
+    made = bytearray(plain[: BATCH.size] + bytes(packer.finish())[:-4] + bytes(4))
+    made[8:12] = (len(made) - OVERHEAD).to_bytes(4, "big")
+    made[21:23] = LZ4.to_bytes(2, "big")
+    made[17:21] = crc_of(made, 2).to_bytes(4, "big")
+    return bytes(made)
 
 
 def produce(*parts: bytes | None, acks: int = -1, version: int = 9, client_id: str | None = "team-a") -> bytes:
@@ -69,11 +83,13 @@ def test_what_makes_no_sense_is_refused(mistakes_of: Any, text: str, mistake: st
         ("max_record: 1kB", records(b"v" * 1000, codec=ZSTD), 0),
         ("max_record: 1kB, compression: zstd", records(b"v" * 1001), COMPRESSION),
         ("compression: zstd", None, 0),
-        ("compression: zstd", b"no records at all", 0),
+        ("compression: zstd", b"no records at all", INVALID),
+        ("idempotence: true", records(producer=1) + b"no records at all", INVALID),
+        ("max_record: 1kB", wrong_checksum(b"v" * 1001), INVALID),
     ],
 )
 def test_records_are_judged_partition_by_partition(line: str, part: bytes | None, code: int) -> None:
-    """Good partitions of the same request are the broker's; what cannot be read is left to it."""
+    """Good partitions of the same request are the broker's; what cannot be read is not as required."""
     good = records(codec=ZSTD, producer=3) if "none" not in line else records()
     talk = requiring(line).client(produce(good, part))
     (seen,) = talk.requests()
