@@ -62,7 +62,7 @@ class Engine:
         self.cluster = Cluster(session.context, None if names is None else names.topics)
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
         self.subjects = Subjects(session, self.cluster)
-        self.screening = Screening(self)
+        self.screening = Screening(session.context, self.cluster)
         self.shapes: tuple[Shape, ...] = ()
         self.shaping: dict[Running, Shape] = {}  # by the rules in force, those that observe included
         self.change: float | None = None  # when it has to be looked at again

@@ -28,6 +28,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any, Final
 
+from kproxy.wire.breath import each
 from kproxy.wire.message import Message
 
 from .counters import Counters
@@ -97,7 +98,7 @@ class FetchSessions:
             session.awaited = True
             return session.forward(body, ())
         listed = dict(LISTING.listed(body))
-        kept = {key: one for key, one in listed.items() if key not in removed}
+        kept = {key: one for key, one in each(listed.items()) if key not in removed}
         if session is None and len(kept) == len(listed):
             return None
         alone = {**body, "topics": LISTING.topics(kept.items())}

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from kproxy.wire.breath import each
+
 Key = tuple[str | UUID, int]
 """A partition: its topic's name, or its id in the versions that have ids, and its number."""
 
@@ -53,7 +55,7 @@ class Listing:
         """As they stand under `topics`: neighbours of the same topic together."""
         found: list[dict[str, Any]] = []
         last = None
-        for (name, _), partition in partitions:
+        for (name, _), partition in each(partitions):
             if name != last:
                 found.append({_field(name): name, "partitions": []})
                 last = name
@@ -63,7 +65,7 @@ class Listing:
     def forgotten_topics(self, keys: Iterable[Key]) -> list[dict[str, Any]]:
         """As they stand under `forgotten_topics_data`."""
         found: dict[str | UUID, list[int]] = {}
-        for name, number in keys:
+        for name, number in each(keys):
             found.setdefault(name, []).append(number)
         return [{_field(name): name, "partitions": numbers} for name, numbers in found.items()]
 
@@ -99,7 +101,7 @@ class PartitionSession:
             self.owed[key] = None
             self.dropped.pop(key, None)
         self.forgotten = list(self.listing.forgotten(body))
-        for key in self.forgotten:  # brokers add before they forget, too
+        for key in each(self.forgotten):  # brokers add before they forget, too
             self.asked.pop(key, None)
             self.owed.pop(key, None)
             if key in self.known:
@@ -127,19 +129,19 @@ class PartitionSession:
         """
         listed = dict(self.listing.listed(body))
         forgotten = list(dict.fromkeys(self.listing.forgotten(body)))
-        owed = [key for key in self.owed if key not in listed and key not in removed]
-        kept = [key for key in listed if key not in removed]
-        dropped = [*self.dropped, *(key for key in removed if key in self.known)]
+        owed = [key for key in each(self.owed) if key not in listed and key not in removed]
+        kept = [key for key in each(listed) if key not in removed]
+        dropped = [*self.dropped, *(key for key in each(removed) if key in self.known)]
         forget = list(dict.fromkeys((*forgotten, *dropped)))
         epoch = self.broker_takes()
-        self.owed = {key: None for key in removed if key in self.asked}
+        self.owed = {key: None for key in each(removed) if key in self.asked}
         self.dropped = {}
         self.known.update(kept, owed)
         self.known.difference_update(forget)
         field = "session_epoch" if "session_epoch" in body else "share_session_epoch"
         if body[field] == epoch and not owed and len(kept) == len(listed) and len(forget) == len(forgotten):
             return None
-        partitions = [(key, listed[key]) for key in kept] + [(key, self.asked[key]) for key in owed]
+        partitions = [(key, listed[key]) for key in each(kept)] + [(key, self.asked[key]) for key in each(owed)]
         return {
             **body,
             field: epoch,

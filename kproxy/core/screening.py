@@ -21,7 +21,8 @@ from .ruled_exchange import Pending, RuledExchange
 from .topics import fresh_topics
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .cluster import Cluster
+    from .rewrite import Context
     from .ruled import Part
     from .ruling import Ruling
 
@@ -40,10 +41,10 @@ PLACE = "?"
 class Screening:
     """Of one connection."""
 
-    __slots__ = ("cursors", "engine", "given", "ids")
+    __slots__ = ("cluster", "context", "cursors", "given", "ids")
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, context: Context, cluster: Cluster) -> None:
+        self.context, self.cluster = context, cluster
         self.ids: set[UUID] = set()
         self.cursors: OrderedDict[str, str] = OrderedDict()
         self.given = 0
@@ -52,10 +53,10 @@ class Screening:
         """A request comes: have asked for what its answer could not be judged without."""
         if not exchange.ruled.enforces:
             return
-        context = self.engine.session.context
+        context = self.context
         ids, self.ids = self.ids, set()
         for topic_id in ids:
-            self.engine.cluster.asks(topic_id, listed=False)
+            self.cluster.asks(topic_id, listed=False)
         joins = exchange.api.key in BY_ID and exchange.request.body["member_epoch"] == JOINING
         if joins and fresh_topics(context.cluster_memory, exchange.came) is None:
             context.topics_wanted = True
@@ -83,7 +84,7 @@ class Screening:
         """Take it out, in place; or the error that the answer becomes, since it cannot be judged yet."""
         body = message.body
         cursor = body.get("next_cursor") if exchange.api.key == DESCRIBE_TOPICS else None
-        asked = recall(self.engine.session.context.memory, ASKED_IDS)
+        asked = recall(self.context.memory, ASKED_IDS)
         seen = self.screen(rule, exchange, message, True)
         new = {one for one in seen.unknown if one.bytes not in asked}
         if cursor is not None and body["next_cursor"] is None:
@@ -94,7 +95,7 @@ class Screening:
         return None
 
     def screen(self, rule: LiveRule, exchange: RuledExchange, message: Message, remove: bool) -> AnswerScreen:
-        screen = AnswerScreen(self.engine.cluster, rule.forbids, exchange.request, remove)
+        screen = AnswerScreen(self.cluster, rule.forbids, exchange.request, remove)
         screen.run(message)
         return screen
 

@@ -72,7 +72,7 @@ class Subjects:
         sessions = self.sessions(exchange)
         if sessions is None:
             return Selection(every, found)
-        by_key = {key_of(one): one for one in found if one.where}  # without any it is itself one entity
+        by_key = {key_of(one): one for one in each(found) if one.where}  # without any it is itself one entity
         session = sessions.request(exchange.request)
         if isinstance(session, PartitionSession) and exchange.api.key != SHARE_ACKNOWLEDGE:
             selection = self.selected(session, exchange, every, by_key)
@@ -103,18 +103,18 @@ class Subjects:
                 selection = None
         if selection is None:
             selection = session.selection = SessionSelection(every)
-            unlisted_ones = [unlisted(key) for key in session.asked if key not in listed]
+            unlisted_ones = [unlisted(key) for key in each(session.asked) if key not in listed]
             for entity in self.named(exchange, unlisted_ones):
                 selection.add(key_of(entity), entity)
-        for key in selection.passing:
+        for key in each(selection.passing):
             selection.discard(key)
-        for key, entity in listed.items():
+        for key, entity in each(listed.items()):
             if key not in selection.partitions:
                 selection.add(key, placeless(entity))
-        for key in session.forgotten:
+        for key in each(session.forgotten):
             if key not in listed:
                 selection.discard(key)
-        selection.passing = [key for key in listed if key not in session.asked]
+        selection.passing = [key for key in each(listed) if key not in session.asked]
         if selection.nameless and exchange.ruled.enforces:
             self.end(exchange, session)
             return selection if session.opening else None
@@ -166,7 +166,7 @@ class Subjects:
         if sessions is None or (session is not None and not (session.followed or exchange.ruled.enforces)):
             return None
         exchange.awaits = session is not None
-        body = sessions.forward(session, request, {key_of(one) for one in removed})
+        body = sessions.forward(session, request, {key_of(one) for one in each(removed)})
         return None if body is None else Message(request.api, request.version, request.header, body)
 
     def end(self, exchange: RuledExchange, session: PartitionSession) -> None:

@@ -25,5 +25,5 @@ def test_the_token_is_read_at_each_login(tmp_path: Path) -> None:
         with pytest.raises(LoginFailed, match=reason):
             next(credentials.tokens())
     file.unlink()
-    with pytest.raises(LoginFailed, match="cannot be read: No such file"):
+    with pytest.raises(LoginFailed, match="cannot be read: no such file"):
         credentials.tokens()

@@ -418,5 +418,5 @@ async def test_state_is_replaced_atomically(net: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/dev/full", "/dev/zero"])
 async def test_a_state_file_without_an_end_is_refused(path: str) -> None:
     """Reading it would never end; the start stops with a message instead."""
-    with pytest.raises(DocumentError, match="not a regular file"):
+    with pytest.raises(DocumentError, match="a device is no regular file"):
         read_state(Path(path))

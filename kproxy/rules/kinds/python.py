@@ -15,6 +15,7 @@ from kproxy.rules.explain import Wrong
 from kproxy.rules.hook import decisions_of, find_hook
 from kproxy.rules.kinds.base import Direction, Family
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule, Problem
+from kproxy.wire.breath import breathe
 from kproxy.wire.message import Message
 
 SLOW = 0.010
@@ -121,5 +122,6 @@ def said(error: Exception) -> str:
 def copied(value: Any) -> Any:
     """The containers of a body anew, with the same values in them."""
     if isinstance(value, dict):
+        breathe()
         return {name: copied(inner) for name, inner in value.items()}
     return [copied(inner) for inner in value] if isinstance(value, list) else value

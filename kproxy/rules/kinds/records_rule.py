@@ -20,6 +20,7 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 from kproxy.rules.ranges import Ranges
 from kproxy.rules.seed import Seed
+from kproxy.wire.breath import breathe
 
 RECORDS = "records"
 WHOLE = 2**64
@@ -62,6 +63,7 @@ class RecordChanges(Effect):
         for place in places:
             data = place.body[RECORDS]
             after = self.rule.change(data, place) if data else None
+            breathe()  # for each batch: one costs as much as many entities
             if after is not None:
                 place.body[RECORDS] = after
                 changed = True
