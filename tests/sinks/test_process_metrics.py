@@ -19,7 +19,7 @@ DAY = 86400.0
 
 def samples(collector: ProcessCollector) -> dict[str, float]:
     """Numbers by "name{label values}", labels in the order of their names."""
-    text = exposition(registry_of(collector)).decode()
+    text = b"".join(exposition(registry_of(collector))).decode()
     return {
         f"{sample.name}{{{','.join(value for _, value in sorted(sample.labels.items()))}}}": sample.value
         for family in text_string_to_metric_families(text)

@@ -141,6 +141,7 @@ class KafkaOutlet:
         if self._ended:
             self._replace_producer()
         if self._again and now >= self._retry_at:
+            self._again.sort(key=lambda sent: sent.number)  # librdkafka gives them back by its own queues
             self._todo.extendleft(reversed(self._again))
             self._again.clear()
         for batch in self._queue.take():
