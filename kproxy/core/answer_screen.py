@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES, Entity
-from kproxy.rules.mentions import loose
+from kproxy.rules.mentions import loose, texts
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout
 from kproxy.wire.layout import Slot, Struct
@@ -29,8 +29,6 @@ Forbids = Callable[[Entity], bool]
 BYTES: Mapping[str, str] = {"group_metadata": SUBSCRIPTION, "group_assignment": ASSIGNMENT}
 CONSUMER = "consumer"
 AROUND: Mapping[str, str] = {"group_id": "group", "transactional_id": "transactional_id"}
-DETAIL = "status_detail"
-"""What a streams group lacks, in words, with the names of its topics."""
 WORD = re.compile(r"[a-zA-Z0-9._-]+")
 NOT_SHOWN = "topics that this client may not see"
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -60,6 +58,7 @@ class AnswerScreen:
         self.found = False
         self.unknown: set[UUID] = set()
         self.paths: frozenset[str] = frozenset()
+        self.texts: frozenset[str] = frozenset()
         self.kind: str | None = request.body.get("protocol_type")  # of the group whose bytes come next; None: not said
         self.assignor = ""
 
@@ -67,6 +66,7 @@ class AnswerScreen:
         """Whether something forbidden is mentioned."""
         key, version = message.api.key, message.version
         self.paths = loose(key, version, message.direction)
+        self.texts = texts(key, version) if message.direction == "response" else frozenset()
         around = {role: self.request.body.get(field) for field, role in AROUND.items()}
         self.strip(layout.body(key, version, message.direction), message.body, around)
         return self.found
@@ -83,10 +83,10 @@ class AnswerScreen:
             value = body.get(slot.name)
             if value is None:
                 continue
-            if slot.name == DETAIL:
+            if slot.path in self.texts:
                 self.put(body, slot, value, self.detail(value, roles))
             elif slot.struct is not None:
-                if any(path.startswith(slot.path) for path in self.paths) or has_detail(slot.struct):
+                if any(path.startswith(slot.path) for path in (*self.paths, *self.texts)):
                     self.inside(slot, slot.struct, body, roles)
             elif slot.path not in self.paths or (slot.kind == "topic_id" and named):
                 continue
@@ -158,7 +158,3 @@ class AnswerScreen:
 
 def is_around(slot: Slot) -> bool:
     return slot.kind in AROUND and not slot.array
-
-
-def has_detail(struct: Struct) -> bool:
-    return any(slot.name == DETAIL for slot in struct.slots)

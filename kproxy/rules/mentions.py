@@ -56,6 +56,13 @@ MAKES: Mapping[str, frozenset[str]] = {
 }  # fmt: skip
 """API → mentions of topics that brokers make if they are not there."""
 
+TEXTS: Mapping[str, frozenset[str]] = {
+    "CreateTopics": frozenset(("topics[].error_message",)),
+    "StreamsGroupHeartbeat": frozenset(("status[].status_detail",)),
+}
+"""API → texts of an answer in which brokers name topics that nobody asked for: one that a new name collides with, those
+that a streams group lacks."""
+
 Names = frozenset[str]
 
 
@@ -95,12 +102,21 @@ def parent(path: str) -> str:
 @cache
 def mentioned(key: int, version: int, direction: str) -> Names:
     """The selectors that can hold for what such a message mentions."""
-    if not loose(key, version, direction):
-        return frozenset()
-    slots = layout.body(key, version, direction).everywhere()
     paths = loose(key, version, direction)
+    slots = layout.body(key, version, direction).everywhere() if paths else ()
     roles = frozenset[str]().union(*(ROLES[slot.kind or ""] for slot in slots if slot.path in paths))
+    if direction == "response" and texts(key, version):
+        roles |= {"topic"}
     return roles | {"topic_id"} if "topic" in roles else roles
+
+
+@cache
+def texts(key: int, version: int) -> Names:
+    """The paths of such texts in this answer."""
+    paths = TEXTS.get(schema.load(key).name, frozenset())
+    if not paths or version not in schema.load(key).versions:
+        return frozenset()
+    return paths & {slot.path for slot in layout.body(key, version, "response").everywhere()}
 
 
 @cache

@@ -19,6 +19,7 @@ from kproxy.testing.proxy import Proxy
 
 METADATA, FIND_COORDINATOR, DESCRIBE_GROUPS = 3, 10, 15
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE, DESCRIBE_TOPICS, STREAMS_HEARTBEAT = 68, 69, 75, 88
+CREATE_TOPICS, INVALID_TOPIC_EXCEPTION = 19, 17
 UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED = 100, 29
 NOT_YET = (14, 15, 16)
 """The group's coordinator is being made."""
@@ -26,6 +27,7 @@ PATIENCE = 30
 _numbers = itertools.count(1)
 RULES = [
     {"name": "denied", "kind": "deny", "match": {"client_id": "denied", "topic": "secret*"}},
+    {"name": "dots", "kind": "deny", "match": {"client_id": "denied", "topic": "dotted.*"}},
     {"name": "reader", "kind": "read_only", "match": {"client_id": "reader", "topic": "secret*"}},
 ]
 
@@ -200,3 +202,20 @@ def test_metadata_makes_no_secret_topic(kafka: Kafka, proxy: Proxy, version: int
 
     assert exists(kafka, made["free"]) and not exists(kafka, made["reader"])
     assert made["reader"] not in topics(kafka.bootstrap("DIRECT"), None)
+
+
+def test_a_topic_that_a_new_one_collides_with_is_not_named(kafka: Kafka, proxy: Proxy) -> None:
+    """Names that differ in dots and underscores only: the broker says which other one is there."""
+    number = next(_numbers)
+    there, new = f"dotted.{number}", f"dotted_{number}"
+    create_topics(kafka.bootstrap("DIRECT"), there)
+    topic = {"name": new, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    said = {}
+    for who in ("free", "denied"):
+        with client(proxy, who) as one:
+            answer = one.call(CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 9000, "validate_only": True})
+        said[who] = answer["topics"][0]
+
+    assert there in said["free"]["error_message"]
+    assert said["denied"]["error_code"] == said["free"]["error_code"] == INVALID_TOPIC_EXCEPTION
+    assert "dotted." not in str(said["denied"])
