@@ -100,11 +100,12 @@ class PrincipalWatch:
     last authentication that came to an end did, None before that).
     """
 
-    __slots__ = ("absent", "counters", "current", "outcome", "pending", "principal")
+    __slots__ = ("absent", "certificate", "counters", "current", "outcome", "pending", "principal")
 
     def __init__(self, certificate: str | None, counters: Counters) -> None:
         self.counters = counters
-        self.principal = None if certificate is None else Principal(certificate, "certificate")
+        self.certificate = None if certificate is None else Principal(certificate, "certificate")
+        self.principal = self.certificate
         self.absent = NOBODY if certificate is None else ""
         self.current: Dialogue | None = None
         self.outcome: Outcome | None = None
@@ -155,7 +156,8 @@ class PrincipalWatch:
     # ---- what comes of it
 
     def begin(self, mechanism: str) -> None:
-        """A handshake. Until another name is accepted, one that SASL has given stays; that of a certificate ends."""
+        """A handshake. Until another name is accepted, one that SASL has given stays; that of a certificate ends, unless
+        the broker refuses: where there is no SASL it says so, and goes on with who has the certificate."""
         self.current = Dialogue(mechanism)
         if self.principal is None or self.principal.source == "certificate":
             self.principal, self.absent = None, NOT_YET
@@ -173,7 +175,7 @@ class PrincipalWatch:
     def refused(self, dialogue: Dialogue, code: int) -> None:
         self.outcome = Outcome(dialogue.mechanism, code)
         if self.principal is None:
-            self.absent = REFUSED
+            self.principal, self.absent = self.certificate, "" if self.certificate is not None else REFUSED
         if self.current is dialogue:
             self.current = None
 

@@ -7,6 +7,7 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
+from kproxy.rules.facts import Facts
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 
 METADATA, HANDSHAKE, AUTHENTICATE, FETCH = 3, 17, 36, 1
@@ -135,6 +136,25 @@ def test_an_odd_token_that_the_broker_accepts_does_not_hide_who_it_is(
     for number, (token, answer) in enumerate(tokens, 2):
         talk.client(request(AUTHENTICATE, 2, number, auth_bytes=token))
         talk.broker(response(AUTHENTICATE, 2, number, auth_bytes=answer))
+    talk.client(wants(9))
+
+    assert SECRET not in talk.to_broker
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused"),
+    [
+        (request(HANDSHAKE, 1, 1, mechanism="PLAIN"), response(HANDSHAKE, 1, 1, error_code=34)),
+        (request(HANDSHAKE, 0, 1, mechanism="PLAIN"), response(HANDSHAKE, 0, 1, error_code=34)),
+        (request(AUTHENTICATE, 2, 1, auth_bytes=b"x"), response(AUTHENTICATE, 2, 1, error_code=34)),
+    ],
+    ids=["handshake", "bare handshake", "token"],
+)
+def test_a_login_where_there_is_none_does_not_hide_whose_certificate_it_is(asked: bytes, refused: bytes) -> None:
+    """Brokers answer ILLEGAL_SASL_STATE on a listener without SASL, and go on with the connection."""
+    talk = Dialogue(DENY.replace("bob", "CN=bob"), facts=Facts("l", "c", "n", certificate="CN=bob"))
+    talk.client(asked)
+    talk.broker(refused)
     talk.client(wants(9))
 
     assert SECRET not in talk.to_broker
