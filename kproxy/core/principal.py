@@ -156,8 +156,8 @@ class PrincipalWatch:
     # ---- what comes of it
 
     def begin(self, mechanism: str) -> None:
-        """A handshake. Until another name is accepted, one that SASL has given stays; that of a certificate ends, unless
-        the broker refuses: where there is no SASL it says so, and goes on with who has the certificate."""
+        """A handshake. Until another name is accepted, one that SASL has given stays; that of a certificate ends,
+        unless the broker refuses: where there is no SASL it says so, and goes on with who has the certificate."""
         self.current = Dialogue(mechanism)
         if self.principal is None or self.principal.source == "certificate":
             self.principal, self.absent = None, NOT_YET
