@@ -256,6 +256,7 @@ class Proxy:
             await serving.start(self.server.serve)
             self.listening = True
             garbage.settle()
+            nursery.start_soon(sweep)
             self.started()
             self.watch_readiness(nursery)
             task_status.started()
@@ -430,3 +431,10 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
             yield from leaves(error)
         else:
             yield error
+
+
+async def sweep() -> None:
+    """Have the garbage collector look at everything, seldom."""
+    while True:
+        await trio.sleep(garbage.SWEEP_EVERY)
+        garbage.sweep()

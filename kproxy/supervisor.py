@@ -25,6 +25,7 @@ from kproxy.app import (
     open_admin,
     read_rules,
     run_all,
+    sweep,
     tell_changes,
     tell_start,
     token_of,
@@ -242,6 +243,7 @@ class Supervisor:
         self.keeper.started()
         self.announce()
         garbage.settle()
+        nursery.start_soon(sweep)
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
         await self.crew.finished.wait()
         self.log.info("workers have ended", seconds=round(monotonic() - self.drained_since, 3))

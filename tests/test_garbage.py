@@ -38,3 +38,70 @@ def test_a_process_in_which_kproxy_is_tested_with_is_left_as_it_is() -> None:
     usual, imported, serving = states("kproxy.testing.embedded")
 
     assert usual == imported == serving
+
+
+LONGEST = """
+import gc, json, time
+import kproxy.own_process
+from kproxy import garbage
+garbage.settle()
+longest, begun = 0.0, 0.0
+def look(phase, info):
+    global longest, begun
+    if phase == "start":
+        begun = time.thread_time()
+    else:
+        longest = max(longest, time.thread_time() - begun)
+gc.callbacks.insert(0, look)
+kept = [[number, [number]] for number in range(1_000_000)]
+print(json.dumps([longest, len(kept)]))
+"""
+
+CYCLES = """
+import gc, json, weakref
+import kproxy.own_process
+from kproxy import garbage
+class Thing: pass
+garbage.settle()
+def cycle():
+    one, other = Thing(), Thing()
+    one.other, other.one = other, one
+    return one
+kept = cycle()
+seen = weakref.ref(kept)
+gc.collect()
+del kept
+gc.collect()
+before = seen() is None
+swept = garbage.sweep()
+more = [[] for _ in range(garbage.SWEPT_AT_ONCE)]
+gc.collect()
+garbage.State.alive = gc.get_freeze_count()
+print(json.dumps([before, swept, seen() is None, gc.get_freeze_count() > 10_000, garbage.sweep()]))
+"""
+
+
+def said(script: str) -> list[float]:
+    """What a new process prints."""
+    words = [sys.executable, "-c", script]
+    found: list[float] = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    return found
+
+
+def test_a_collection_takes_no_longer_the_more_there_is() -> None:
+    """Two million lists, as a few long frames make while they are looked at: full collections took 0.3 s."""
+    longest, made = said(LONGEST)
+
+    assert made == 1_000_000
+    assert longest < 0.05
+
+
+def test_cycles_that_outlived_a_collection_are_found_by_a_sweep() -> None:
+    """And there is none where it would take long, while there is not much more than the last time."""
+    before, swept, gone, frozen, again = said(CYCLES)
+
+    assert not before
+    assert swept
+    assert gone
+    assert frozen
+    assert not again
