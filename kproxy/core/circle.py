@@ -3,10 +3,14 @@
 Where brokers' addresses lead to kproxy again, by way of other proxies or balancers, each connection makes another one
 until there are no descriptors. No address shows that. So kproxy asks each cluster for ApiVersions with a client id that
 no other process has; every proxy on the way passes it on, and who gets it back closes the circle.
+
+Brokers see that id, and so does who reads their logs. It is one for each cluster, made with a secret: who has one can
+have connections to that cluster refused, which it could do itself, and tells nothing of the id for another.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from secrets import token_hex
 
@@ -14,27 +18,35 @@ API_VERSIONS = 18
 PREFIX = b"kproxy-circle-"
 AT = 10
 """Where the client id begins in a request without its size, header version 1."""
-INSTANCE = 16
-"""Characters that tell one kproxy, with all its workers, from others."""
+SECRET_BYTES = 16
+PROOF = 16
+"""Characters that tell the questions of one kproxy, with all its workers, to one cluster from others."""
 
 
 class CircleMark:
     """The mark of one kproxy. `found(cluster)` is called when a question to that cluster has come back."""
 
     def __init__(self, instance: str = "") -> None:
-        self.instance = instance or token_hex(INSTANCE // 2)
-        self.own = PREFIX + self.instance.encode() + b"-"
+        self.instance = instance or token_hex(SECRET_BYTES)
         self.found: Callable[[str], object] = lambda cluster: None
+
+    def client_id(self, cluster: bytes) -> bytes:
+        """The client id of questions to that cluster."""
+        proof = hmac.digest(self.instance.encode(), cluster, "sha256").hex()[:PROOF]
+        return PREFIX + proof.encode() + b"-" + cluster
 
     def question(self, cluster: str) -> bytes:
         """An ApiVersions request of version 0, with its size, which asks whether that cluster leads back here."""
-        name = self.own + cluster.encode()
+        name = self.client_id(cluster.encode())
         body = API_VERSIONS.to_bytes(2, "big") + bytes(6) + len(name).to_bytes(2, "big") + name
         return len(body).to_bytes(4, "big") + body
 
     def recognise(self, frame: bytes) -> str:
         """The cluster that this ApiVersions request of a client was sent to by this kproxy; empty: it was not."""
-        if not frame.startswith(self.own, AT):
+        if not frame.startswith(PREFIX, AT):
             return ""
-        length = int.from_bytes(frame[AT - 2 : AT], "big")
-        return frame[AT + len(self.own) : AT + length].decode(errors="replace")
+        name = frame[AT : AT + int.from_bytes(frame[AT - 2 : AT], "big")]
+        cluster = name[len(PREFIX) + PROOF + 1 :]
+        if not hmac.compare_digest(name, self.client_id(cluster)):
+            return ""
+        return cluster.decode(errors="replace")
