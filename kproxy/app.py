@@ -40,6 +40,7 @@ from kproxy.net.sasl_terms import terms_of
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules import rule_set
 from kproxy.rules.facts import Facts
+from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
@@ -104,6 +105,7 @@ class Proxy:
         self.number = 0  # of the newest connection
         self.reactor = Reactor(log, self.counters.proxy_time.add)
         self.server = self.make_server()
+        self.server.gate = self.gate
         self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
         self.files = files or RuleFiles((), log)
         self.circles = {name: CircleCheck(each, self.mark) for name, each in self.server.upstreams.items()}
@@ -168,6 +170,10 @@ class Proxy:
                 return
             if connection.closed:
                 continue
+            if rules.gate and (barred := rules.gate.look(connection.facts)) is not None and barred.closes:
+                connection.cut(barred.how, barred.why, "not_allowed")
+                yield
+                continue
             session = connection.session
             live = rules.bind(connection.facts).live
             connection.use(self.plan_for(connection.listener.name, session.rules, live))
@@ -179,6 +185,10 @@ class Proxy:
         """How brokers appear to a connection: a rule's word goes before the listener's. `bound`: what it is bound to,
         if it is open already."""
         return (bound or self.rules.bind(facts)).advertise or listener.config.advertise
+
+    def gate(self) -> Gate:
+        """The rules in force about who may connect."""
+        return self.rules.gate
 
     def leads_back(self, cluster: str) -> None:
         """A question to this cluster has come back as a client's."""

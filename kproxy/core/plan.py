@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.rules.all_names import Names
+from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.live import Effect
 from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
@@ -61,7 +62,7 @@ class Plan(dict[int, Step]):
         super().__init__()
         self.bound, self.live = bound, tuple(live)
         self.tallies = Tallies() if tallies is None else tallies
-        self.connecting = [running for running in self.live if running.rule.connects]
+        self.connecting = [one for one in self.live if one.rule.connects and not isinstance(one.rule, AllowFrom)]
         self.shaped = [running for running in self.live if type(running.effect).shape is not Effect.shape]
         own = {key: schema.load(key).versions.last for key in sorted(ANSWERED)} if bound.ends_sasl else {}
         self.versions = VersionsAnswers(self.allowed, own)

@@ -305,18 +305,18 @@ class Connection:
         self.flow = Flow(self, command.shapes) if command.shapes else None
 
     @entry
-    def cut(self, how: str, message: str) -> None:
+    def cut(self, how: str, message: str, cause: str = "rule") -> None:
         """End it here, whatever still waits to be written."""
         if self.closed:
             return
         for side in (self.client, self.broker):
             side.out, side.pending = None, 0
         if how == "rst":
-            self.end("rule", message, reset=True)
+            self.end(cause, message, reset=True)
         elif self.phase is Phase.CLOSING:
             self.farewell()
         else:
-            self.close("rule", message)
+            self.close(cause, message)
 
     def sent(self, token: int, now: float) -> None:
         """The kernel has everything up to this token. Whom that wakes is woken at once: it may be long until this

@@ -19,7 +19,7 @@ class Counts:
     closed: dict[str, int] = field(default_factory=numbers)
     """Their ends, by cause."""
     refused: dict[str, int] = field(default_factory=numbers)
-    """Client connections that got none: `max_connections`, `max_connections_per_address`, `tls`, `shutdown`."""
+    """Client connections that got none, by cause: `max_connections`, `not_allowed`, `tls` and so on."""
     unreachable: dict[str, int] = field(default_factory=numbers)
     """Times that no broker could be reached, by cluster."""
     logins: dict[str, int] = field(default_factory=numbers)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from time import monotonic
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.config import ListenerConfig
 from kproxy.rules.facts import Facts
+from kproxy.rules.gate import Barred
 
 from .connection import Connection
 from .doors import Places
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
     from .server import Server
 
 
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: a close is a reset."""
+UNREAD = 1 << 16
+"""Bytes that a client may have sent before it is turned away; closing over unread ones would be a reset."""
 SAME = 1024
 """Addresses of clients for which what is known of their connections is kept: few come once only."""
 
@@ -65,8 +72,11 @@ class Listener:
         """A client has connected; `address` is as the socket module gives it."""
         server = self.server
         client: HostPort = address if len(address) == 2 else host_port(address)
-        refusal = server.refusal(client) or self.astray(sock)
-        if refusal is not None:
+        barred = self.barred(client, node)
+        refusal = None if barred is not None else server.refusal(client) or self.astray(sock)
+        if barred is not None:
+            self.bar(sock, client, barred)
+        elif refusal is not None:
             self.refuse(sock, client, *refusal)
         elif self.tls is None:
             self.begin(sock, client, node)
@@ -87,6 +97,10 @@ class Listener:
             return
         finally:
             self.server.half_open.end(client[0])
+        barred = self.server.gate().look(self.plain(client[0], None, None, node))  # rules may have changed meanwhile
+        if barred is not None:
+            self.bar(secured, client, barred)
+            return
         refusal = self.server.refusal(client)
         if refusal is not None:
             self.refuse(secured, client, *refusal)
@@ -102,6 +116,21 @@ class Listener:
         self.server.counts.refused[cause] += 1
         self.log.warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
         sock.close()
+
+    def barred(self, client: HostPort, node: int | None) -> Barred | None:
+        """Ask the rules about who may connect; None: it may."""
+        gate = self.server.gate()
+        return gate.ask(self.plain(client[0], None, None, node)) if gate else None
+
+    def bar(self, sock: socket.SocketType, client: HostPort, barred: Barred) -> None:
+        """Close it, as the rule says: by a reset, or in order, for which nothing may be left unread."""
+        with suppress(OSError):
+            if barred.how == "rst":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            else:
+                socket.SocketType.shutdown(sock, socket.SHUT_WR)
+                socket.SocketType.recv(sock, UNREAD)
+        self.refuse(sock, client, "not_allowed", barred.why)
 
     def begin(
         self, sock: socket.SocketType, client: HostPort, node: int | None, certificate: str | None = None

@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config import Config
 from kproxy.errors import WeDidWrong
 from kproxy.rules.facts import Facts
+from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import Bound
 from kproxy.sinks.fanout import Fanout
@@ -44,6 +45,7 @@ AWAY = 1.0
 """Seconds that a look may be late. If it is later the process was stopped, or busy: what clients have sent meanwhile is
 not read yet, so their times begin anew."""
 
+NO_GATE = Gate(())
 Advertises = Callable[[Listener, Facts, Bound | None], "Advertise | Literal[False]"]
 
 
@@ -68,6 +70,8 @@ class Server:
         self.log: FilteringBoundLogger = log.bind()  # a logger that is still lazy would be made anew at each call
         self.debug = self.log.is_enabled_for(logging.DEBUG)
         self.advertise = advertise
+        self.gate: Callable[[], Gate] = lambda: NO_GATE
+        """Gives the rules in force about who may connect."""
         self.closes = Throttle(self.log)
         self.limits = config.limits
         self.room = Room(0, self.limits.max_connections, self.limits.max_connections)  # until it is known

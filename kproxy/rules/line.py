@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kproxy.rules.explain import KEY, Wrong
@@ -15,18 +15,19 @@ OPENING = (*ConnectionMatch.model_fields, "node")
 TIMES = ("after", "for")
 
 
-def of_frames(raw: dict[Any, Any]) -> Iterator[tuple[str, Where]]:
-    """The selectors, as they are written, about something that a connection that opens does not have; their places."""
+def of_frames(raw: dict[Any, Any], known: Sequence[str] = OPENING) -> Iterator[tuple[str, Where]]:
+    """The selectors, as they are written, about something that a connection that opens does not have; their places.
+    `known`: what it has."""
     for side in ("match", "not"):
         for name in raw[side] if isinstance(raw.get(side), dict) else ():
-            if name in FrameMatch.model_fields and name not in OPENING:
+            if name in FrameMatch.model_fields and name not in known:
                 yield name, (side, name, KEY)
 
 
-def for_connections(raw: dict[Any, Any], what: str) -> Iterable[Wrong]:
+def for_connections(raw: dict[Any, Any], what: str, known: Sequence[str] = OPENING) -> Iterable[Wrong]:
     """A rule about whole connections selects nothing of frames."""
-    for name, where in of_frames(raw):
-        yield where, f'{what}, so that "{name}" cannot be selected on, only {", ".join(OPENING)}'
+    for name, where in of_frames(raw, known):
+        yield where, f'{what}, so that "{name}" cannot be selected on, only {", ".join(known)}'
 
 
 def for_a_time(raw: dict[Any, Any], what: str) -> Iterable[Wrong]:

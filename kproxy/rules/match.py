@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
@@ -24,6 +25,8 @@ FRAME_SELECTORS = (
 )  # fmt: skip
 """Known only once a frame has come: not for rules that bind when a connection opens."""
 
+MAPPED = 96
+"""Bits before the IPv4 address in an IPv6 address that stands for one (RFC 4291 §2.5.5.2)."""
 MAX_EXPRESSION_MEMORY = 1 << 20
 """Bytes that RE2 may take for one compiled expression; a larger one is refused when it loads."""
 
@@ -96,18 +99,38 @@ def _expression(pattern: str) -> Test:
 
 
 def address_test(networks: list[str]) -> Test:
-    """A test for an IP in any of these networks; IPv4 in IPv6 (`::ffff:10.0.0.1`) counts as IPv4."""
-    parsed = [ipaddress.ip_network(network, strict=False) for network in networks]
+    """A test for an IP in any of these networks; IPv4 in IPv6 (`::ffff:10.0.0.1`) counts as IPv4, in both."""
+    parsed = [_plain_network(network) for network in networks]
+    spans = {4: _spans(one for one in parsed if one.version == 4), 6: _spans(one for one in parsed if one.version == 6)}
 
     def test(text: str) -> bool:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
             return False
-        mapped = getattr(address, "ipv4_mapped", None)
-        return any((mapped or address) in network for network in parsed)
+        address = getattr(address, "ipv4_mapped", None) or address
+        firsts, lasts = spans[address.version]
+        number = int(address)
+        at = bisect_right(firsts, number) - 1
+        return at >= 0 and number <= lasts[at]
 
     return test
+
+
+def _plain_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """The network; one of IPv4 in IPv6 as plain IPv4."""
+    network = ipaddress.ip_network(text, strict=False)
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= MAPPED:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - MAPPED))
+    return network
+
+
+def _spans(networks: Iterable[Any]) -> tuple[list[int], list[int]]:
+    """First and last addresses of networks of one version, as numbers in order, without overlaps."""
+    merged = list(ipaddress.collapse_addresses(networks))
+    return [int(one.network_address) for one in merged], [int(one.broadcast_address) for one in merged]
 
 
 def _pattern(text: str) -> str:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from kproxy.rules.all_names import Names
 from kproxy.rules.facts import Facts
+from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
@@ -59,6 +60,7 @@ class RuleSet:
             if isinstance(rule, LiveRule)
         }
         self.live = tuple(self._live.values())
+        self.gate = Gate(self.live)
         self._selective = tuple(index for index, rule in enumerate(self.rules) if not rule.is_unconditional)
         self._bound = lru_cache(CACHED_BINDINGS)(self._bind)
         self._constant = None if self._selective else self._bound(frozenset())

@@ -16,7 +16,7 @@ from kproxy.rules.store import RuleStore
 
 STAYS = {
     "names": ("rename_topic", "rename_group", "rename_transactional_id", "prefix", "advertise", "limit_versions"),
-    "access": ("deny", "require", "read_only"),
+    "access": ("deny", "require", "read_only", "allow_from"),
     "quota": ("quota",),
     "code": ("python",),
 }
@@ -105,4 +105,4 @@ def test_refuse_as_a_list_of_who_may_come(line: str, warned: bool) -> None:
     (rule,) = parse_rules(f"rules: [{{name: r, {line}}}]").rules
     assert isinstance(rule, LiveRule)
 
-    assert any("lasting: true" in text for text in rule.warnings()) is warned
+    assert any("lasting: true" in text and "kind: allow_from" in text for text in rule.warnings()) is warned

@@ -19,6 +19,7 @@ CLASSES = {
     "deny": "DenyRule",
     "require": "RequireRule",
     "read_only": "ReadOnlyRule",
+    "allow_from": "AllowFrom",
     "quota": "Quota",
     "error": "ErrorRule",
     "throttle_time": "ThrottleTimeRule",

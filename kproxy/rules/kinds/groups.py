@@ -9,7 +9,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "rename_topic", "rename_group", "rename_transactional_id", "prefix",
     ),
     "addresses and versions": ("advertise", "limit_versions"),
-    "access: who may do what": ("deny", "require", "read_only"),
+    "access: who may do what": ("deny", "require", "read_only", "allow_from"),
     "quotas": ("quota",),
     "errors and time": ("error", "throttle_time", "delay"),
     "connections and their bytes": ("bandwidth", "slice", "refuse", "blackhole", "disconnect"),

@@ -44,7 +44,7 @@ class Refuse(LiveRule):
         if self.not_ is not None and self.not_.client_address is not None and self.when is None and not self.lasting:
             yield (
                 "it lets in only some addresses, and the kill switch turns it off as a fault, so that all get in; "
-                "lasting: true keeps it in force"
+                "kind: allow_from is meant for that, or lasting: true keeps this rule in force"
             )
 
     @property

@@ -16,6 +16,7 @@ from kproxy.core.topics import CORRELATION, METADATA
 from kproxy.errors import DecodeError
 from kproxy.rules.exchange import IdentityView
 from kproxy.rules.facts import Facts
+from kproxy.rules.gate import Barred
 from kproxy.rules.rule_set import Bound, RuleSet
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.wire import decode_request
@@ -102,13 +103,24 @@ class Line:
         self.kinds: dict[int, tuple[int, int]] = {}
         self.numbered = 0
         self.expects_end = False
+        self.bar(rules.gate.ask(self.facts))
         self.pump()
 
     def use(self, rules: RuleSet) -> None:
         """Other rules are in force now."""
+        barred = rules.gate.look(self.facts)
+        if barred is not None and barred.closes:
+            self.bar(barred)
+            return
         bound: Bound = rules.bind(self.facts)
         self.talk.session.use(Plan(self.fixed, bound.live), self.talk.now)
         self.talk.obey()
+
+    def bar(self, barred: Barred | None) -> None:
+        """The client may not come in, or not stay."""
+        if barred is not None:
+            self.talk.session.close_by_rule(barred.how, list(barred.rules))
+            self.talk.obey()
 
     # ---- bytes in
 

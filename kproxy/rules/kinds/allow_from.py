@@ -1,0 +1,79 @@
+"""allow_from: only clients of these networks may connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr
+
+from kproxy.rules.depth import Depth
+from kproxy.rules.explain import KEY, Wrong
+from kproxy.rules.kinds.base import Direction, Family, Scope
+from kproxy.rules.kinds.live import Effect, LiveRule
+from kproxy.rules.line import for_connections
+from kproxy.rules.match import Networks, address_test
+from kproxy.rules.when import When
+
+BEFORE_TLS = ("listener", "cluster", "client_address")
+"""Selectors about what is known when a client is let in: the broker and the certificate are told by TLS, which has not
+begun then."""
+
+
+class AllowFrom(LiveRule):
+    """Lets in clients of these networks only. Of several rules that hold for a connection any may let it in.
+
+    It is asked after a PROXY header, and before TLS. The kill switch leaves it in force.
+    """
+
+    scope: ClassVar[Scope] = "connection"
+    family: ClassVar[Family] = "access"
+    example: ClassVar[str] = """\
+- name: only our own networks reach the outer listener
+  kind: allow_from
+  match: {listener: outside}
+  networks: [10.0.0.0/8, "2001:db8::/32"]
+"""
+
+    kind: Literal["allow_from"] = Field(description="what the rule does")
+    when: When | None = Field(default=None, description="not of this kind, which is in force as long as it is there")
+    networks: Networks = Field(description="networks and addresses of clients that may connect, such as 10.0.0.0/8")
+    how: Literal["rst", "fin"] = Field(default="rst", description="others are closed by a reset, or in order")
+    existing: Literal["keep", "close"] = Field(
+        default="keep", description="connections of others that are open already: they stay, or are closed, too"
+    )
+
+    _lets_in: Callable[[str], bool] = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Sort the networks once."""
+        super().model_post_init(context)
+        self._lets_in = address_test(self.networks)
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Report selectors that are not known before TLS, and triggers."""
+        what = "clients are let in before TLS and before there is any frame"
+        yield from for_connections(raw, what, BEFORE_TLS)
+        if raw.get("when") is not None:
+            yield (
+                ("when", KEY),
+                "a rule about who may connect is in force as long as it is there: of a time speak ttl and scenarios",
+            )
+
+    @property
+    def connects(self) -> bool:
+        """Return True: it is about connections, though decided before there is a session (`kproxy.rules.gate`)."""
+        return True
+
+    def depth(self, direction: Direction, key: int, version: int) -> Depth:
+        """Return NOTHING: it looks at no frame."""
+        return Depth.NOTHING
+
+    def lets_in(self, address: str) -> bool:
+        """Return True for an IP address of its networks."""
+        return self._lets_in(address)
+
+    def start(self) -> Effect:
+        """Return an effect that does nothing: the gate asks the rule itself."""
+        return Effect()
