@@ -33,6 +33,7 @@ from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to
 
 if TYPE_CHECKING:
     from kproxy.sasl.scram import Keys
+    from kproxy.sasl.users import Users
 
     from .rewrite import Buffer
     from .session import Session
@@ -214,16 +215,16 @@ class SaslServer:
         self.asked = None
         self.go_on(token, now)
 
-    def computed(self, keys: Keys, now: float) -> None:
-        """What has been made of the password."""
+    def computed(self, result: Keys | Users, now: float) -> None:
+        """What has been made of the password, or who the users are."""
         self.state = State.TOKEN
-        self.go_on(keys, now)
+        self.go_on(result, now)
         lane = self.session.requests
         if self.state in (State.TOKEN, State.OPEN) and lane.blocked == WAITS:
             lane.unblock(now)
         self.session.attend(now)
 
-    def go_on(self, given: bytes | Keys, now: float) -> None:
+    def go_on(self, given: bytes | Keys | Users, now: float) -> None:
         """One step of the exchange: an answer, a refusal, or something to compute before there is one."""
         session, asked = self.session, self.asked
         try:
@@ -247,7 +248,7 @@ class SaslServer:
 
     # ---- what comes of it
 
-    def advance(self, given: bytes | Keys, now: float) -> bytes | Work:
+    def advance(self, given: bytes | Keys | Users, now: float) -> bytes | Work:
         """What the exchange says next. Raises Denied."""
         assert self.exchange is not None
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import WeDidWrong
+from kproxy.sasl.server import Work
 from kproxy.sasl.users import Users
 from kproxy.sasl_config import users_in
 
@@ -29,13 +30,18 @@ class UsersFile:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
-    def __call__(self) -> Users:
+    def __call__(self) -> Users | Work:
+        """Return the users, or, where the file has changed, how they are read: a large file takes a second."""
+        return self.users if self.look() == self.stamp else Work(self.read)
+
+    def read(self) -> Users:
+        """Read the file again unless somebody else has just done that. To be called in a thread, one call at a time."""
         stamp = self.look()
         if stamp != self.stamp:
-            self.stamp = stamp
             try:
                 self.users = users_in(self.path)
                 self.log.info("users read again", file=str(self.path), users=len(self.users.names))
             except ValueError as error:
                 self.log.error("users changed and cannot be used, the old ones stay", error=str(error))
+            self.stamp = stamp
         return self.users

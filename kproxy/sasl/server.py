@@ -48,7 +48,7 @@ class Accepted(NamedTuple):
 class Work(NamedTuple):
     """What has to be known before the exchange goes on. It may be called by another thread."""
 
-    work: Callable[[], notation.Keys]
+    work: Callable[[], notation.Keys | Users]
 
 
 Exchange = Generator[bytes | Work, Any, Accepted]
@@ -56,9 +56,10 @@ Exchange = Generator[bytes | Work, Any, Accepted]
 
 
 class Checker:
-    """Of one listener. `users` gives them as they are now, `key` is this process' own, `nonce` makes one."""
+    """Of one listener. `users` gives them as they are now, or what has to be done to know them; `key` is this process'
+    own, `nonce` makes one."""
 
-    def __init__(self, users: Callable[[], Users], key: bytes, nonce: Callable[[], str]) -> None:
+    def __init__(self, users: Callable[[], Users | Work], key: bytes, nonce: Callable[[], str]) -> None:
         self.users, self.key, self.nonce = users, key, nonce
         self.proved: dict[str, tuple[Credential, bytes]] = {}
 
@@ -67,6 +68,11 @@ class Checker:
         exchange = self.plain() if mechanism == PLAIN else self.scram(mechanism)
         next(exchange)
         return exchange
+
+    def current(self) -> Generator[Work, Users, Users]:
+        """Find out who the users are now."""
+        users = self.users()
+        return (yield users) if isinstance(users, Work) else users
 
     # ---- PLAIN
 
@@ -77,7 +83,7 @@ class Checker:
             authorization, name, password = (part.decode() for part in parts)
         except ValueError:
             raise Denied(BAD_PLAIN, "a token that is none of PLAIN") from None
-        users = self.users()
+        users = yield from self.current()
         credential = users.any_of(name)
         right = yield from self.matches(name, password, credential, users)
         if not right or credential is None:
@@ -113,7 +119,7 @@ class Checker:
             first = notation.read_client_first((yield b""))
         except LoginFailed as error:
             raise Denied(denied, str(error)) from None
-        users = self.users()
+        users = yield from self.current()
         credential = users.find(first.name, mechanism)
         if "tokenauth=true" in first.extensions.lower().split(","):
             raise Denied(denied, "a delegation token, which kproxy cannot check")

@@ -43,19 +43,25 @@ class Users:
     def __init__(self, lines: dict[tuple[str, str], Credential]) -> None:
         self.lines = lines
         self.digest = sha256(b"".join(sorted(one.stored for one in lines.values()))).digest()
-        self.names = frozenset(name for name, _ in lines)
+        self.cheapest: dict[str, Credential] = {}
+        first: dict[str, int] = {}
+        for (name, mechanism), one in lines.items():
+            if name not in self.cheapest or one.iterations < self.cheapest[name].iterations:
+                self.cheapest[name] = one
+            first.setdefault(mechanism, one.iterations)
+        self.first_iterations = first
+        self.names = frozenset(self.cheapest)
 
     def find(self, name: str, mechanism: str) -> Credential | None:
         return self.lines.get((name, mechanism))
 
     def any_of(self, name: str) -> Credential | None:
         """One of this user's, whatever the mechanism: the cheapest."""
-        found = [one for (user, _), one in self.lines.items() if user == name] if name in self.names else []
-        return min(found, key=lambda one: one.iterations, default=None)
+        return self.cheapest.get(name)
 
     def iterations(self, mechanism: str) -> int:
         """Those of the first line of a mechanism: what a user who is not there is pretended to have."""
-        return next((one.iterations for (_, its), one in self.lines.items() if its == mechanism), ITERATIONS)
+        return self.first_iterations.get(mechanism, ITERATIONS)
 
 
 def check_name(name: str) -> str:

@@ -12,8 +12,8 @@ from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.plan import Bound
 from kproxy.core.sasl_server import SaslServer, Terms
 from kproxy.sasl.client import ScramClient
-from kproxy.sasl.server import BAD_PLAIN, Checker
-from kproxy.sasl.users import make_line, read_users
+from kproxy.sasl.server import BAD_PLAIN, Checker, Work
+from kproxy.sasl.users import Users, make_line, read_users
 from kproxy.testing.dialogue import Dialogue, request
 from kproxy.testing.dialogue import frames as cut
 
@@ -108,7 +108,7 @@ def test_scram(dialogue: Any, frames: Any) -> None:
     tokens = ScramClient("SCRAM-SHA-256", "alice", "secret", lambda: "client").tokens()
     talk.client(show(frames, next(tokens), 2))
     _, said = answers(talk, (HANDSHAKE, 1), (AUTHENTICATE, 2))
-    talk.client(show(frames, tokens.send(bytes(said["auth_bytes"])), 3))
+    talk.client(show(frames, tokens.send(bytes(said["auth_bytes"])), correlation=3))
     (said,) = answers(talk, (AUTHENTICATE, 2))
     with pytest.raises(StopIteration):
         tokens.send(bytes(said["auth_bytes"]))
@@ -417,3 +417,33 @@ def test_nothing_reaches_the_broker_without_the_password(pieces: list[bytes], ch
         assert talk.session.identity.principal is None
         ends.append((talk.to_broker, talk.to_client, talk.closed and talk.closed.cause))
     assert ends[0] == ends[1] == ends[2]
+
+
+@pytest.mark.parametrize("name", ["alice", "nobody"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_users_that_have_to_be_read_are_read_beside_the_traffic(
+    dialogue: Any, frames: Any, mechanism: str, name: str
+) -> None:
+    """Nothing is answered until then; it goes on as it would have, for a user who is there or not."""
+    talk: Dialogue = dialogue(Bound(advertise=False, ends_sasl=True))
+    reads: list[Users] = []
+
+    def read() -> Users:
+        reads.append(USERS)
+        return USERS
+
+    checker = Checker(lambda: Work(read), b"key", lambda: "server")
+    talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN", "SCRAM-SHA-256"), checker)))
+    talk.works = []
+    tokens = ScramClient("SCRAM-SHA-256", name, "secret", lambda: "client").tokens()
+    token = f"\0{name}\0secret".encode() if mechanism == "PLAIN" else next(tokens)
+    talk.client(shake(frames, mechanism=mechanism)).client(show(frames, token))
+    assert (len(talk.works), len(cut(talk.to_client)), reads) == (1, 1, [])
+
+    talk.compute().later(1)
+    *_, said = answers(talk, (HANDSHAKE, 1), (AUTHENTICATE, 2))
+    if mechanism != "PLAIN":
+        talk.client(show(frames, tokens.send(bytes(said["auth_bytes"])), correlation=3)).later(1)
+        (said,) = answers(talk, (AUTHENTICATE, 2))
+    assert said["error_code"] == (0 if name == "alice" else 58)
+    assert reads == [USERS]
