@@ -201,7 +201,7 @@ class Supervisor:
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         self.captures = CrewCaptures(self.config.captures, self.crew, self.table, WallClock, instance(self.config))
         backend = CrewBackend(
-            self.keeper, self.crew, self.readiness, own, self.captures, self.entrance.ports_of_nodes, self.log,
+            self.keeper, self.crew, self.readiness, own, self.captures, self.entrance.known_addresses, self.log,
             need=admin.ready,
         )  # fmt: skip
         self.crew.on_member.append(backend.member_begins)

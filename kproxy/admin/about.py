@@ -47,14 +47,15 @@ async def get_topology(backend: Backend, call: Call) -> TopologyShown:
 
 def show_cluster(upstream: Upstream, listeners: list[Listener]) -> ClusterShown:
     """Controllers are named by ids below -1, see `core.addresses`."""
-    ports = {
-        listener.name: listener.server.entrance.ports_of_nodes(listener.name)
+    known = upstream.topology.nodes
+    places = {
+        listener.name: listener.server.entrance.known_addresses(listener.name, known)
         for listener in listeners
         if listener.upstream is upstream
     }
     nodes = []
-    for node, (host, port) in sorted(upstream.topology.nodes.items()):
-        addresses = {listener: given[node] for listener, given in ports.items() if node in given}
+    for node, (host, port) in sorted(known.items()):
+        addresses = {listener: show(given[node]) for listener, given in places.items() if node in given}
         broker = node >= 0
         own = node if broker else controller_id(node)
         role: Role = "broker" if broker else "controller"

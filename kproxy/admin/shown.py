@@ -176,7 +176,11 @@ class NodeShown(Shown):
     host: str
     port: int
     role: Role
-    addresses: dict[str, int] = Field(description="port of kproxy's own for it, by listener")
+    addresses: dict[str, str] = Field(
+        description="host:port where clients reach it, by listener: kproxy's own, or the broker's where advertise is "
+        "false. Without the listeners whose clients have not been told of it yet, or do not see it. Rules that select "
+        "clients may give them others"
+    )
 
 
 class ClusterShown(Shown):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from errno import EPERM
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from structlog.typing import FilteringBoundLogger
 
@@ -218,7 +218,7 @@ class Doors:
     def known_ranges(self, rules: Sequence[Advertise]) -> set[tuple[int, int]]:
         """The ranges of ports that this listener's config and these rules have."""
         ways = [*([self.config.advertise] if self.config.advertise else ()), *rules]
-        return {self.range_for(way) for way in ways if way.nodes is None and way.sni is None}
+        return {self.range_for(way) for way in ways if way.by_range}
 
     def range_for(self, advertise: Advertise) -> tuple[int, int]:
         ports = advertise.ports
@@ -240,10 +240,6 @@ class Doors:
     def assignments(self) -> int:
         """How often a node was given a port, so that changes can be told."""
         return sum(ports.assignments for ports in self.ranges.values())
-
-    def of_nodes(self) -> dict[int, int]:
-        """Node → port that is open for it, over all ranges."""
-        return {node: port for ports in self.ranges.values() for node, port in ports.open.items()}
 
     # ---- addresses for clients
 
@@ -278,18 +274,46 @@ class Doors:
     def place(
         self, node: int, advertise: Advertise, local_host: str, fixed_nodes: Mapping[int, int | None]
     ) -> HostPort | None:
-        if advertise.sni is not None:
-            address = advertise.sni_address(node) if node >= 0 else None
-            return (address.host, address.port) if address else None
-        if advertise.nodes is not None:
-            fixed = advertise.nodes.get(node)
-            if fixed is None:
-                return None
-            if fixed.port not in self.by_port and not self.bind_fixed(fixed.port, fixed_nodes[fixed.port]):
-                return None
-            return fixed.host, fixed.port
-        port = self.ports_of(advertise).ensure(node)
-        return None if port is None else (advertise.host or local_host, port)
+        if advertise.by_range:
+            port = self.ports_of(advertise).ensure(node)
+            return None if port is None else (advertise.host or local_host, port)
+        address = advertise.whole_address(node)
+        if address is None:
+            return None
+        closed = advertise.nodes is not None and address.port not in self.by_port
+        if closed and not self.bind_fixed(address.port, fixed_nodes[address.port]):
+            return None
+        return address.host, address.port
+
+    # ---- addresses for people
+
+    def common_way(self) -> Advertise | Literal[False]:
+        """Return how brokers appear to clients here, those apart that a rule selects by more than the listener."""
+        name, cluster = self.config.name, self.config.cluster
+        for rule in self.rules:
+            if not isinstance(rule, AdvertiseRule) or rule.always_holds(name, cluster):
+                return rule
+        return self.config.advertise
+
+    def known_addresses(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
+        """Return where clients reach these nodes by the common way; nothing is opened for that, so nodes that clients
+        have not been told of yet are left out. `nodes`: where brokers say that they are."""
+        way = self.common_way()
+        if way is False:
+            return dict(nodes)
+        found = {node: self.known_address(node, way) for node in nodes}
+        return {node: address for node, address in found.items() if address is not None}
+
+    def known_address(self, node: int, advertise: Advertise) -> HostPort | None:
+        """Return where clients reach a node, if they do already."""
+        if advertise.by_range:
+            ports = self.ranges.get(self.range_for(advertise))
+            port = None if ports is None else ports.open.get(node)
+            return None if port is None else (advertise.host or self.config.bind.host, port)
+        address = advertise.whole_address(node)
+        if address is None or (advertise.nodes is not None and address.port not in self.by_port):
+            return None
+        return address.host, address.port
 
 
 def by_name(named: NamedPort, listener: str, arrived: Arrived) -> Arrived:

@@ -54,7 +54,7 @@ class WaysIn(Protocol):
     @property
     def waiting(self) -> int: ...
     def port(self, listener: str) -> int: ...
-    def ports_of_nodes(self, listener: str) -> Mapping[int, int]: ...
+    def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]: ...
 
     def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
         """Have a place for each of these nodes. Returns it, or None: `then` is told when it is known."""
@@ -111,9 +111,9 @@ class Entrance:
         """Its bootstrap port."""
         return self.doors[listener].port
 
-    def ports_of_nodes(self, listener: str) -> Mapping[int, int]:
-        """Node → port of this listener that is open for it."""
-        return self.doors[listener].of_nodes()
+    def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
+        """Return where clients of this listener reach those of these nodes that they have been told of."""
+        return self.doors[listener].known_addresses(nodes)
 
     def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
         """Where clients reach these nodes; learns where the nodes are. None: `then` is told, as many ports have to be

@@ -201,6 +201,10 @@ class ConnectionMatch(Model):
         known = {"listener": listener, "cluster": cluster}
         return all(any(test(known[name]) for test in tests) for name, tests in self._tests if name in known)
 
+    def always_holds(self, listener: str, cluster: str) -> bool:
+        """Return True if it matches every connection on that listener, whoever has opened it."""
+        return all(name in ("listener", "cluster") for name, _ in self._tests) and self.may_hold(listener, cluster)
+
     @classmethod
     def unknown_key(cls, name: object) -> str:
         """Selectors of other kinds get the reason, all else the nearest word."""

@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.admin.backend import joined
 from kproxy.admin.problem import Problem
+from kproxy.net.driven import HostPort
 from kproxy.net.readiness import Need, Readiness
 from kproxy.net.workers.channel import Question, Unanswered
 from kproxy.net.workers.crew_keeper import CrewKeeper
@@ -36,14 +37,14 @@ A = TypeVar("A")
 @dataclass(eq=False)
 class CrewBackend:
     """`asked_readiness`: what is missing, of the supervisor and of all workers. `collectors`: of what it counts itself.
-    `ports`: node → port that is open for it, of a listener."""
+    `addresses`: where clients of a listener reach those of these nodes that they have been told of."""
 
     keeper: CrewKeeper
     crew: Crew
     asked_readiness: Callable[[], Awaitable[Readiness]]
     collectors: Sequence[Collector]
     captures: CrewCaptures
-    ports: Callable[[str], Mapping[int, int]]
+    addresses: Callable[[str, Mapping[int, HostPort]], Mapping[int, HostPort]]
     log: FilteringBoundLogger
     need: Need = "any"
     began: float = field(default_factory=monotonic)

@@ -29,6 +29,7 @@ from kproxy.admin.shown import (
 from kproxy.admin.tail import room_for_another, wanted_by
 from kproxy.core.addresses import controller_id
 from kproxy.errors import FilterError
+from kproxy.net.driven import show
 from kproxy.sinks.captures import CaptureRefused, NoSuchCapture
 
 from .crew_backend import CrewBackend, shown
@@ -66,48 +67,36 @@ async def recycle_connections(backend: CrewBackend, call: Call) -> CountShown:
 
 
 async def get_topology(backend: CrewBackend, call: Call) -> TopologyShown:
-    """What any of them knows; which port is whose the supervisor knows, who has them."""
+    """Answer with what any worker knows; where clients reach nodes is known to the supervisor, who has the ports."""
     found = [TopologyShown(**one) for one in await backend.operate_all("get_topology", {})]
     if not found:
         raise Problem(500, "internal", "no worker is running")
-    ports: dict[str, dict[str, dict[Node, int]]] = {}  # by cluster, listener and node
-    for name, listener in found[0].listeners.items():
-        ports.setdefault(listener.cluster, {})[name] = by_role(backend.ports(name))
-    clusters = {
-        name: ClusterShown(
-            bootstrap=cluster.bootstrap,
-            nodes=all_nodes([one.clusters[name].nodes for one in found], ports.get(name, {})),
-        )
-        for name, cluster in found[0].clusters.items()
-    }
     listeners = {
         name: ListenerShown(**{
             **dict(listener), "connections": sum(one.listeners[name].connections for one in found),
         })
         for name, listener in found[0].listeners.items()
     }  # fmt: skip
+    clusters = {}
+    for name, cluster in found[0].clusters.items():
+        known = {number(node): node for one in found for node in one.clusters[name].nodes}
+        places = {node: (shown.host, shown.port) for node, shown in known.items()}
+        addresses = {
+            listener: backend.addresses(listener, places) for listener, one in listeners.items() if one.cluster == name
+        }
+        nodes = [
+            known[node].model_copy(
+                update={"addresses": {listener: show(at[node]) for listener, at in addresses.items() if node in at}}
+            )
+            for node in sorted(known)
+        ]
+        clusters[name] = ClusterShown(bootstrap=cluster.bootstrap, nodes=nodes)
     return TopologyShown(clusters=clusters, listeners=listeners)
 
 
-Node = tuple[str, int]
-"""Role and id."""
-
-
-def by_role(ports: Mapping[int, int]) -> dict[Node, int]:
-    """Ports by what is shown of their nodes."""
-    brokers = {("broker", node): port for node, port in ports.items() if node >= 0}
-    return brokers | {("controller", controller_id(node)): port for node, port in ports.items() if node < 0}
-
-
-def all_nodes(known: list[list[NodeShown]], ports: Mapping[str, Mapping[Node, int]]) -> list[NodeShown]:
-    """By role and id, with the ports that listeners have for them."""
-    found = {(node.role, node.id): node for nodes in known for node in nodes}
-    return [
-        found[key].model_copy(
-            update={"addresses": {listener: given[key] for listener, given in ports.items() if key in given}}
-        )
-        for key in sorted(found, key=lambda key: (key[0] == "controller", key[1]))
-    ]
+def number(node: NodeShown) -> int:
+    """Return the id by which a node is told from brokers and controllers alike, see `core.addresses`."""
+    return node.id if node.role == "broker" else controller_id(node.id)
 
 
 async def tail(backend: CrewBackend, call: Call) -> Response:

@@ -63,8 +63,8 @@ class RemoteEntrance:
     def port(self, listener: str) -> int:
         return self.ports[listener]
 
-    def ports_of_nodes(self, listener: str) -> Mapping[int, int]:
-        """The supervisor knows."""
+    def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
+        """Return none: the supervisor has the ports, and is asked for them."""
         return {}
 
     def listens(self, notice: Listens) -> None:

@@ -86,6 +86,17 @@ class Advertise(Model):
         """The advertised address of a node by the `sni` template; None without one."""
         return None if self.sni is None else Address.parse(self.sni.replace(NODE, str(node)))
 
+    def whole_address(self, node: int) -> Address | None:
+        """Return the address that `sni` or `nodes` gives a node, None for one that clients do not see."""
+        if self.sni is not None:
+            return self.sni_address(node) if node >= 0 else None
+        return (self.nodes or {}).get(node)
+
+    @property
+    def by_range(self) -> bool:
+        """Return True if each node has a port of a range, and no whole address."""
+        return self.nodes is None and self.sni is None
+
     def sni_node(self, name: str) -> int | None:
         """The node that a TLS client means by a host name, by template or by fixed nodes; None: no node's name."""
         name = name.lower().rstrip(".")

@@ -70,6 +70,11 @@ class Rule(Model):
         """Whether this rule can be for some connection on that listener."""
         return self.match is None or self.match.may_hold(listener, cluster)
 
+    def always_holds(self, listener: str, cluster: str) -> bool:
+        """Return True if this rule is for every connection on that listener."""
+        wanted = self.match is None or self.match.always_holds(listener, cluster)
+        return wanted and (self.not_ is None or not self.not_.may_hold(listener, cluster))
+
     @property
     def is_unconditional(self) -> bool:
         """Whether it is for every connection."""
