@@ -38,6 +38,7 @@ from kproxy.net.rule_files import RuleFiles
 from kproxy.net.rule_keeper import RuleKeeper
 from kproxy.net.sasl_terms import terms_of
 from kproxy.net.server import Server, drain_on_signal
+from kproxy.net.shutdown_delay import REASON as GOING_TO_END
 from kproxy.rules import rule_set
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate
@@ -220,6 +221,8 @@ class Proxy:
         missing = [] if self.listening else ["listeners"]
         if self.server.draining:
             missing.append("nothing, it is draining")
+        elif self.server.shutdown_delay.begun:
+            missing.append(GOING_TO_END)
         if self.audit is not None and self.audit.trouble:
             missing.append(self.audit.trouble)
         clusters = {

@@ -80,6 +80,11 @@ class Limits(Model):
         description="time to answer requests in flight after SIGTERM; Kubernetes kills after 30 s by default, and "
         "clients' request.timeout.ms is 30 s",
     )
+    shutdown_delay: Seconds = Field(
+        default=0.0,
+        description="time from SIGTERM to the drain, in which /readyz says no and clients are still accepted; for load "
+        "balancers that ask for it: as long as they take to notice, and some seconds more",
+    )
     max_connections: Positive = Field(
         default=20_000,
         description="client connections in all; each takes two file descriptors and a few kB. A process "

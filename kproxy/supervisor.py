@@ -44,6 +44,8 @@ from kproxy.net.reactor import Reactor
 from kproxy.net.readiness import Readiness, tell, together
 from kproxy.net.rule_files import RuleFiles
 from kproxy.net.server import drain_on_signal
+from kproxy.net.shutdown_delay import REASON as GOING_TO_END
+from kproxy.net.shutdown_delay import ShutdownDelay
 from kproxy.net.topology import Topology
 from kproxy.net.workers.channel import Unanswered
 from kproxy.net.workers.crew import Crew, pids
@@ -119,6 +121,7 @@ class Supervisor:
         self.crew.on_admit = self.keeper.admit
         self.listening = self.draining = False
         self.drained_since = 0.0
+        self.shutdown_delay = ShutdownDelay(config.limits.shutdown_delay, self.reactor, log)
 
     # ---- with workers
 
@@ -215,6 +218,8 @@ class Supervisor:
         missing = [] if self.listening else ["listeners"]
         if self.draining:
             missing.append("nothing, it is draining")
+        elif self.shutdown_delay.begun:
+            missing.append(GOING_TO_END)
         said = {member.index: answer for member, answer in await ask_all(self.crew, Missing(), READY_PATIENCE)}
         workers: dict[int, Readiness | str] = {}
         for member in self.crew.members:

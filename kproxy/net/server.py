@@ -31,6 +31,7 @@ from .listener import Listener
 from .overdue import end_if_overdue
 from .own_ports import REASON
 from .reactor import Reactor
+from .shutdown_delay import ShutdownDelay
 from .slow_work import SlowWork
 from .taps import Taps
 from .throttle import Throttle
@@ -86,6 +87,7 @@ class Server:
         reactor.aside.add_work = self.slow_work.add
         self.draining = self.sweeping = False
         self.drains: Drain | None = None
+        self.shutdown_delay = ShutdownDelay(self.limits.shutdown_delay, reactor, self.log)
         self.swept = 0.0  # when all connections were last looked at
         self.finished = trio.Event()
         self.woken: list[Waiting] | None = None
@@ -280,20 +282,21 @@ class Drained(Protocol):
     """What ends when it is told to."""
 
     log: FilteringBoundLogger
+    draining: bool
+    shutdown_delay: ShutdownDelay
 
     def drain(self) -> None: ...
     def give_up(self, cause: str, reason: str) -> None: ...
 
 
 async def drain_on_signal(server: Drained, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """The first SIGTERM or SIGINT begins a drain, the second one ends it."""
+    """The first SIGTERM or SIGINT begins a drain, after `shutdown_delay` if there is one, which another one skips; one
+    during the drain ends it."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
-        count = 0
         async for number in signals:
-            count += 1
             server.log.info("signal", name=signal.Signals(number).name)
-            if count == 1:
-                server.drain()
-            else:
+            if server.draining:
                 server.give_up("shutdown", "kproxy was told to stop at once")
+            else:
+                server.shutdown_delay.end(server.drain)

@@ -128,6 +128,54 @@ def test_a_second_signal_ends_the_drain(
     assert line["reason"] == "kproxy was told to stop at once"
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_readiness_turns_before_ports_close(
+    fake: Callable[..., Any], proxy_with: Callable[..., Any], workers: int
+) -> None:
+    """With shutdown_delay: after the signal /readyz says no, for each cluster too, and clients are served, new ones
+    too; a second signal begins the drain, as the end of the delay would."""
+    proxy = proxy_with(fake().address, limits={"shutdown_delay": 1000}, workers=workers)
+    with RawClient(proxy.bootstrap) as before:
+        places = before.brokers()
+        proxy.child.signal(signal.SIGTERM)
+        until(lambda: proxy.get("/readyz")[0] == 503)
+        assert "it is going to end" in proxy.get("/readyz")[1]
+        assert "it is going to end" in proxy.get("/readyz/main")[1]
+        assert proxy.get("/livez")[0] == 200
+        assert proxy.metric("kproxy_ready") == 0
+        for address in (proxy.bootstrap, *places.values()):
+            with RawClient(address) as new:
+                assert new.brokers() == places
+        assert before.brokers() == places
+        assert proxy.said("not ready any more, the drain begins later", shutdown_delay=1000)
+        assert not proxy.said("draining")
+
+        proxy.child.signal(signal.SIGTERM)
+        assert before.rest() == b""
+    assert proxy.child.wait(20) == 0
+    assert proxy.said("draining")
+    assert len(proxy.said("signal", name="SIGTERM")) == 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_drain_begins_when_the_delay_is_over(
+    fake: Callable[..., Any], proxy_with: Callable[..., Any], workers: int
+) -> None:
+    """By itself; a second signal is one during the drain then, and ends it at once."""
+    broker = fake(answers={FETCH: silence})
+    proxy = proxy_with(broker.address, limits={"shutdown_delay": 0.2}, workers=workers)
+    with RawClient(proxy.bootstrap) as client:
+        client.send(client.request(FETCH, 4, BODY))
+        until(lambda: asked(broker))
+        proxy.child.signal(signal.SIGTERM)
+        until(lambda: proxy.said("draining"))
+        proxy.child.signal(signal.SIGTERM)
+        assert client.rest() == b""
+    assert proxy.child.wait(20) == 0
+    (line,) = proxy.said("connection closed")
+    assert line["cause"] == "shutdown"
+
+
 def test_a_client_that_does_not_read_is_not_waited_for(
     fake: Callable[..., Any], proxy_with: Callable[..., Any]
 ) -> None:
