@@ -194,7 +194,7 @@ def _print_turned(word: str, found: dict[str, Any]) -> None:
     if rows:
         print_rows(("name", "kind", "family", "now", "note"), rows)
     if found["more"]:
-        click.echo(f"and {found['more']} more", err=True)
+        say(f"and {found['more']} more", err=True)
 
 
 def _each(admin: Admin, names: tuple[str, ...], action: str) -> None:

@@ -49,7 +49,7 @@ def command(words: tuple[str, ...], output: str, top: int) -> None:
     print_json(found) if output == "json" else print_tables(found, top)
     if tally.omitted:
         why = "partitions are missing by topic: their events were cut at audit.partitions"
-        click.echo(f"kproxy: {tally.omitted} {why}", err=True)
+        say(f"kproxy: {tally.omitted} {why}", err=True)
     tell(trouble)
     passed_over(trouble)
     unjudged(wanted.unknown, wanted.why)
