@@ -84,8 +84,11 @@ def test_names_of_ones_own(kproxy: Kproxy, kproxy_upstream: str, produce: Callab
     assert kproxy.prefix != before
 
 
-def test_topics_that_cannot_be_deleted_are_told(kproxy: Kproxy, produce: Callable[..., None]) -> None:
+def test_topics_that_cannot_be_deleted_are_told(
+    kproxy: Kproxy, produce: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The mock deletes none."""
+    monkeypatch.setattr("kproxy.testing.own_topics.PATIENCE", 2.0)
     kproxy.have_own_names("t")
     produce(kproxy.bootstrap_servers, "orders", b"one")
     with pytest.warns(UserWarning, match='topics whose names begin with "t-.*" stay on '):
