@@ -41,6 +41,7 @@ from .driven import Feed, HostPort, Origin, Session, host_port
 from .report import report_end
 from .shaper import Flow
 from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
+from .turn_order import network_of
 
 if TYPE_CHECKING:
     from kproxy.core.login import LoggedIn
@@ -138,7 +139,7 @@ class Connection:
     @property
     def address(self) -> str:
         """With whose connections it takes turns."""
-        return self.client_address[0]
+        return network_of(self.client_address[0])
 
     def freeze(self, turn: Turn) -> None:
         if self.turn is None:
@@ -263,7 +264,7 @@ class Connection:
             self.obey(now)
 
     def compute(self, command: Compute, now: float) -> None:
-        self.server.slow_work.add(self.client_address[0], self, command.work)
+        self.server.slow_work.add(self.address, self, command.work)
 
     @entry
     def computed(self, result: object) -> None:

@@ -80,7 +80,7 @@ async def task(reactor: Reactor) -> None:
     while True:
         await trio.lowlevel.wait_readable(fd)
         for _ in range(BATCHES):
-            if not serve(0) or reactor.aside.queue:  # what was put aside takes turns with trio, too
+            if not serve(0) or reactor.aside.planned:  # what was put aside takes turns with trio, too
                 break
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from .descriptors import Room
+from .turn_order import network_of
 
 SHARE = 4
 """One address may have one in so many of all connections that there is room for."""
@@ -23,16 +24,17 @@ class HalfOpen:
     def refusal(self, host: str) -> tuple[str, str] | None:
         """(cause, reason) if no more may begin from there now."""
         most = max(FEWEST, self.room.connections // SHARE)
-        if self.by_address.get(host, 0) < most:
+        if self.by_address.get(network_of(host), 0) < most:
             return None
-        return "handshakes", f"{host} has {most} handshakes under way, no more are allowed"
+        return "handshakes", f"{network_of(host)} has {most} handshakes under way, no more are allowed"
 
     def begin(self, host: str) -> None:
-        self.by_address[host] += 1
+        self.by_address[network_of(host)] += 1
         self.total += 1
 
     def end(self, host: str) -> None:
         self.total -= 1
-        self.by_address[host] -= 1
-        if not self.by_address[host]:
-            del self.by_address[host]
+        network = network_of(host)
+        self.by_address[network] -= 1
+        if not self.by_address[network]:
+            del self.by_address[network]

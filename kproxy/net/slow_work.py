@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import trio
 
 from .reactor import Reactor
-from .turns import Queue
+from .turn_order import Queue
 
 
 class Asker(Protocol):

@@ -4,7 +4,7 @@ Strategy. Callbacks run inside a `Turn`, a greenlet: one that goes from callback
 or one for a single call from outside. Where work may be put aside (`wire/breath.py`) the turn looks at the clock. If
 its callback has had its time the turn stops there, with its whole stack, and hands over: a new one goes on with the
 loop, so nothing is paid by callbacks that end in time. What has stopped is resumed for one slice a time by `Turns`,
-after all sockets that were ready have been served; addresses take turns, and so do the connections of each.
+after all sockets that were ready have been served, in the order that turn_order.py says.
 
 Whose work it is must be an `Owner`: it is `frozen` while it waits, and nothing else of it may run. Everything in here
 is one thread; code that does not call into `breath` is never interrupted.
@@ -12,13 +12,14 @@ is one thread; code that does not call into `breath` is never interrupted.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import copy_context
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from greenlet import GreenletExit, getcurrent, greenlet
+
+from .turn_order import Order
 
 if TYPE_CHECKING:
     from .reactor import Reactor
@@ -32,8 +33,6 @@ BUFFER = bytearray(262144)
 GROWTH = 4096
 """Bytes by which what was read may grow in place: so many more are kept for a turn that stops."""
 
-Thing = TypeVar("Thing")
-
 
 class Owner(Protocol):
     """Whose work can be put aside."""
@@ -46,32 +45,6 @@ class Owner(Protocol):
     def crashed(self, error: Exception) -> None: ...
 
 
-class Queue(Generic[Thing]):
-    """Things in line by address. The addresses take turns, so that one with a thousand waits for its own."""
-
-    def __init__(self, gone: Callable[[Thing], bool]) -> None:
-        self.gone = gone
-        self.lines: OrderedDict[str, deque[Thing]] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self.lines)
-
-    def add(self, address: str, thing: Thing) -> None:
-        self.lines.setdefault(address, deque()).append(thing)
-
-    def next(self) -> Thing | None:
-        """Take the first thing of the address whose turn it is, leaving out those that have gone."""
-        while self.lines:
-            address, line = self.lines.popitem(last=False)
-            while line:
-                thing = line.popleft()
-                if not self.gone(thing):
-                    if line:
-                        self.lines[address] = line
-                    return thing
-        return None
-
-
 class Turn(greenlet):
     """A stack on which callbacks run. `owner`: whose single call it is, or whose callback was put aside."""
 
@@ -80,6 +53,8 @@ class Turn(greenlet):
         self.gr_context = copy_context()
         self.reactor, self.owner = reactor, owner
         self.begun = 0.0
+        self.address = ""  # once it has stopped
+        self.level, self.slices = -1, 0  # see turn_order.py
         self.at: tuple[int, ...] = ()  # the callback whose time is measured
         self.waited = False
         self.read = 0  # bytes of the buffer that it uses
@@ -132,7 +107,7 @@ class Turn(greenlet):
             self.owner = owner
         elif self.read:
             read = bytes(memoryview(BUFFER)[: self.read])
-        self.waited, self.read = True, len(read)
+        self.waited, self.read, self.address = True, len(read), owner.address
         if reactor.loop is self:
             reactor.hand_over()
         owner.freeze(self)
@@ -152,6 +127,7 @@ class Turn(greenlet):
                 self.switch()
             else:
                 self.throw()
+            self.reactor.aside.left(self)
 
     def guard(self, more: int) -> None:
         self.guarded += more
@@ -191,7 +167,7 @@ class Turns:
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
-        self.queue: Queue[Turn] = Queue(lambda turn: bool(turn.dead))  # its connection has ended
+        self.order: Order[Turn] = Order()
         self.add_work: Callable[[str, Errand, Callable[[], None]], None] | None = None  # gives work to a thread
         self.stops = 0
         """How often work was put aside."""
@@ -199,7 +175,7 @@ class Turns:
 
     def wait(self, owner: Owner, turn: Turn) -> None:
         self.stops += 1
-        self.queue.add(owner.address, turn)
+        self.order.add(turn)
         self.plan()
 
     def plan(self) -> None:
@@ -210,11 +186,10 @@ class Turns:
     def resume(self) -> None:
         """Let the next one go on, for one slice."""
         self.planned = False
-        turn = self.queue.next()
+        turn = self.order.next()
         if turn is None:
             return
-        if self.queue:
-            self.plan()
+        self.plan()
         owner = turn.owner
         assert owner is not None
         turn.parent = getcurrent()
@@ -224,7 +199,13 @@ class Turns:
             self.reactor.log.error("a callback raised", callback=repr(turn), exc_info=error)
             owner.crashed(error)
         if turn.dead:
+            self.left(turn)
             owner.over()
+
+    def left(self, turn: Turn) -> None:
+        """It has ended: its place is free."""
+        self.order.leave(turn)
+        self.plan()
 
     def enter(self, owner: Owner, call: Callable[[], Any]) -> None:
         """Call it as a turn of its own, if it does not come from a turn of this owner. It may not be over on return."""
@@ -236,7 +217,7 @@ class Turns:
 
     def close(self) -> None:
         """Nobody goes on any more."""
-        while (turn := self.queue.next()) is not None:
+        for turn in self.order.all():
             turn.give_up()
 
 

@@ -1,4 +1,4 @@
-"""The mark on questions to kproxy itself: only a broker that was asked knows it, and that of its own cluster."""
+"""The mark on kproxy's questions to itself: only a broker that was asked knows it, of its own cluster."""
 
 from __future__ import annotations
 

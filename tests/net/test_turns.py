@@ -13,7 +13,7 @@ import trio
 
 from kproxy.core.commands import Send
 from kproxy.net import turns
-from kproxy.net.turns import Queue
+from kproxy.net.turn_order import Queue
 from kproxy.testing.passing import PassingSession
 from kproxy.wire import breath
 
@@ -153,7 +153,7 @@ async def test_an_end_in_the_middle(net: Any, driver: str, how: str) -> None:
             running.server.close()
             assert turn.dead
         await running.until(lambda: not running.server.connections)
-        assert not running.server.reactor.aside.queue or turn.dead
+        assert turn.dead
         nursery.cancel_scope.cancel()
 
 

@@ -1,0 +1,175 @@
+"""Who of those that wait goes on next: addresses take turns, and only so many are in the middle of something.
+
+Strategy. Work that is put aside keeps what it has made so far, and that is more the longer it has worked: what a frame
+of four megabytes is read into takes two hundred. Were all to go on in turn, a thousand frames would be in memory at
+once. So whoever has worked for longer is of a higher level, of which fewer may be under way; the others wait at its
+door, and go on with it when one of these has ended. Levels take turns, so short work does not wait for long work, save
+where all places are taken: they are given to addresses in turn, and none may have all of them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+Thing = TypeVar("Thing")
+
+
+class Level(NamedTuple):
+    """`places`: things that may be under way in it at once; `slices`: after so many a thing is of the next one."""
+
+    places: int
+    slices: int
+
+
+NEVER = 1 << 60
+LEVELS = (Level(NEVER, 2), Level(128, 10), Level(4, 100), Level(1, NEVER))
+"""With 5 ms a slice and some 60 MB for a second of work, that is 0.4 GB, 0.1 GB and one of the largest frames. The
+first is for all: most need no more, and what waits there has only come at a bad time."""
+COUNTED = 1
+"""The level from which on places are counted by address."""
+SHARE = 16
+"""Things of one address that may be under way at once from there on."""
+PREFIX = 64
+"""Bits of an IPv6 address that tell networks apart: whoever has one address has all of its network."""
+
+
+@lru_cache(1024)
+def network_of(host: str) -> str:
+    """The address by which those are told apart who share something: an IPv6 address stands for its network."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(ipaddress.IPv6Network((int(address) >> PREFIX << PREFIX, PREFIX)))
+
+
+class Queue(Generic[Thing]):
+    """Things in line by address. The addresses take turns, so that one with a thousand waits for its own."""
+
+    def __init__(self, gone: Callable[[Thing], bool]) -> None:
+        self.gone = gone
+        self.lines: OrderedDict[str, deque[Thing]] = OrderedDict()
+        self.stopped: dict[str, deque[Thing]] = {}  # lines that do not move for now
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def add(self, address: str, thing: Thing) -> None:
+        line = self.stopped.get(address)
+        if line is None:
+            line = self.lines.setdefault(address, deque())
+        line.append(thing)
+
+    def next(self) -> Thing | None:
+        """Take the first thing of the address whose turn it is, leaving out those that have gone."""
+        while self.lines:
+            address, line = self.lines.popitem(last=False)
+            while line:
+                thing = line.popleft()
+                if not self.gone(thing):
+                    if line:
+                        self.lines[address] = line
+                    return thing
+        return None
+
+    def stop(self, address: str) -> None:
+        """Take nothing of this address until `go`."""
+        self.stopped[address] = self.lines.pop(address, deque())
+
+    def go(self, address: str) -> None:
+        line = self.stopped.pop(address, None)
+        if line:
+            self.lines[address] = line
+
+
+class Waiting(Protocol):
+    """What is put in order. `level`: -1 before it has a place; `slices`: how often it has gone on in its level."""
+
+    address: str
+    level: int
+    slices: int
+
+    @property
+    def dead(self) -> bool: ...
+
+
+Work = TypeVar("Work", bound=Waiting)
+
+
+class Order(Generic[Work]):
+    """Those of one reactor that wait."""
+
+    def __init__(self) -> None:
+        def gone(work: Work) -> bool:
+            return bool(work.dead)
+
+        self.doors: list[Queue[Work]] = [Queue(gone) for _ in LEVELS]  # wait for a place
+        self.going: list[Queue[Work]] = [Queue(gone) for _ in LEVELS]  # have one
+        self.taken = [0] * len(LEVELS)
+        self.by_address: Counter[str] = Counter()
+        self.last = 0  # the level that has had its turn
+
+    def add(self, work: Work) -> None:
+        """It waits from now on."""
+        level = work.level
+        if level < 0 or work.slices >= LEVELS[level].slices:
+            self.doors[level + 1].add(work.address, work)
+        else:
+            self.going[level].add(work.address, work)
+
+    def next(self) -> Work | None:
+        """Take the one that goes on now. None: nobody can, until one that has a place leaves or is added."""
+        for level in reversed(range(len(LEVELS))):  # who goes up leaves a place
+            self.admit(level)
+        for more in range(1, len(LEVELS) + 1):
+            level = (self.last + more) % len(LEVELS)
+            work = self.going[level].next()
+            if work is not None:
+                self.last = level
+                work.slices += 1
+                return work
+        return None
+
+    def admit(self, level: int) -> None:
+        """Give the places that are free to those at the door."""
+        door = self.doors[level]
+        while self.taken[level] < LEVELS[level].places and (work := door.next()) is not None:
+            if level:
+                self.taken[work.level] -= 1
+            if level == COUNTED:
+                self.by_address[work.address] += 1
+                if self.by_address[work.address] >= SHARE:
+                    door.stop(work.address)
+            self.taken[level] += 1
+            work.level, work.slices = level, 0
+            self.going[level].add(work.address, work)
+
+    def leave(self, work: Work) -> None:
+        """It has ended."""
+        if work.level < 0:
+            return
+        level, work.level = work.level, -1
+        self.taken[level] -= 1
+        if level < COUNTED:
+            return
+        self.by_address[work.address] -= 1
+        if self.by_address[work.address] < SHARE:
+            self.doors[COUNTED].go(work.address)
+        if not self.by_address[work.address]:
+            del self.by_address[work.address]
+
+    def all(self) -> list[Work]:
+        """Everybody who waits, whom nobody will call any more."""
+        found = []
+        for queue in (*self.doors, *self.going):
+            for address in list(queue.stopped):
+                queue.go(address)
+            while (work := queue.next()) is not None:
+                found.append(work)
+        return found
