@@ -58,7 +58,7 @@ def test_a_listeners_name_does_not_resolve(proxy_with: Callable[..., Any]) -> No
         ('{"version": 2}', "version is 2, expected 1"),
         ('{"version": 1}', "KeyError 'ports'"),
         ("[]", "TypeError"),
-        (None, "it is not a regular file"),
+        (None, "(is a directory)"),
     ],
 )
 def test_a_state_file_that_cannot_be_used(
