@@ -130,8 +130,9 @@ class Engine:
 
     # ---- requests
 
-    def request(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> Ruling | Pass | None:
-        """What becomes of the request buf[pos:end], size included, of which as much is here as `step.ruled` wants.
+    def request(self, step: Step, buf: Buffer, pos: int, end: int, have: int, now: float) -> Ruling | Pass | None:
+        """What becomes of the request buf[pos:end], size included, of which as much is here as `step.ruled` wants, up
+        to `have`.
 
         PASS: no rule is about it. None: something has to be found out first. Raises DecodeError.
         """
@@ -143,7 +144,7 @@ class Engine:
             if not about:
                 return PASS
             ruled = ruled.chosen(about)
-        exchange = self.exchange(step, ruled, client_id, buf, pos, end, now)
+        exchange = self.exchange(step, ruled, client_id, buf, pos, end, have, now)
         ruling = Ruling(exchange)
         every = step.ruled
         assert every is not None
@@ -178,15 +179,15 @@ class Engine:
         exchange.decided = True
 
     def exchange(
-        self, step: Step, ruled: Ruled, client_id: str | None, buf: Buffer, pos: int, end: int, now: float
+        self, step: Step, ruled: Ruled, client_id: str | None, buf: Buffer, pos: int, end: int, have: int, now: float
     ) -> RuledExchange:
         correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
         exchange = RuledExchange(step, ruled, self.view, correlation, client_id, end - pos - 4, now)
         if ruled.request == Depth.BODY:
             exchange.read_request = lambda: decode_request(buf[pos + 4 : end], trailing=True)
-            if step.key == PRODUCE:
-                length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
-                exchange.acks = produce_acks(step.version)(buf, pos + 4, end, length)
+        if step.key == PRODUCE:
+            length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
+            exchange.acks = produce_acks(step.version)(buf, pos + 4, have, length)
         return exchange
 
     def consider(

@@ -54,13 +54,13 @@ class RuledRequests:
             if known is not None:
                 self.expect(known)
                 return self.pass_on(step.plain, buf, pos, n, now)
-            need = self.needed(step, buf, pos, size)
+            need = self.needed(step, buf, pos, size, n)
             if n - pos < need:
                 lane.halt = Keep(need, hold=need == size + 4)
                 return False
             session.context.now = now
             try:
-                ruling = session.engine.request(step, buf, pos, end, lane.since(now))
+                ruling = session.engine.request(step, buf, pos, end, min(n, end), lane.since(now))
             except DecodeError as error:
                 session.close("decode", str(error), "client")
                 return False
@@ -93,13 +93,16 @@ class RuledRequests:
         self.lane.familiar = None
         self.familiars.clear()
 
-    def needed(self, step: Step, buf: Buffer, pos: int, size: int) -> int:
+    def needed(self, step: Step, buf: Buffer, pos: int, size: int, n: int) -> int:
         """Bytes, size included, without which the rules cannot decide."""
         assert step.ruled is not None
         if step.ruled.request == Depth.BODY or not step.ruled.names_client:
             return size + 4
         length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
-        return min(HEADER_BYTES + max(length, 0), size + 4)
+        need = min(HEADER_BYTES + max(length, 0), size + 4)
+        if step.plain.acks is not None and n - pos >= need and step.plain.acks(buf, pos + 4, n, length) is None:
+            need = min(n - pos + 1, size + 4)  # whether an answer is due is told to who observes
+        return need
 
     def hold(self, ruling: Ruling) -> None:
         for running in ruling.held_by:

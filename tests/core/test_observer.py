@@ -19,6 +19,7 @@ class Noted:
         self.waits: list[tuple[int, float, bool, bool]] = []
         self.fired: list[tuple[int, list[str]]] = []
         self.answered: list[int] = []
+        self.older: list[int] = []
         self.failures: list[tuple[int, set[int]]] = []
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
@@ -29,6 +30,7 @@ class Noted:
             self.answered.append(correlation_id)
         else:
             self.fired.append((correlation_id, list(names)))
+        self.older.append(older)
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
         self.failures.append((correlation_id, set(codes)))
@@ -55,6 +57,20 @@ def test_waits_by_rules_are_told_apart_by_direction() -> None:
 
     assert noted.waits == [(7, pytest.approx(0.2), False, True), (7, pytest.approx(0.3), True, True)]
     assert noted.fired == [(7, ["slow there"]), (7, ["slow back"])]
+
+
+@pytest.mark.parametrize("match", ["api: Produce", "api: Produce, client_id: kproxy", "topic: a"])
+@pytest.mark.parametrize("version", [2, 3, 8, 9, 12])
+@pytest.mark.parametrize("chunk", [0, 1])
+def test_a_request_that_is_due_no_answer_is_told_as_such(match: str, version: int, chunk: int) -> None:
+    """However little of it the rule needs: correlation ids alone would have it be the next exchange of the same id."""
+    talk, noted = watched(f"rules: [{{name: slow, kind: delay, match: {{{match}}}, delay: 1ms}}]")
+    topics = [{"name": "a", "partition_data": [{"index": 0, "records": b""}]}]
+    for acks in (0, 1):
+        talk.client(request(0, version, 7, "kproxy", acks=acks, topic_data=topics), chunk).later(0.1)
+
+    assert noted.fired == [(7, ["slow"])] * 2
+    assert noted.older == [NO_ANSWER, 0]
 
 
 def test_a_frame_that_waits_for_a_nodes_port_is_held_by_nobodys_rule() -> None:

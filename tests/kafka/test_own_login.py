@@ -263,7 +263,8 @@ def test_what_the_broker_does_not_take(
     assert "Authentication failed" in line["reason"]
     assert proxy.metric("kproxy_broker_logins_failed_total", cluster="bad") >= 2
     assert proxy.metric("kproxy_connections_closed_total", cause="broker_login") >= 1
-    assert proxy.get("/readyz")[0] == 503
+    assert (proxy.get("/readyz/bad")[0], proxy.get("/readyz/good")[0]) == (503, 200)
+    assert proxy.get("/readyz")[0] == 200
     line = once(proxy.said("connection closed", cause="broker_login", listener="bad"))
     assert line["blame"] == "broker"
     assert WRONG not in proxy.logs(10_000)
