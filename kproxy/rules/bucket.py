@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Generic, TypeVar
 
 from kproxy.rules.promises import Promises
@@ -16,7 +17,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 MOST_BUCKETS = 10_000
 """Buckets of one limit. Client ids and topics are the clients' to choose, so there must be an end; beyond it the bucket
-that was quiet for the longest goes, and would be full again if it comes back."""
+goes that is full, or will be first, of those that were quiet for the longest: it would be full again if it comes back,
+and nobody's debt is to be forgotten because many others are named."""
+LOOKED_AT = 16
+"""Buckets from which that one is chosen."""
 
 LONGEST_DEBT = 600.0
 """Seconds of debt that are carried. Who is made to wait no longer than `max_throttle` may go on overdrawing; without an
@@ -44,6 +48,11 @@ class Bucket:
         """The seconds that such a charge would make somebody wait; nothing is taken."""
         self.fill(now)
         return max(0.0, (amount - self.level) / self.rate)
+
+    @property
+    def full_at(self) -> float:
+        """When it will be, or was, full."""
+        return self.then + (self.size - self.level) / self.rate
 
     def fill(self, now: float) -> None:
         """Put in what has come since the last time. Time that goes backwards brings nothing."""
@@ -100,6 +109,20 @@ class Buckets(Generic[Key]):
             return self.buckets[key]
         except KeyError:
             if len(self.buckets) >= self.most:
-                self.buckets.popitem(last=False)
+                self.forget_one(now)
             bucket = self.buckets[key] = self.make(key, now)
             return bucket
+
+    def forget_one(self, now: float) -> None:
+        """Make room. Those that are not full get in line again, so that all are looked at in time."""
+        goes, first = None, float("inf")
+        for key in list(islice(self.buckets, LOOKED_AT)):
+            bucket = self.buckets[key]
+            full_at = now if bucket is None else bucket.full_at
+            if goes is None or full_at < first:
+                goes, first = key, full_at
+            if full_at <= now:
+                break
+            self.buckets.move_to_end(key)
+        assert goes is not None
+        del self.buckets[goes]

@@ -22,8 +22,9 @@ class Cells(Protocol):
         """They are the caller's alone until `put`, which has to follow at once; None: the key has none yet, or they had
         to go for others that were used later. `now`: monotonic seconds, which are the same in all processes."""
 
-    def put(self, *numbers: float) -> None:
-        """At most MOST_NUMBERS, always as many for one key; without any they stay as they were."""
+    def put(self, *numbers: float, until: float | None = None) -> None:
+        """At most MOST_NUMBERS, always as many for one key; without any they stay as they were. `until`: when nothing
+        is lost if they go, where that is not now."""
 
 
 class Table(Protocol):

@@ -47,7 +47,7 @@ class CommonBucket(Bucket):
         self.level, self.then = (self.cells.take(now) or (self.size, now))[:2]
 
     def store(self) -> None:
-        self.cells.put(self.level, self.then)
+        self.cells.put(self.level, self.then, until=self.full_at)
 
 
 class CommonFetchBucket(FetchBucket):
@@ -118,4 +118,4 @@ class CommonFetchBucket(FetchBucket):
             self.ages[over % AGES] = 0.0
 
     def store(self) -> None:
-        self.cells.put(self.level, self.then, self.half, *self.ages)
+        self.cells.put(self.level, self.then, self.half, *self.ages, until=self.full_at)

@@ -127,3 +127,16 @@ def test_limits_are_kept_by_names_of_bounded_length() -> None:
 
     assert len(keys) == 3
     assert all(len(str(word)) < 400 for key in keys for word in key)
+
+
+def test_a_limit_by_topic_is_not_forgotten_by_naming_many_topics() -> None:
+    """Ten thousand limits are kept; who has overdrawn one names as many others, which do not exist."""
+    limited = Limited("per: [topic], produce: 50kB/s")
+    limited.connect().client(produce(1, 500_000))
+    many = [{"name": f"no-{number}", "partition_data": [{"index": 0, "records": b"r"}]} for number in range(10_001)]
+    limited.connect().client(request(PRODUCE, 9, 2, acks=-1, topic_data=many))
+    last = limited.connect()
+    last.client(produce(3))
+    at = sent_at(last, SIZE)
+
+    assert at is not None and at == pytest.approx((len(produce(1, 500_000)) - 50_000) / 50_000, rel=0.1)

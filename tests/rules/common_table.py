@@ -19,7 +19,7 @@ class Numbers:
         self.out = True
         return None if self.numbers is None else (*self.numbers, *[0.0] * (6 - len(self.numbers)))
 
-    def put(self, *numbers: float) -> None:
+    def put(self, *numbers: float, until: float | None = None) -> None:
         assert self.out
         assert len(numbers) <= 6
         self.out = False

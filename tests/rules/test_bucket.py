@@ -84,6 +84,22 @@ def test_the_bucket_that_was_quiet_for_the_longest_goes_first() -> None:
     assert list(buckets.buckets) == ["c", "a"]
 
 
+def test_a_debt_is_not_forgotten_for_others() -> None:
+    """Who names many things has the full buckets go, and of many debts the smallest, whichever was quiet longest."""
+    buckets = Buckets(lambda key, now: Bucket(1, 1, now), most=100)
+    mine, small = buckets.of("mine", 0), buckets.of("small", 0)
+    assert mine is not None and small is not None
+    mine.charge(500, 0)
+    small.charge(50, 0)
+    for number in range(1000):
+        other = buckets.of(str(number), 0)
+        assert other is not None
+        other.charge(number % 7, 0)
+
+    assert len(buckets.buckets) == 100
+    assert buckets.of("mine", 0) is mine and buckets.of("small", 0) is small
+
+
 def test_what_is_not_limited_has_no_bucket() -> None:
     """And is not asked about again."""
     asked: list[str] = []

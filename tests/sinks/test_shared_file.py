@@ -17,7 +17,7 @@ class Numbers:
     def take(self, now: float) -> tuple[float, ...] | None:
         return self.numbers
 
-    def put(self, *numbers: float) -> None:
+    def put(self, *numbers: float, until: float | None = None) -> None:
         self.numbers = numbers
 
 

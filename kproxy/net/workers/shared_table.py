@@ -1,15 +1,16 @@
 """Numbers that all workers have in common, in memory that they share: the counts of triggers, the levels of buckets.
 
 Strategy. A fixed number of slots in groups of eight; a key may stand in any slot of the one group that its digest
-names. Where a group is full, the numbers that were used longest ago go: as in one process, where tables of counts and
-buckets are bounded, too. Numbers of a rule as a whole go only if all eight are such. `forget` frees what a rule had.
+names. Where a group is full, the numbers that were used longest ago go, and of buckets those that are full, or will be
+first: as in one process, where tables of counts and buckets are bounded, too. Numbers of a rule as a whole go only if
+all eight are such. `forget` frees what a rule had.
 
 The supervisor makes the memory, workers inherit it (`fd`). A group is locked by a record lock (fcntl) for as long as
 its numbers are out. The kernel takes the locks of a process that ends, however it ends; what it had not put back stays
 as it was. Record locks do not tell the threads of a process apart, a mutex does that.
 
     head   16 bytes: the table's mark, number of groups
-    slot   16 bytes key (8 of its owner, 8 of what it counts), 8 bytes time of its last use, 6 × 8 bytes numbers
+    slot   16 bytes key (8 of its owner, 8 of what it counts), 8 bytes time of last use or `until`, 6 × 8 bytes numbers
 """
 
 from __future__ import annotations
@@ -134,12 +135,13 @@ class SharedCells:
             return None
         return _NUMBERS[MOST_NUMBERS].unpack_from(memory, self.at + KEY + STAMP)
 
-    def put(self, *numbers: float) -> None:
+    def put(self, *numbers: float, until: float | None = None) -> None:
         """Write and unlock. Nothing is written without numbers."""
         memory, at = self.table.memory, self.at
         try:
             if numbers:
-                _STAMPED[len(numbers)].pack_into(memory, at + KEY, inf if self.stays else self.now, *numbers)
+                stamp = inf if self.stays else self.now if until is None else until
+                _STAMPED[len(numbers)].pack_into(memory, at + KEY, stamp, *numbers)
                 memory[at : at + KEY] = self.key
         finally:
             self.table.unlock(self.group)
@@ -153,7 +155,7 @@ class SharedCells:
         return False
 
     def free(self, memory: mmap.mmap) -> int:
-        """A slot that is free, else the one that was used longest ago."""
+        """A slot that is free, else the one that was used longest ago, or is needed for the shortest time."""
         found, oldest = self.first, inf
         for at in range(self.first, self.first + GROUP, SLOT):
             if memory[at : at + KEY] == FREE:

@@ -158,6 +158,21 @@ def test_a_full_group_gives_up_what_was_used_longest_ago(table: SharedTable) -> 
     assert table.used() == WAYS
 
 
+def test_a_full_group_keeps_what_would_be_lost(table: SharedTable) -> None:
+    """A debt that was made first stays; what is full by then goes, though it was used last."""
+    debt = table.cells(OWNER, "debt")
+    assert debt.take(0.0) is None
+    debt.put(-500.0, 0.0, until=500.0)
+    for number in range(3 * WAYS):
+        cells = table.cells(OWNER, str(number))
+        assert cells.take(1.0 + number) is None
+        cells.put(0.0, 0.0, until=2.0 + number)
+
+    kept = debt.take(100.0)
+    debt.put()
+    assert kept is not None and kept[0] == -500.0
+
+
 def test_a_rule_that_leaves_frees_its_slots(table: SharedTable) -> None:
     """And nobody else's."""
     for owner in (OWNER, b"ownertwo"):
