@@ -11,6 +11,7 @@ import pytest
 from kproxy.rules.asks_all import can_ask_all
 from kproxy.rules.permissions import permissions
 from kproxy.testing.dialogue import Dialogue, response
+from kproxy.testing.dialogue import request as asking
 from kproxy.wire import layout, schema
 from kproxy.wire.shapes import shape
 
@@ -218,3 +219,21 @@ def test_an_answer_that_cannot_be_read_is_not_passed_on() -> None:
     talk.broker(len(said).to_bytes(4, "big") + said)
 
     assert talk.closed is not None and talk.to_client == b""
+
+
+@pytest.mark.parametrize(("key", "version", "topic"), [(9, 8, "name"), (9, 9, "name"), (90, 0, "topic_name")])
+@pytest.mark.parametrize("named", [(None, None), (None, ["open"]), (["open"], None)], ids=str)
+def test_what_is_asked_for_twice_is_left_out_twice(key: int, version: int, topic: str, named: Any) -> None:
+    """A group's offsets, all of them in one question: whichever of the answers is to that, none names the topic."""
+    asked: list[dict[str, Any]] = []
+    said: list[dict[str, Any]] = []
+    for some in named:
+        topics = None if some is None else [{topic: one} for one in some]
+        asked.append({"group_id": "g", "topics": topics})
+        listed = [{topic: one, "partitions": [{"partition_index": 0}]} for one in (OPEN, SECRET)]
+        said.append({"group_id": "g", "topics": listed[: 2 if some is None else 1]})
+    talk = Dialogue(rules("topic"))
+    talk.client(asking(key, version, 1, groups=asked)).broker(response(key, version, 1, groups=said))
+
+    assert OPEN.encode() in talk.to_client
+    assert SECRET.encode() not in talk.to_client

@@ -19,6 +19,7 @@ from kproxy.testing.proxy import Proxy
 
 METADATA, FIND_COORDINATOR, DESCRIBE_GROUPS = 3, 10, 15
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE, DESCRIBE_TOPICS, STREAMS_HEARTBEAT = 68, 69, 75, 88
+OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 CREATE_TOPICS, INVALID_TOPIC_EXCEPTION = 19, 17
 UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED = 100, 29
 NOT_YET = (14, 15, 16)
@@ -202,6 +203,29 @@ def test_metadata_makes_no_secret_topic(kafka: Kafka, proxy: Proxy, version: int
 
     assert exists(kafka, made["free"]) and not exists(kafka, made["reader"])
     assert made["reader"] not in topics(kafka.bootstrap("DIRECT"), None)
+
+
+def committed(who: RawClient, group: str, *topics: list[str] | None) -> dict[str, Any]:
+    """What OffsetFetch tells of this group, asked for once for each of these lists of topics; None: all."""
+    wanted = [None if some is None else [{"name": one, "partition_indexes": [0]} for one in some] for some in topics]
+    return who.call(OFFSET_FETCH, 8, {"groups": [{"group_id": group, "topics": some} for some in wanted]})
+
+
+def test_offsets_of_a_group_that_is_asked_for_twice(proxy: Proxy, names: tuple[str, str]) -> None:
+    """All of them, and all of them again: brokers answer both, and both leave out what is secret."""
+    open_, secret = names
+    group = f"group-{next(_numbers)}"
+    part = [{"partition_index": 0, "committed_offset": 0, "committed_leader_epoch": -1, "committed_metadata": ""}]
+    commit = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    with client(proxy, "free") as free, client(proxy, "denied") as denied:
+        free.call(OFFSET_COMMIT, 8, commit | {"topics": [{"name": one, "partitions": part} for one in names]})
+        shown = committed(free, group, None, None)["groups"]
+        hidden = [
+            committed(denied, group, *asked) for asked in ([None], [None, None], [None, [open_]], [[open_], None])
+        ]
+
+    assert [{topic["name"] for topic in one["topics"]} for one in shown] == [{open_, secret}] * 2
+    assert open_ in str(hidden[1]) and not any("secret" in str(one) for one in hidden)
 
 
 def test_a_topic_that_a_new_one_collides_with_is_not_named(kafka: Kafka, proxy: Proxy) -> None:

@@ -7,7 +7,8 @@ list, is in `wire/shapes.yaml` (`all`, `lists`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kproxy.rules.entity import Entity, make
@@ -15,7 +16,7 @@ from kproxy.wire import Message
 from kproxy.wire.breath import each
 from kproxy.wire.shapes import Level, Shape, shape
 
-from .tree import handles_of
+from .tree import Handle, handles_of
 
 Visible = Callable[[Entity], bool]
 
@@ -32,26 +33,39 @@ def leave_out(request: Message, response: Message, visible: Visible) -> bool:
     top = {role: request.body[field] for role, field in form.top if role == "group"}
     if not form.request:
         return swept(form.lists, response.body, top, visible)
-    return by_request(form, 0, request.body, response.body, top, visible)
+    return by_request(form, 0, [request.body], [response.body], top, visible)
 
 
 def by_request(
-    form: Shape, depth: int, asked: Mapping[str, Any], said: dict[str, Any], around: Mapping[str, Any], visible: Visible
-) -> bool:
-    """Follow the request down to an array that asks for all; what it names on the way stays."""
+    form: Shape, depth: int, asked: Sequence[Mapping[str, Any]], said: Sequence[dict[str, Any]],
+    around: Mapping[str, Any], visible: Visible,
+) -> bool:  # fmt: skip
+    """Follow the request down to an array that asks for all; what it names on the way stays.
+
+    `asked` are the elements of the request that name the same thing, `said` those of the response. Which of several
+    answers is to which of several questions nobody tells: if one of them asks for all, any answer may list all.
+    """
     level = form.request[depth]
-    if form.asks_all(asked.get(level.array)):
-        return swept(form.lists[depth:], said, around, visible)
+    if any(form.asks_all(one.get(level.array)) for one in asked):
+        removed = [swept(form.lists[depth:], one, around, visible) for one in said]
+        return any(removed)
     if depth + 1 == len(form.request) or depth + 1 >= len(form.lists):
         return False
     answers = form.lists[depth]
-    found = {handle: one for one in said.get(answers.array) or () for handle in handles_of(answers, answers.roles(one))}
-    removed = False
-    for element in level.elements(asked):
+    found: dict[Handle, list[dict[str, Any]]] = defaultdict(list)
+    for one in (one for parent in said for one in each(parent.get(answers.array) or ())):
+        for handle in handles_of(answers, answers.roles(one)):
+            found[handle].append(one)
+    wanted: dict[Handle, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = defaultdict(list)
+    for element in (element for parent in asked for element in each(level.elements(parent))):
         roles = {**around, **level.roles(element)}
-        for answer in (found[handle] for handle in handles_of(answers, roles)[:1] if handle in found):
-            removed |= by_request(form, depth + 1, element, answer, roles, visible)
-    return removed
+        wanted[handles_of(answers, roles)[0]].append((element, roles))
+    parts = [
+        by_request(form, depth + 1, [element for element, _ in some], found[handle], some[0][1], visible)
+        for handle, some in wanted.items()
+        if handle in found
+    ]
+    return any(parts)
 
 
 def swept(levels: tuple[Level, ...], parent: dict[str, Any], around: Mapping[str, Any], visible: Visible) -> bool:
