@@ -99,7 +99,7 @@ class Proxy:
         }
         self.advertising = {listener.name: listener.advertise for listener in config.listeners}
         patience = limits.handshake_timeout
-        self.terms = {one.name: terms_of(one.sasl, log, patience) for one in config.listeners if one.sasl is not None}
+        self.terms = {one.name: terms_of(one, one.sasl, log, patience) for one in config.listeners if one.sasl}
         logs_in = {one.name for one in config.listeners if config.clusters[one.cluster].sasl is not None}
         self.ends_sasl = logs_in | self.terms.keys()
         self.plans: dict[tuple[str, bool, bool, tuple[Running, ...]], Plan] = {}

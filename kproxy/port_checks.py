@@ -14,6 +14,12 @@ Entry = tuple[int, dict[Any, Any]]
 """(position in the list, what stands there)"""
 
 
+def called(index: int, one: dict[Any, Any]) -> str:
+    """What a listener is called in a message: its name, or its number where it has none yet."""
+    name = one.get("name")
+    return f'listener "{name}"' if isinstance(name, str) and name else f"listener {index + 1}"
+
+
 @dataclass(frozen=True)
 class Claim:
     """Ports that somebody is to listen on; `where` they are written."""
@@ -45,26 +51,26 @@ def overlaps(entries: Iterable[Entry], admin: Any) -> Iterator[Wrong]:
                 yield from _sharing(index, one, other, two)
                 claims, taken = claims[1:], taken[1:]
             for claim in claims:
-                yield from _taken(claim, taken, f"listener {other + 1}")
+                yield from _taken(claim, taken, called(other, two))
         earlier.append((index, one, list(_claims(index, one))))
     if isinstance(admin, dict) and (bind := _address(admin.get("bind"))) is not None:
-        for other, _, taken in earlier:
-            yield from _taken(Claim(("admin", "bind"), bind.host, bind.port, bind.port), taken, f"listener {other + 1}")
+        for other, two, taken in earlier:
+            yield from _taken(Claim(("admin", "bind"), bind.host, bind.port, bind.port), taken, called(other, two))
 
 
 def circles(entries: Iterable[Entry], clusters: Any) -> Iterator[Wrong]:
     """Servers of clusters that are listeners of this config: kproxy would connect to itself."""
-    claims = [(index, claim) for index, one in entries for claim in _claims(index, one)]
+    claims = [(called(index, one), claim) for index, one in entries for claim in _claims(index, one)]
     for name, cluster in clusters.items() if isinstance(clusters, dict) else ():
         if not isinstance(cluster, dict):
             continue
         for where, text in _servers(cluster):
             address = _address(text)
-            for index, claim in claims:
+            for whose, claim in claims:
                 if address is None or not claim.first <= address.port <= claim.last:
                     continue
                 if _same_machine(claim.host, address.host):
-                    problem = f"{address} is listener {index + 1} itself, connections would go round in a circle"
+                    problem = f"{address} is {whose} itself, connections would go round in a circle"
                     yield ("clusters", name, *where), problem
                     break
 
@@ -146,9 +152,9 @@ def _sharing(index: int, one: dict[Any, Any], other: int, two: dict[Any, Any]) -
     at, taken = ("listeners", index), dict(_names(two))
     for name, where in _names(one):
         if name in taken:
-            yield (*at, *where), f'"{name}" is served by listener {other + 1} on the same port'
+            yield (*at, *where), f'"{name}" is served by {called(other, two)} on the same port'
     if one.get("proxy_protocol") != two.get("proxy_protocol"):
-        text = f"proxy_protocol is read before the name is known, and differs from that of listener {other + 1}"
+        text = f"proxy_protocol is read before the name is known, and differs from that of {called(other, two)}"
         yield (*at, "proxy_protocol") if "proxy_protocol" in one else (*at, "bind"), f"{text}, on the same port"
 
 

@@ -100,7 +100,7 @@ rule: []
         '5:37: unknown cluster "mian", did you mean "main"? allowed: main, on',
         '5:55: unknown key "port", did you mean "ports"? allowed: host, ports, nodes, sni',
         '6:12: the name "a" is taken by listener 1',
-        '6:21: port 1 of h is taken by listener 1',
+        '6:21: port 1 of h is taken by listener "a"',
         "6:60: sni needs TLS towards clients, and this listener has none",
         "7:25: must be at least 1, found 0",
         '7:42: a duration is wanted, such as 10s (units: ms, s, m, min, h, d), found text "soon"',
@@ -293,7 +293,7 @@ listeners:
 @pytest.mark.parametrize(
     ("one", "two", "wrong"),
     [
-        ('bind: "h:1"', 'bind: "h:1"', "5:33: port 1 of h is taken by listener 1"),
+        ('bind: "h:1"', 'bind: "h:1"', '5:33: port 1 of h is taken by listener "a"'),
         ('bind: "0.0.0.0:1"', 'bind: "10.0.0.1:1"', "5:33: port 1 of 10.0.0.1 overlaps with port 1 of 0.0.0.0, taken"),
         (
             'bind: "[::]:1"',
@@ -308,12 +308,12 @@ listeners:
         (
             'bind: "h:1", advertise: {ports: 5-9}',
             'bind: "h:2", advertise: {ports: 9-12}',
-            "5:59: ports 9-12 of h overlaps with ports 5-9 of h, taken by listener 1",
+            '5:59: ports 9-12 of h overlaps with ports 5-9 of h, taken by listener "a"',
         ),
         (
             'bind: "h:1", advertise: {nodes: {1: "x:7"}}',
             'bind: "h:2", advertise: {nodes: {1: "y:7"}}',
-            "5:63: port 7 of h is taken by listener 1",
+            '5:63: port 7 of h is taken by listener "a"',
         ),
         ('bind: "0.0.0.0:1"', 'bind: "[::1]:1"', None),
         ('bind: "10.0.0.1:1"', 'bind: "10.0.0.2:1"', None),
@@ -335,7 +335,7 @@ def test_the_admin_address_is_not_a_listener_too() -> None:
     text = BASE.replace("h:1", "0.0.0.0:9190") + "admin: {bind: '127.0.0.1:9190'}\n"
 
     assert mistakes(text) == [
-        "3:15: port 9190 of 127.0.0.1 overlaps with port 9190 of 0.0.0.0, taken by listener 1",
+        '3:15: port 9190 of 127.0.0.1 overlaps with port 9190 of 0.0.0.0, taken by listener "main"',
     ]
 
 
@@ -347,17 +347,17 @@ def test_listeners_share_a_port_by_their_hosts(tmp_path: Path) -> None:
         f"{tls}hosts: [{name}.example.com], advertise: {{sni: '{name}{{node}}.example.com:443'}}" for name in "ab"
     )
     wrong = {
-        two.replace("b.example", "A.Example"): '5:73: "a.example.com" is served by listener 1 on the same port',
-        two.replace("b{node}", "a{node}"): '5:106: "a{node}.example.com" is served by listener 1 on the same port',
+        two.replace("b.example", "A.Example"): '5:73: "a.example.com" is served by listener "a" on the same port',
+        two.replace("b{node}", "a{node}"): '5:106: "a{node}.example.com" is served by listener "a" on the same port',
         f"{two}, proxy_protocol: {{from: 10.0.0.1}}": (
-            "5:150: proxy_protocol is read before the name is known, and differs from that of listener 1, "
+            '5:150: proxy_protocol is read before the name is known, and differs from that of listener "a", '
             "on the same port"
         ),
         'bind: "h:443", hosts: [x.test]': "5:49: hosts are asked for in TLS handshakes, and this listener has no tls",
         f"{tls.replace('443', '444')}hosts: [1.2.3.4]": (
             '5:73: "1.2.3.4" is an IP address, and TLS clients send names only'
         ),
-        tls.removesuffix(", "): "5:33: port 443 of h is taken by listener 1",
+        tls.removesuffix(", "): '5:33: port 443 of h is taken by listener "a"',
     }
 
     assert read(LISTENERS % (one, two), tmp_path).listeners[1].hosts == ["b.example.com"]

@@ -78,20 +78,24 @@ class Doors:
         """Bind the bootstrap port, unless another listener has it for both, and the ports of nodes with a fixed
         address. Raises WeDidWrong."""
         self.endpoints = endpoints if self.port else endpoints[:1]  # port 0 is one port, on one address
+        if self.shares:
+            self.by_port[self.port] = []
+        else:
+            self.unlock_or_end(self.port, None, "")
+        advertise = self.config.advertise
+        if advertise:
+            fixed = fixed_ports(advertise)
+            for node, address in (advertise.nodes or {}).items():
+                self.unlock_or_end(address.port, fixed[address.port], f" of node {node}")
+
+    def unlock_or_end(self, port: int, node: int | None, whose: str) -> None:
+        """Listen on a port without which kproxy does not begin. Raises WeDidWrong."""
         try:
-            if self.shares:
-                self.by_port[self.port] = []
-            else:
-                self.unlock(self.port, None)
-            advertise = self.config.advertise
-            if advertise:
-                fixed = fixed_ports(advertise)
-                for address in (advertise.nodes or {}).values():
-                    self.unlock(address.port, fixed[address.port])
+            self.unlock(port, node)
         except OSError as error:
-            where = f"{self.config.bind.host} port {self.port}"
+            where = f"{self.config.bind.host} port {port}{whose}"
             why = f"{error.strerror}, CAP_NET_ADMIN is needed" if error.errno == EPERM else error.strerror
-            raise WeDidWrong(f"listener {self.name} cannot bind {where} or a port of its nodes: {why}") from error
+            raise WeDidWrong(f"listener {self.name} cannot bind {where}: {why}") from error
 
     def open_for(self, rules: Sequence[Advertise]) -> Generator[None]:
         """Bind the ports of nodes that rules fix, as far as it goes: clients may have them since before a restart.

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kproxy.config import ListenerConfig
+from kproxy.errors import WeDidWrong
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Barred
 
@@ -50,7 +51,10 @@ class Listener:
         self.tls = None
         if config.tls is not None:
             log = server.log.bind(listener=config.name)
-            self.tls = ClientTls(config.tls, server.limits.handshake_timeout, server.reactor.step, log)
+            try:
+                self.tls = ClientTls(config.tls, server.limits.handshake_timeout, server.reactor.step, log)
+            except WeDidWrong as error:
+                raise WeDidWrong(f"listener {config.name}, {config.bind}: {error}") from error
         self.side: type[Side] = Side if self.tls is None else TlsSide
         self.plain = lru_cache(SAME)(partial(Facts, self.name, upstream.name))
 

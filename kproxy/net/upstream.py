@@ -11,6 +11,7 @@ from typing import Protocol
 from kproxy.config import ClusterConfig
 from kproxy.core.login import LoggedIn
 from kproxy.core.rewrite import MOST_NODES
+from kproxy.errors import WeDidWrong
 
 from .broker_versions import BrokerVersions
 from .counts import Counts
@@ -71,7 +72,10 @@ class Upstream:
         self.versions = BrokerVersions(self)
         self.tls = None
         if config.tls is not None:
-            self.tls = BrokerTls(config.tls, handshake_timeout, reactor.step, reactor.log.bind(cluster=name))
+            try:
+                self.tls = BrokerTls(config.tls, handshake_timeout, reactor.step, reactor.log.bind(cluster=name))
+            except WeDidWrong as error:
+                raise WeDidWrong(f"cluster {name}: {error}") from error
         self.credentials = OwnCredentials(config.sasl) if config.sasl is not None else None
         self.side: type[Side] = Side if self.tls is None else TlsSide
         self.overrides: Mapping[HostPort, HostPort] = {tuple(a): tuple(b) for a, b in config.dial.items()}  # type: ignore[misc]

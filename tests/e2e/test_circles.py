@@ -103,7 +103,7 @@ def test_check_finds_it(tmp_path: Path, listener: dict[str, Any], upstream: str,
     found = CliRunner().invoke(main, ["check", str(tmp_path / "config.yaml")])
 
     assert found.exit_code == wrong
-    assert ("is listener 1 itself, connections would go round in a circle" in found.output) is wrong
+    assert ('is listener "main" itself, connections would go round in a circle' in found.output) is wrong
 
 
 @pytest.mark.parametrize("workers", [1, 2])

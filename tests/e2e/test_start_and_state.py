@@ -37,6 +37,25 @@ def test_a_listeners_port_is_taken(proxy_with: Callable[..., Any]) -> None:
     assert "Address already in use" in text
 
 
+def test_the_port_of_a_node_is_taken(proxy_with: Callable[..., Any]) -> None:
+    """The message names listener, port and node, not only where the listener itself is."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        advertise = {"nodes": {"7": f"127.0.0.1:{port}"}}
+        text = why_not(lambda: proxy_with("127.0.0.1:1", listener={"advertise": advertise}))
+    assert f"kproxy: listener main cannot bind 127.0.0.1 port {port} of node 7: Address already in use" in text
+
+
+def test_a_certificate_cannot_be_used(proxy_with: Callable[..., Any], tmp_path: Path) -> None:
+    """The message names listener and address, or the cluster."""
+    (tmp_path / "cert.pem").write_text("none")
+    bind, cert = f"127.0.0.1:{free_port()}", str(tmp_path / "cert.pem")
+    text = why_not(lambda: proxy_with("127.0.0.1:1", listener={"bind": bind, "tls": {"cert": cert}}))
+    assert f"kproxy: listener main, {bind}: TLS files {cert} cannot be used" in text
+    text = why_not(lambda: proxy_with("127.0.0.1:1", cluster={"tls": {"ca": cert}}))
+    assert f"kproxy: cluster main: TLS files {cert} cannot be used" in text
+
+
 def test_the_admin_port_is_taken(proxy_with: Callable[..., Any]) -> None:
     """The message names the address."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
