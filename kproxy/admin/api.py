@@ -72,7 +72,9 @@ def make_app(
         return told(ready(readiness.of(name)))
 
     async def scrape(request: Request) -> Response:
-        process.ready = not (await backend.readiness()).waiting_for(backend.need)
+        readiness = await backend.readiness()
+        process.ready = not readiness.waiting_for(backend.need)
+        process.clusters = {name: not readiness.of(name) for name in readiness.clusters}
         own = b"".join(exposition(process_registry))
         return Response(await backend.scraped() + own, media_type=OPEN_METRICS)
 

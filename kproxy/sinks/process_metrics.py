@@ -37,14 +37,15 @@ class Expiry:
 
 
 class ProcessCollector(Collector):
-    """Collector of `kproxy_build_info`, `kproxy_ready` and `kproxy_certificate_expiry_seconds`.
+    """Collector of `kproxy_build_info`, `kproxy_ready`, `kproxy_cluster_ready` and `kproxy_certificate_expiry_seconds`.
 
-    `ready` is set by whoever asks for a scrape, since workers have to be asked for it.
+    `ready` and `clusters` are set by whoever asks for a scrape, since workers have to be asked for them.
     """
 
     def __init__(self, certificates: CertificateFiles) -> None:
         self.certificates = certificates
         self.ready = False
+        self.clusters: Mapping[str, bool] = {}
         self.read: dict[str, Expiry] = {}
 
     def collect(self) -> Iterator[Metric]:
@@ -55,6 +56,10 @@ class ProcessCollector(Collector):
         build.add_metric([own_version(), platform.python_version(), RELEASES[-1]], 1)
         yield build
         yield GaugeMetricFamily("kproxy_ready", "1 while /readyz answers 200.", value=int(self.ready))
+        clusters = GaugeMetricFamily("kproxy_cluster_ready", "1 while /readyz/CLUSTER answers 200.", labels=["cluster"])
+        for cluster, ready in self.clusters.items():
+            clusters.add_metric([cluster], int(ready))
+        yield clusters
         expiry = GaugeMetricFamily(
             "kproxy_certificate_expiry_seconds",
             "Seconds until the first certificate of a listener or cluster expires, negative afterwards.",

@@ -45,7 +45,7 @@ class RuleCollector(Collector):
         store = self.store
         counts = self.counts()
         for number, (name, text) in enumerate(COUNTERS.items()):
-            family = CounterMetricFamily(name, text, labels=["rule", "kind"])
+            family = CounterMetricFamily(name, text, labels=["rule", "kind", "fault"])
             for labels, numbers in counts.items():
                 family.add_metric(labels, numbers[number])
             yield family
@@ -63,13 +63,13 @@ class RuleCollector(Collector):
         yield counted("kproxy_rules_rejected", "Sets of rules refused, by origin.", "origin", self.loads.rejected)
         yield gauge("kproxy_faults_killed", "1 while the kill switch is on.", None, {"": int(store.killed)})
 
-    def counts(self) -> dict[tuple[str, str], list[int]]:
-        """matched, fired, applied and problems by rule and kind."""
-        found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    def counts(self) -> dict[tuple[str, str, str], list[int]]:
+        """Return matched, fired, applied and problems by rule, kind, and "true" for a fault, else "false"."""
+        found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for one in list(self.store.kept.values()):
             if one.running is not None:
-                own = (one.name, one.rule.kind)
-                into = found[own if len(found) < self.most else (OTHER, one.rule.kind)]
+                name = one.name if len(found) < self.most else OTHER
+                into = found[name, one.rule.kind, "true" if one.is_fault else "false"]
                 own_counts = (one.running.matched, one.running.fired, one.running.applied, one.running.problems)
                 for number, count in enumerate(own_counts):
                     into[number] += count

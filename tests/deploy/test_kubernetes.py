@@ -89,6 +89,7 @@ def test_what_an_object_names_is_there() -> None:
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["port"] in ports
+        assert container[probe]["httpGet"]["path"] == ("/readyz" if probe == "readinessProbe" else "/livez")
     volumes = {one["name"] for one in pod["volumes"]}
     volumes |= {one["metadata"]["name"] for one in stateful["spec"]["volumeClaimTemplates"]}
     assert {one["name"] for one in container["volumeMounts"]} == volumes

@@ -95,6 +95,8 @@ def test_one_cluster_of_two_is_dead(
     assert {name: one["ready"] for name, one in json.loads(whole[1])["clusters"].items()} == {
         "good": True, "dead.one": False,
     }  # fmt: skip
+    metrics = {name: proxy.metric("kproxy_cluster_ready", cluster=name) for name in ("good", "dead.one")}
+    assert metrics == {"good": 1, "dead.one": 0}
     if need != "all":
         until(lambda: proxy.said("ready"))
     with RawClient(f"127.0.0.1:{ports[0]}") as client:

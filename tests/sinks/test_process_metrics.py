@@ -36,10 +36,12 @@ def certificate(path: Path, days: float) -> str:
 
 
 def test_version_and_readiness_are_told() -> None:
-    """The version is that of the distribution; ready is what was set."""
+    """The version is that of the distribution; ready is what was set, of the whole and of each cluster."""
     collector = ProcessCollector({})
     before = samples(collector)
-    collector.ready = True
+    collector.ready, collector.clusters = True, {"main": True, "other": False}
+    ready = {name: value for name, value in samples(collector).items() if "cluster" in name}
+    assert ready == {"kproxy_cluster_ready{main}": 1, "kproxy_cluster_ready{other}": 0}
 
     assert [name for name in before if name.startswith("kproxy_build_info{") and own_version() in name]
     assert (before["kproxy_ready{}"], samples(collector)["kproxy_ready{}"]) == (0, 1)

@@ -84,3 +84,24 @@ def test_rules_beyond_the_limit_are_added_up() -> None:
         ("kproxy_rule_fired_total", ("other", "delay")): 2,
         ("kproxy_rule_fired_total", ("other", "disconnect")): 1,
     }
+
+
+def test_faults_are_told_from_what_is_there_for_good() -> None:
+    """By the word of the kill switch, whatever kinds there are; the alert about injected faults asks for it."""
+    rules = """
+rules:
+  - {name: fault, kind: refuse, match: {client_address: 10.0.0.1}}
+  - {name: lasting, kind: refuse, lasting: true, match: {client_address: 10.0.0.1}}
+  - {name: access, kind: deny, match: {api: Produce}}
+  - {name: quota, kind: quota, per: [client_id], requests: 1}
+"""
+    store = RuleStore()
+    store.replace_files([Source("r.yaml", rules)], 0)
+    text = b"".join(exposition(registry(RuleCollector(store, Loads(), 1000)))).decode()
+    found = {
+        sample.labels["rule"]: sample.labels["fault"]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "kproxy_rule_applied_total"
+    }
+    assert found == {"fault": "true", "lasting": "false", "access": "false", "quota": "false"}
