@@ -23,7 +23,7 @@ from kproxy.pipeline.tables import FETCH_PARTITIONS, REQUESTS
 
 DAY = date(2026, 11, 21)
 TABLES = (REQUESTS, FETCH_PARTITIONS)
-PARTS = [{"topic": "t", "partitions": [{"partition": 0}, {"partition": 1}]}]
+PARTS = [{"topic": "t", "partitions": [{"partition": 0, "high_watermark": 9}, {"partition": 1, "high_watermark": 9}]}]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def two_batches(spark: SparkSession, audit_folder: Any, tmp_path_factory: pytest
     place = tmp_path_factory.mktemp("two-batches")
     audit, run = audit_folder(place / "audit"), Run(spark, Lake(spark, str(place / "lake")), lambda _: None)
     for numbers in ((1, 2), (2, 3)):
-        audit.publish(*(audit.event(number, api="Fetch", topics=PARTS) for number in numbers))
+        audit.publish(*(audit.event(number, api="Fetch", outcome="answered", topics=PARTS) for number in numbers))
         bronze(run, FileSource(str(audit.path)))
         silver(run)
     return place / "lake"

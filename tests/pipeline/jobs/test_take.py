@@ -102,9 +102,11 @@ def test_a_torn_file_is_read_as_far_as_it_goes(run: Run, audit: Any) -> None:
 
 def test_an_event_that_comes_twice_in_a_batch_is_there_once(run: Run, audit: Any) -> None:
     """In every table that is made of it; in bronze it is as it came."""
-    parts = [{"topic": "t", "partitions": [{"partition": 0}, {"partition": 1}]}]
-    audit.publish(audit.event(1), audit.event(2, api="Fetch", topics=parts))
-    audit.publish(audit.event(2, api="Fetch", topics=parts), audit.event(3))
+    parts = [
+        {"topic": "t", "partitions": [{"partition": 0, "high_watermark": 9}, {"partition": 1, "high_watermark": 9}]}
+    ]
+    audit.publish(audit.event(1), audit.event(2, api="Fetch", outcome="answered", topics=parts))
+    audit.publish(audit.event(2, api="Fetch", outcome="answered", topics=parts), audit.event(3))
     take(run, audit)
 
     assert ids(run, BRONZE) == [1, 2, 2, 3]
