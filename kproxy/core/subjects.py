@@ -78,7 +78,7 @@ class Subjects:
             selection = self.selected(session, exchange, every, by_key)
             if selection is not None:
                 exchange.session = session
-                return selection
+                return selection if selection or exchange.api.key == FETCH else Selection(every, found)
             session = sessions.unknown("it has topic ids without a name, or the rules have changed")
         if isinstance(session, int):
             if ruled.enforces:
@@ -86,6 +86,8 @@ class Subjects:
             sessions.lose(exchange.request)  # who only observes changes no answer
             session = None
         exchange.session = session
+        if not by_key and exchange.api.key != FETCH:  # it opens or ends a session of a group all the same
+            return Selection(every, found)
         return Selection(every, tuple(by_key.values()))
 
     def selected(
@@ -103,7 +105,9 @@ class Subjects:
                 selection = None
         if selection is None:
             selection = session.selection = SessionSelection(every)
-            unlisted_ones = [unlisted(key) for key in each(session.asked) if key not in listed]
+            body = exchange.request.body
+            owner = (None, None) if exchange.api.key == FETCH else (body["group_id"], body["member_id"])
+            unlisted_ones = [unlisted(key, *owner) for key in each(session.asked) if key not in listed]
             for entity in self.named(exchange, unlisted_ones):
                 selection.add(key_of(entity), entity)
         for key in each(selection.passing):
@@ -232,9 +236,9 @@ def same(first: Ruled, second: Ruled) -> bool:
     ]
 
 
-def unlisted(key: Key) -> Entity:
+def unlisted(key: Key, group: str | None = None, member: str | None = None) -> Entity:
     """A partition of the session that the request at hand does not list."""
     topic, partition = key
     if isinstance(topic, UUID):
-        return Entity(topic_id=topic, partition=partition)
+        return Entity(topic_id=topic, partition=partition, group=group, member=member)
     return Entity(topic=topic, partition=partition)

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from kproxy.core.plan import Bound, Plan
+from kproxy.core.session import NOWHERE
 from kproxy.core.topics import CORRELATION
+from kproxy.rules.document import parse_rules
 from kproxy.rules.mentions import HARMLESS
 from kproxy.rules.permissions import permissions
 from kproxy.testing.dialogue import Dialogue, response
+from kproxy.testing.dialogue import request as frame
 from kproxy.wire import Message, layout, schema
 
 from .forbidden import (
@@ -207,3 +211,36 @@ def asked_answer(version: int) -> dict[str, Any]:
         for part in topic["partitions"]:
             part["records"], part["error_code"] = b"record", 0
     return {"responses": body["responses"]}
+
+
+SHARE = [(key, version) for key in (78, 79) for version in schema.load(key).versions]
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+@pytest.mark.parametrize(("key", "version"), SHARE)
+@pytest.mark.parametrize("kind", ["deny", "read_only, offsets: true"])
+def test_a_share_session_without_partitions_is_its_group_s_all_the_same(
+    kind: str, key: int, version: int, epoch: int
+) -> None:
+    """It is opened, or ended, and then what a member has acquired is given to others."""
+    for group, passes in ((SECRET, False), (OPEN, True)):
+        talk = Dialogue(rules("deny", "group").replace("deny", kind))
+        asked_for = frame(key, version, 1, group_id=group, member_id="m", share_session_epoch=epoch, topics=[])
+        talk.client(asked_for)
+
+        assert (talk.to_broker == asked_for) is passes and (talk.to_broker == b"") is not passes
+        assert talk.closed is None
+
+
+def test_a_rule_that_comes_is_about_share_sessions_that_are_open() -> None:
+    """The group is the request's, also for partitions that it does not list."""
+    talk = Dialogue(rules("deny", "group", '"other*"'))
+    part = [{"topic_id": OPEN_ID, "partitions": [{"partition_index": 0}]}]
+    common = {"group_id": SECRET, "member_id": "m"}
+    talk.client(frame(78, 1, 5, **common, share_session_epoch=0, topics=part)).broker(response(78, 1, 5))
+    before = len(talk.to_broker)
+    held = parse_rules(rules("deny", "group")).bind(NOWHERE)
+    talk.session.use(Plan(Bound(advertise=False), held.live), talk.now)
+    talk.client(frame(78, 1, 6, **common, share_session_epoch=1, topics=[]))
+
+    assert before and len(talk.to_broker) == before
