@@ -16,7 +16,7 @@ from .identity import ANSWERED, API_VERSIONS, SASL_HANDSHAKE
 from .inflight import ANSWER
 from .lane import Lane
 from .rewrite import Buffer
-from .ruled_requests import RuledRequests
+from .ruled_requests import RuledRequests, remembered_bytes
 from .sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from .step import HEAD, RULED, STOP, Step
 from .topics import fresh_topics, topics_heard
@@ -33,6 +33,9 @@ HEADER_BYTES = 14
 SHORT_HEAD = Struct(">BBh").unpack_from  # of a flexible Produce: no tags, no transactional id, acks
 SMALLEST = 10
 """Request header v1 with a null client id. ControlledShutdown v0 lacks the client id but has four bytes of body."""
+REMEMBERED_BYTES = 1 << 20
+"""A client is not read while requests of more bytes are in flight of which rules remember something, save for one: the
+names and partitions in them take forty times as much. Records are not kept, so a Produce weighs less."""
 LONGEST_HEAD = 135000
 """Client id and transactional id have at most 32767 bytes each, tags of the header about as much: more is no head."""
 HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PRI ")
@@ -51,6 +54,8 @@ class RequestLane(Lane):
         super().__init__(session, memory)
         self.plan, self.fifo, self.most = session.plan, session.inflight.fifo, session.shared.max_frame_bytes
         self.limit = limit  # requests in flight beyond which the client is not read
+        self.resumes_at = limit // 2  # requests in flight with which it is read again
+        self.remembered = 0  # bytes of requests that rules remember, and of some answered since
         self.scan = self.scan_carefully  # the first frame is looked at more closely
 
     def scan_frames(self, buf: Buffer, pos: int, n: int, now: float) -> int:
@@ -241,6 +246,15 @@ class RequestLane(Lane):
                 self.session.full()
         else:
             self.session.inflight.asks_no_answer(correlation)
+
+    def weigh(self, size: int) -> None:
+        """Rules remember something of the request of `size` bytes that goes on now."""
+        self.remembered += size
+        if self.remembered > REMEMBERED_BYTES:
+            self.remembered = size + sum(map(remembered_bytes, self.fifo))
+            if self.remembered > REMEMBERED_BYTES:
+                self.resumes_at = len(self.fifo) // 2
+                self.session.full()
 
     # ---- the first frame, and raw tokens
 

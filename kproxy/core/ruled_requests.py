@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .requests import RequestLane
 
 HEADER_BYTES = 14
+PRODUCE = 0
+NO_RECORDS = 8
+"""One in so many bytes of a Produce is taken for what is not records."""
 
 
 class Noted(NamedTuple):
@@ -194,7 +197,9 @@ class RuledRequests:
         elif exchange.response_depth() or ruling.throttle:
             exchange.mute = ruling.throttle
             exchange.forget_records()
-            return correlation, exchange.step, now, Noted(note, exchange)
+            found = correlation, exchange.step, now, Noted(note, exchange)
+            self.lane.weigh(remembered_bytes(found))
+            return found
         return correlation, step, now, note
 
     def done(self, ruling: Ruling, now: float) -> None:
@@ -213,3 +218,12 @@ class RuledRequests:
 def sized(frame: bytes) -> bytes:
     """With its size in front."""
     return len(frame).to_bytes(4, "big") + frame
+
+
+def remembered_bytes(entry: Entry) -> int:
+    """Bytes of the request of which rules remember something until its response has come."""
+    note = entry[3]
+    if not isinstance(note, Noted) or note.exchange is None:
+        return 0
+    size = note.exchange.request_size
+    return size // NO_RECORDS if entry[1].key == PRODUCE else size

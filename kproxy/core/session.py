@@ -504,7 +504,8 @@ class Session:
         if self.parts and self.parting is not None and not self.inflight.fifo:
             self.close("authentication", self.parting, "client")
             return
-        if len(self.inflight.fifo) <= max(1, self.requests.limit // 2):  # 1: it may be one that is not all here
+        if len(self.inflight.fifo) <= max(1, self.requests.resumes_at):  # 1: it may be one that is not all here
+            self.requests.resumes_at = self.requests.limit // 2
             self.resume(CLIENT, "full", now)
         if self.draining:
             held = self.requests.blocked == "held"

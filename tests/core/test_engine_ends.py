@@ -209,6 +209,31 @@ def test_own_answers_count_as_requests_in_flight() -> None:
     assert talk.read[CLIENT]
 
 
+def test_requests_of_which_much_is_remembered_are_few() -> None:
+    """Long Fetches behind one that takes its time: rules remember their partitions, so the client is not read."""
+    text = "rules:\n  - {name: deny, kind: deny, match: {topic: secret}}\n"
+    talk = Dialogue(text)
+    opening = {"session_id": 0, "session_epoch": 0}
+    long = {**opening, "topics": [{"topic": "open", "partitions": [{"partition": n} for n in range(10_000)]}]}
+    sent = 0
+    while talk.read[CLIENT] and sent < 100:
+        sent += 1
+        talk.client(request(FETCH, 7, sent, **long))
+    assert sent == 5
+    for number in range(1, 4):
+        assert not talk.read[CLIENT]
+        talk.broker(response(FETCH, 7, number))
+    assert talk.read[CLIENT]
+    talk.client(request(FETCH, 7, 6, **opening)).client(request(FETCH, 7, 7, **opening))
+    assert talk.read[CLIENT]
+    for number in range(4, 8):
+        talk.broker(response(FETCH, 7, number))
+    assert numbers(talk.to_client) == list(range(1, 8))
+    for number in range(8, 900):
+        talk.client(request(FETCH, 7, number, **opening))
+    assert talk.read[CLIENT]
+
+
 def test_a_stalled_connection_is_read() -> None:
     """The response is lost while a request is delayed: what the client sends is thrown away, and its end is seen."""
     text = "rules:\n  - {name: lost, kind: drop, match: {api: Metadata}, what: response}\n"
