@@ -20,8 +20,8 @@ from kproxy.rules.names import AnyLayer
 from kproxy.rules.namespace import NAMESPACES
 from kproxy.rules.written import Written
 
-MOST_STEPS = 300_000
-"""Steps from rule to rule, of all names together: some five seconds."""
+MOST_STEPS = 60_000
+"""Steps from rule to rule, of all names together: a second or two."""
 SAMPLE = b"0kproxy0"
 """Stands for what a `*` may stand for; legal, and in nobody's pattern."""
 

@@ -158,3 +158,13 @@ def test_other_mistakes_of_a_rule_whose_kind_is_unknown() -> None:
         '"kind" is missing, "kproxy kinds" lists all of them',
         '"name" is missing',
     ]
+
+
+def test_renames_before_thousands_of_prefixes_are_refused_soon() -> None:
+    """Each name would go through all of them, in each frame."""
+    renames = "".join(f"- {{name: r{at}, kind: rename_topic, topics: {{a{at}: b{at}}}}}\n" for at in range(3000))
+    prefixes = "".join(f"- {{name: p{at}, kind: prefix, prefix: p{at}.}}\n" for at in range(3000))
+    began = time.thread_time()
+    with pytest.raises(DocumentError, match="write fewer of them, or fewer that build on each other"):
+        parse_rules(f"rules:\n{renames}{prefixes}")
+    assert time.thread_time() - began < 6
