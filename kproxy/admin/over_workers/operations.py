@@ -6,7 +6,7 @@ that: it has the worker's index as its remainder by the number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,8 @@ from kproxy.admin.shown import (
 from kproxy.admin.tail import room_for_another, wanted_by
 from kproxy.core.addresses import controller_id
 from kproxy.errors import FilterError
-from kproxy.net.driven import show
+from kproxy.net.driven import HostPort, show
+from kproxy.net.in_turns import in_turns
 from kproxy.sinks.captures import CaptureRefused, NoSuchCapture
 
 from .crew_backend import CrewBackend, shown
@@ -68,7 +69,9 @@ async def recycle_connections(backend: CrewBackend, call: Call) -> CountShown:
 
 async def get_topology(backend: CrewBackend, call: Call) -> TopologyShown:
     """Answer with what any worker knows; where clients reach nodes is known to the supervisor, who has the ports."""
-    found = [TopologyShown(**one) for one in await backend.operate_all("get_topology", {})]
+    found: list[TopologyShown] = []
+    answers = await backend.operate_all("get_topology", {})
+    await in_turns(map(found.append, (TopologyShown(**one) for one in answers)))
     if not found:
         raise Problem(500, "internal", "no worker is running")
     listeners = {
@@ -84,12 +87,8 @@ async def get_topology(backend: CrewBackend, call: Call) -> TopologyShown:
         addresses = {
             listener: backend.addresses(listener, places) for listener, one in listeners.items() if one.cluster == name
         }
-        nodes = [
-            known[node].model_copy(
-                update={"addresses": {listener: show(at[node]) for listener, at in addresses.items() if node in at}}
-            )
-            for node in sorted(known)
-        ]
+        nodes: list[NodeShown] = []
+        await in_turns(map(nodes.append, nodes_with(addresses, known)))
         clusters[name] = ClusterShown(bootstrap=cluster.bootstrap, nodes=nodes)
     return TopologyShown(clusters=clusters, listeners=listeners)
 
@@ -97,6 +96,13 @@ async def get_topology(backend: CrewBackend, call: Call) -> TopologyShown:
 def number(node: NodeShown) -> int:
     """Return the id by which a node is told from brokers and controllers alike, see `core.addresses`."""
     return node.id if node.role == "broker" else controller_id(node.id)
+
+
+def nodes_with(addresses: Mapping[str, Mapping[int, HostPort]], known: Mapping[int, NodeShown]) -> Iterator[NodeShown]:
+    """Return the nodes in the order of their ids, with the addresses that each listener gives its clients."""
+    for node in sorted(known):
+        shown_at = {listener: show(at[node]) for listener, at in addresses.items() if node in at}
+        yield known[node].model_copy(update={"addresses": shown_at})
 
 
 async def tail(backend: CrewBackend, call: Call) -> Response:

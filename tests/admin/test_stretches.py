@@ -1,0 +1,247 @@
+"""The admin API with thousands of rules, connections and nodes: no single step of it in the event loop is long.
+
+Each operation is called with the most that it takes. What is measured is CPU time of each step of a task, which is how
+long all others have to wait; the garbage collector is off, as its work is not of a call.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import thread_time
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import structlog
+import trio
+
+from kproxy.admin.api import OPERATIONS, make_app
+from kproxy.admin.backend import Backend
+from kproxy.admin.long_answer import LongAnswer
+from kproxy.admin.operation import LONGEST_BODY, Call
+from kproxy.admin.over_workers.operations import HANDLES
+from kproxy.admin.shown import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
+from kproxy.app import Proxy
+from kproxy.config import Config
+from kproxy.limits import Limits
+from kproxy.net.connection import Phase
+from kproxy.rules.document import read_document
+from kproxy.rules.source import Source
+from kproxy.rules.store import RuleStore
+from kproxy.sinks.metrics import exposition, registry
+from kproxy.sinks.rule_metrics import RuleCollector
+
+from .conftest import CONFIG, Answer, Api
+
+RULES, CONNECTIONS = 10_000, 2_000
+MOST = 0.05
+"""Seconds of CPU in which nobody else has a turn."""
+ENOUGH = 3
+"""Attempts of which one has to be quick: what a busy machine adds to one of them is not of the call."""
+
+
+class Steps(trio.abc.Instrument):
+    """Remembers the longest step of any task."""
+
+    def __init__(self) -> None:
+        self.longest, self.began = 0.0, thread_time()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.began = thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.longest = max(self.longest, thread_time() - self.began)
+
+
+@dataclass
+class Place:
+    """The proxy that is asked."""
+
+    api: Api
+    proxy: Proxy
+    peers: list[socket.socket]
+
+    def number(self) -> int:
+        """The number of a connection that is open."""
+        return max(one.session.number for one in self.proxy.server.connections if one.phase is Phase.OPEN)
+
+
+def lines(word: str, count: int) -> str:
+    return "rules:\n" + "".join(
+        f"- {{name: {word}-{at}, kind: delay, delay: 1ms, match: {{topic: {word}-{at}}}}}\n" for at in range(count)
+    )
+
+
+def drop(logger: Any, level: str, fields: Any) -> Any:
+    raise structlog.DropEvent
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    """With a topology as large as may be. The first half of the rules is a file's."""
+    config = Config.model_validate({**CONFIG, "limits": {"max_connections": CONNECTIONS}})
+    log = structlog.wrap_logger(None, processors=[drop], wrapper_class=structlog.make_filtering_bound_logger(30))
+    store = RuleStore(7, config.places())
+    store.replace_files([Source("a.yaml", lines("file", RULES // 2))], 0.0)
+    store.put(read_document(Source("<api>", lines("api", RULES // 2)), from_api=True), "api", 0.0)
+    proxy = Proxy(config, store.rule_set, log, store=store)
+    api = Api(proxy)
+    collected = registry(*proxy.collectors(), RuleCollector(store, proxy.keeper.loads, config.limits.rule_labels))
+    backend = Backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log)
+    api.app = make_app(backend, None, "127.0.0.1")
+    listener = proxy.server.listeners[0]
+    proxy.server.on_growth = lambda: None  # would ask the broker, whom nobody needs here
+    peers = []
+    for at in range(CONNECTIONS):
+        here, peer = socket.socketpair()
+        here.setblocking(False)
+        listener.begin(here, ("127.0.0.1", at + 1), None)  # type: ignore[arg-type]
+        peers.append(peer)
+    proxy.server.upstreams["main"].topology.learn(
+        {node: (f"broker-{node}.example.com", 9092) for node in range(Limits().max_nodes)}
+    )
+    yield Place(api, proxy, peers)
+    for connection in list(proxy.server.connections):
+        connection.end("shutdown", "the test is over")
+    for peer in peers:
+        peer.close()
+    api.close()
+
+
+def document(count: int = RULES // 2, word: str = "more") -> str:
+    text = lines(word, count)
+    assert len(text) < LONGEST_BODY
+    return text
+
+
+def rule(topics: int = 20_000) -> str:
+    return json.dumps({"kind": "deny", "match": {"topic": [f"topic-{at}" for at in range(topics)]}})
+
+
+FILTER = quote("~k produce" + "".join(f" | ~t /x{at}.*y/" for at in range(200)))
+ANY = "api-1"
+CALLS: dict[str, tuple[str, str]] = {
+    "list_rules": ("/api/rules", ""),
+    "get_rule": (f"/api/rules/{ANY}", ""),
+    "put_rule": ("/api/rules/new", rule()),
+    "add_rule": ("/api/rules/new", rule()),
+    "replace_rules": ("/api/rules", document()),
+    "add_rules": ("/api/rules", document()),
+    "clear_rules": ("/api/rules", ""),
+    "reset_rules": ("/api/reset", ""),
+    "remove_rule": (f"/api/rules/{ANY}", ""),
+    "enable_rule": (f"/api/rules/{ANY}/enable", ""),
+    "disable_rule": (f"/api/rules/{ANY}/disable", ""),
+    "reset_rule": (f"/api/rules/{ANY}/reset", ""),
+    "release_rule": (f"/api/rules/{ANY}/release", ""),
+    "wait_for_rule": (f"/api/rules/{ANY}/wait?timeout=10ms", ""),
+    "kill": ("/api/kill", ""),
+    "unkill": ("/api/kill", ""),
+    "list_connections": ("/api/connections", ""),
+    "close_connection": ("/api/connections/#", ""),
+    "recycle_connection": ("/api/connections/#/recycle", ""),
+    "recycle_connections": ("/api/connections/recycle?which=outdated", ""),
+    "get_topology": ("/api/topology", ""),
+    "get_version": ("/api/version", ""),
+    "tail": (f"/api/tail?filter={FILTER}%20and", ""),
+    "start_capture": (f"/api/captures?file=c.pcapng&filter={FILTER}", ""),
+    "list_captures": ("/api/captures", ""),
+    "get_capture": ("/api/captures/c.pcapng", ""),
+    "stop_capture": ("/api/captures/c.pcapng", ""),
+}
+REFUSED = ("tail", "start_capture", "get_capture", "stop_capture", "/readyz")
+"""There is no folder for captures here, and no broker; a tail has no end, so its filter is wrong at its end."""
+OTHERS = ("/livez", "/readyz", "/metrics", "/api/openapi.json")
+BY_NAME = {one.name: one for one in OPERATIONS}
+
+
+def test_every_operation_has_a_line() -> None:
+    assert sorted(CALLS) == sorted(BY_NAME)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [*CALLS, *OTHERS])
+def test_no_step_is_long(place: Place, name: str) -> None:
+    path, body = CALLS.get(name, (name, ""))
+    method = BY_NAME[name].method if name in BY_NAME else "GET"
+    kind = "application/json" if body.startswith("{") else "application/yaml"
+    if not body:
+        kind = "application/json"
+    store = place.proxy.keeper.store
+    saved, found = store.saved(), []
+    for _ in range(ENOUGH):
+
+        async def ask() -> tuple[Answer, Steps]:
+            where, steps = path.replace("#", str(place.number())), Steps()
+            trio.lowlevel.add_instrument(steps)
+            return await place.api(method, where, body or None, kind=kind), steps
+
+        gc.collect()
+        gc.disable()
+        try:
+            answer, steps = trio.run(ask)
+        finally:
+            gc.enable()
+        assert answer.status < 300 or found or name in REFUSED, answer.body[:500]
+        store.restore(saved, 0.0)
+        place.proxy.rules = store.rule_set
+        found.append(steps.longest)
+        if steps.longest < MOST:
+            break
+    assert min(found) < MOST, f"{name}: {', '.join(f'{one * 1000:.0f} ms' for one in found)}"
+
+
+class Crew:
+    """Stands for workers, each of which knows all nodes and has its share of the connections."""
+
+    def __init__(self, workers: int, clusters: int) -> None:
+        nodes = [
+            NodeShown(id=at, host=f"b-{at}.example.com", port=9092, role="broker", addresses={})
+            for at in range(Limits().max_nodes)
+        ]
+        names = [f"c{at}" for at in range(clusters)]
+        known = TopologyShown(
+            clusters={name: ClusterShown(bootstrap=["b:1"], nodes=nodes) for name in names},
+            listeners={name: ListenerShown(address="a:1", cluster=name, tls=False, connections=1) for name in names},
+        )
+        connection = ConnectionShown(
+            id=1, listener="main", client="127.0.0.1:1", node=None, broker=None, client_bytes=1, broker_bytes=1,
+            cluster="main", sni=None, certificate=None, principal=None, software=None, since="", in_flight=0,
+            rules=["r"], version="x", outdated=False, leaving=False,
+        )  # fmt: skip
+        connections = [connection.model_dump(mode="json")] * CONNECTIONS
+        self.says = {"get_topology": known.model_dump(mode="json"), "list_connections": {"connections": connections}}
+        self.workers = workers
+
+    def ports(self, listener: str) -> dict[int, int]:
+        return {at: 10_000 + at for at in range(Limits().max_nodes)}
+
+    async def operate_all(self, name: str, query: dict[str, Any]) -> list[Any]:
+        return [self.says[name]] * self.workers
+
+
+@pytest.mark.parametrize("name", ["get_topology", "list_connections"])
+def test_what_workers_say_is_put_together_in_turns(name: str) -> None:
+    """Of eight workers, with clusters as large as may be."""
+    found, crew = [], Crew(8, 4)
+
+    async def ask() -> float:
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        shown = await HANDLES[name](crew, Call({}, None, None))
+        if isinstance(shown, LongAnswer):
+            await shown.response(200)
+        return steps.longest
+
+    for _ in range(ENOUGH):
+        gc.collect()
+        gc.disable()
+        try:
+            found.append(trio.run(ask))
+        finally:
+            gc.enable()
+    assert min(found) < MOST, found
