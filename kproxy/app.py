@@ -33,12 +33,11 @@ from kproxy.net.driven import show
 from kproxy.net.listener import Listener
 from kproxy.net.probe import Probe
 from kproxy.net.reactor import Reactor
-from kproxy.net.readiness import Need, Readiness, tell
+from kproxy.net.readiness import DRAINING, GOING_TO_END, Need, Readiness, tell
 from kproxy.net.rule_files import RuleFiles
 from kproxy.net.rule_keeper import RuleKeeper
 from kproxy.net.sasl_terms import terms_of
 from kproxy.net.server import Server, drain_on_signal
-from kproxy.net.shutdown_delay import REASON as GOING_TO_END
 from kproxy.rules import rule_set
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate
@@ -220,7 +219,7 @@ class Proxy:
         """What is missing of listeners, rules (read before anything starts) and brokers."""
         missing = [] if self.listening else ["listeners"]
         if self.server.draining:
-            missing.append("nothing, it is draining")
+            missing.append(DRAINING)
         elif self.server.shutdown_delay.begun:
             missing.append(GOING_TO_END)
         if self.audit is not None and self.audit.trouble:

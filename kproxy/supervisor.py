@@ -41,10 +41,9 @@ from kproxy.net.doors import Places
 from kproxy.net.driven import HostPort, show
 from kproxy.net.entrance import Asked, Entrance
 from kproxy.net.reactor import Reactor
-from kproxy.net.readiness import Readiness, tell, together
+from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
 from kproxy.net.rule_files import RuleFiles
 from kproxy.net.server import drain_on_signal
-from kproxy.net.shutdown_delay import REASON as GOING_TO_END
 from kproxy.net.shutdown_delay import ShutdownDelay
 from kproxy.net.topology import Topology
 from kproxy.net.workers.channel import Unanswered
@@ -217,7 +216,7 @@ class Supervisor:
         """What is missing, of the supervisor and of the workers: every one has to be ready."""
         missing = [] if self.listening else ["listeners"]
         if self.draining:
-            missing.append("nothing, it is draining")
+            missing.append(DRAINING)
         elif self.shutdown_delay.begun:
             missing.append(GOING_TO_END)
         said = {member.index: answer for member, answer in await ask_all(self.crew, Missing(), READY_PATIENCE)}

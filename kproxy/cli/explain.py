@@ -107,10 +107,10 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
             everything: bool, **given: Any) -> None:  # fmt: skip
     """Say what the rules in RULES (a file, a folder or a config) make of a request, and why.
 
-    WHAT is an API by name or number, with a version or in its newest one, and options say what else is known of the
-    request: `kproxy explain rules/ Produce 9 --topic orders --acks all`. What is not known leaves rules open, and they
-    say on what they depend. Or it is a frame as `kproxy decode` takes it: hexadecimal digits, a file, or - for
-    standard input.
+    The second word is an API by name or number, with a version or in its newest one, and options say what else is
+    known of the request: `kproxy explain rules/ Produce 9 --topic orders --acks all`. What is not known leaves
+    rules open, and they say on what they depend. Or it is a frame as `kproxy decode` takes it: hexadecimal digits,
+    a file, or - for standard input.
     """
     known = {name: value for name, value in given.items() if value is not None}
     from kproxy.cli.explaining.survey import Surveyor

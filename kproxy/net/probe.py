@@ -70,8 +70,11 @@ class Probe:
     def found(self, answered: bool, reason: str = "") -> None:
         before, self.answered, self.reason = self.answered, answered, reason
         if answered != before:
-            event = "upstream answers" if answered else "upstream does not answer"
-            self.upstream.reactor.log.info(event, cluster=self.upstream.name, reason=reason)
+            log = self.upstream.reactor.log.bind(cluster=self.upstream.name)
+            if answered:
+                log.info("upstream answers")
+            else:
+                log.info("upstream does not answer", reason=reason)
 
     async def ask(self) -> None:
         """One question on a connection of its own. Raises OSError."""

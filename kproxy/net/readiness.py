@@ -14,6 +14,10 @@ LOOK = 0.25
 LOOK_AGAIN = 1.0
 """Seconds between two looks afterwards."""
 
+DRAINING = "nothing, it is draining"
+GOING_TO_END = "nothing, it is going to end"
+"""What is missing after a signal to end, which the log tells in lines of its own."""
+
 Need = Literal["any", "all"]
 """Clusters that have to answer."""
 
@@ -55,7 +59,7 @@ async def tell(ask: Callable[[], Awaitable[list[str]]], log: FilteringBoundLogge
         missing = await ask()
         if not missing and before != []:
             log.info("ready", **fields)
-        elif missing and before == []:
+        elif missing and before == [] and not {DRAINING, GOING_TO_END}.intersection(missing):
             log.warning("not ready", waiting_for=missing)
         if not missing or before is not None:
             before = missing

@@ -42,6 +42,7 @@ SWEEP = 1.0
 """Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""
 MANY = 64
 """Connections at which, and at each doubling of which, it is asked whether clusters lead back to kproxy."""
+LOOPBACK = "127.0.0.1"
 AWAY = 1.0
 """Seconds that a look may be late. If it is later the process was stopped, or busy: what clients have sent meanwhile is
 not read yet, so their times begin anew."""
@@ -142,7 +143,10 @@ class Server:
         """Raise WeDidWrong when a cluster's bootstrap server is this kproxy."""
         for name, upstream in self.upstreams.items():
             for server in upstream.bootstrap:
-                if any(self.entrance.own.has(sockaddr) for _, sockaddr in upstream.resolver.known(server) or ()):
+                addresses = [sockaddr for _, sockaddr in upstream.resolver.known(server) or ()]
+                if server[0].lower().rstrip(".") == "localhost":  # RFC 6761 §6.3; other names are asked for later
+                    addresses.append((LOOPBACK, server[1]))
+                if any(self.entrance.own.has(sockaddr) for sockaddr in addresses):
                     raise WeDidWrong(f"cluster {name} cannot have {show(server)} as a bootstrap server: {REASON}")
 
     # ---- connections

@@ -9,9 +9,6 @@ from structlog.typing import FilteringBoundLogger
 
 from .reactor import Reactor
 
-REASON = "nothing, it is going to end"
-"""What is missing for it to be ready, as `/readyz` says it."""
-
 
 class ShutdownDelay:
     """The delay of one server, `seconds` long; 0 for none."""

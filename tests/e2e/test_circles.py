@@ -52,6 +52,7 @@ def refused(bootstrap: str) -> bool:
     [
         ("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("[::]", "127.0.0.1"), ("[::1]", "[::1]"),
         ("127.0.0.1", "[::ffff:127.0.0.1]"), ("127.0.0.1", "0.0.0.0"),
+            ("127.0.0.1", "localhost"), ("0.0.0.0", "LOCALHOST"),
     ],
 )  # fmt: skip
 def test_a_bootstrap_server_that_is_kproxy_itself(listen: str, upstream: str, workers: int) -> None:

@@ -165,6 +165,7 @@ def test_readiness_turns_before_ports_close(
         assert before.rest() == b""
     assert proxy.child.wait(20) == 0
     assert proxy.said("draining")
+    assert not proxy.said("not ready")  # the lines about the end say it better
     assert len(proxy.said("signal", name="SIGTERM")) == 2
 
 
