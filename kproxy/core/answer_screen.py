@@ -16,6 +16,7 @@ from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES, Entity
 from kproxy.rules.mentions import loose, texts
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout
+from kproxy.wire.breath import breathe, each
 from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.message import Message
 
@@ -73,6 +74,7 @@ class AnswerScreen:
 
     def strip(self, struct: Struct, body: dict[str, Any], around: Mapping[str, Any]) -> bool:
         """Whether the struct itself names what is forbidden; what is in it is dealt with."""
+        breathe()
         own = {AROUND[slot.kind or ""]: body[slot.name] for slot in struct.slots if is_around(slot)}
         roles = {**around, **own}
         named = any(slot.kind == "topic_name" and not slot.array and body.get(slot.name) for slot in struct.slots)
@@ -91,7 +93,7 @@ class AnswerScreen:
             elif slot.path not in self.paths or (slot.kind == "topic_id" and named):
                 continue
             elif slot.array:
-                kept = [one for one in value if not self.forbidden(slot, one, body, roles)]
+                kept = [one for one in each(value) if not self.forbidden(slot, one, body, roles)]
                 self.put(body, slot, value, kept)
             elif slot.kind in BYTES:
                 self.put(body, slot, value, self.of_bytes(slot, value, body, roles))
@@ -137,7 +139,9 @@ class AnswerScreen:
     def detail(self, text: str, roles: Mapping[str, Any]) -> str:
         """A text, or another in its place if one of its words is a name that is forbidden."""
         names = {word.strip(".") for word in WORD.findall(text)} | set(WORD.findall(text))
-        return NOT_SHOWN if any(self.forbids(Entity(**{**roles, "topic": name})) for name in names if name) else text
+        return (
+            NOT_SHOWN if any(self.forbids(Entity(**{**roles, "topic": name})) for name in each(names) if name) else text
+        )
 
     def of_bytes(self, slot: Slot, data: bytes, body: Mapping[str, Any], roles: Mapping[str, Any]) -> bytes:
         """The consumer protocol's bytes without what is forbidden. What another protocol says is its own; what the

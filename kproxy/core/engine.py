@@ -19,7 +19,7 @@ from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
 from kproxy.rules.shape import Shape
 from kproxy.wire import decode_request, encode
-from kproxy.wire.breath import each
+from kproxy.wire.breath import each, keep
 from kproxy.wire.head import produce_acks
 from kproxy.wire.message import Message
 
@@ -167,7 +167,10 @@ class Engine:
             if selection and (exchange.decided or len(exchange.failures) == len(selection)):
                 break
         self.conclude(ruling, exchange, selection)
-        exchange.outlive(buf, pos + 4, end)
+        if ruling.answer is not None or not exchange.response_depth():
+            exchange.end()
+        else:
+            exchange.outlive(buf, pos + 4, end)
         return ruling
 
     def begin_anew(self, ruling: Ruling, exchange: RuledExchange, code: int) -> None:
@@ -309,6 +312,7 @@ class Engine:
         if exchange.find is not None and ruling.answer is None and not ruling.final:
             sent = self.subjects.forwarded(exchange, exchange.failures)
             if sent is not None:
+                keep(sent.body)
                 ruling.frame = encode(sent)
         if ruling.frame == b"":
             ruling.frame = encode(exchange.request)
@@ -319,13 +323,14 @@ class Engine:
             if part.running.rule.family == "access" and not part.running.observes:
                 excluded = part.matcher.holds(exchange)
                 matched = () if excluded is None else selection.matched(part, number, excluded, ())
-                if any(one in exchange.failures for one in matched):
+                if any(one in exchange.failures for one in each(matched)):
                     return True
         return False
 
     def answer(self, ruling: Ruling, response: Message) -> None:
         """The request is answered by kproxy."""
         exchange = ruling.exchange
+        keep(response.body)
         if exchange.throttle > 0 and "throttle_time_ms" in response.body:
             response.body["throttle_time_ms"] = milliseconds(exchange.throttle)
         if exchange.find is not None:
@@ -361,7 +366,7 @@ class Engine:
         A Fetch goes on without a session, so that none holds what was refused; the client lists all of them each time.
         """
         request, listing = exchange.request, SESSIONS[exchange.api.key]
-        refused = {key_of(one) for one in exchange.failures}
+        refused = {key_of(one) for one in each(exchange.failures)}
         left = any(key not in refused for key, _ in listing.listed(request.body))
         if exchange.api.key == FETCH:
             goes_on = left

@@ -39,16 +39,16 @@ class Listing:
 
     def listed(self, body: Mapping[str, Any]) -> Iterator[tuple[Key, dict[str, Any]]]:
         """The partitions that a request names, in its order."""
-        for topic in body["topics"] or ():
+        for topic in each(body["topics"] or ()):
             name = _topic(topic)
-            for partition in topic["partitions"] or ():
+            for partition in each(topic["partitions"] or ()):
                 yield (name, partition[self.number]), partition
 
     def forgotten(self, body: Mapping[str, Any]) -> Iterator[Key]:
         """The partitions that it takes out of the session."""
-        for topic in body.get("forgotten_topics_data") or ():
+        for topic in each(body.get("forgotten_topics_data") or ()):
             name = _topic(topic)
-            for number in topic["partitions"] or ():
+            for number in each(topic["partitions"] or ()):
                 yield name, number
 
     def topics(self, partitions: Iterable[tuple[Key, Mapping[str, Any]]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.wire import decode_request
+from kproxy.wire.breath import keep
 from kproxy.wire.message import Message
 
 from .respond.failure import Failure
@@ -82,6 +83,17 @@ class RuledExchange(Exchange):
     def answer_is(self, response: Message) -> None:
         """What rules see as the response from now on."""
         self._response = response
+
+    def end(self) -> None:
+        """All has been decided, about the response, too: what it was made of is not needed any more."""
+        for thing in (self._request, self._response):
+            keep(None if thing is None else thing.body)
+        for one in self.pending:
+            keep(one.entities)
+        keep(self.failures)
+        keep(self.late)
+        self._request = self._response = self.read_request = self.find = self._entities = None
+        self.pending, self.failures, self.late = [], {}, {}
 
     def forget_records(self) -> None:
         """The request has gone: what it carried for the log is not kept until the answer comes."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.errors import DecodeError
 from kproxy.rules.depth import Depth
+from kproxy.wire.breath import freeing
 
 from .commands import BROKER
 from .familiar import Familiar, Familiars
@@ -63,7 +64,8 @@ class RuledRequests:
                 return False
             session.context.now = now
             try:
-                ruling = session.engine.request(step, buf, pos, end, min(n, end), lane.since(now))
+                have, since = min(n, end), lane.since(now)
+                ruling = freeing(size, lambda: session.engine.request(step, buf, pos, end, have, since))
             except DecodeError as error:
                 session.close("decode", str(error), "client")
                 return False

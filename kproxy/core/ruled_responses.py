@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kproxy.rules.depth import Depth
+from kproxy.wire.breath import freeing
 from kproxy.wire.head import body_start
 
 from .commands import CLIENT
@@ -47,7 +48,9 @@ class RuledResponses:
         if noted.exchange is None:
             return self.with_another(entry, noted, buf, pos, n, end, now)
         if self.ruling is None:
-            self.ruling = self.judge(noted, noted.exchange, step, buf, pos, n, end, now)
+            exchange = noted.exchange
+            long = max(size, exchange.request_size)
+            self.ruling = freeing(long, lambda: self.judge(noted, exchange, step, buf, pos, n, end, now))
             if self.ruling is None:
                 return False
         ruling = self.ruling
@@ -85,6 +88,7 @@ class RuledResponses:
             ruling.whole = True
             if ruling.frame is None and frame != buf[pos + 4 : end]:
                 ruling.frame = frame
+            exchange.end()
             return ruling
         need = self.more_of_head(exchange, step, buf, pos, n, end)
         if need:
@@ -92,7 +96,9 @@ class RuledResponses:
             return None
         if exchange.awaits:
             self.session.engine.subjects.head(exchange, buf, pos, n)
-        return Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
+        ruling = Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
+        exchange.end()
+        return ruling
 
     def more_of_head(self, exchange: RuledExchange, step: Step, buf: Buffer, pos: int, n: int, end: int) -> int:
         """How many bytes of the frame must be here, so that throttle_time_ms can be put in; 0: there are enough."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.access import is_nameless
-from kproxy.wire.breath import each, spread_tuple
+from kproxy.wire.breath import each, keep, spread_tuple
 from kproxy.wire.layout import ZERO_UUID
 
 from .partition_session import Key
@@ -33,20 +33,21 @@ class Selection:
 
     def __init__(self, ruled: Ruled, entities: Sequence[Entity]) -> None:
         self.ruled = ruled
-        self.entities = tuple(entities)
+        self.entities = keep(tuple(entities))
         self.members: frozenset[Entity] | None = None
         self.groups: dict[int, list[Entity]] = defaultdict(list)
         index, groups = ruled.index, self.groups
         for entity in each(self.entities):
             for number in index.about(entity):
                 groups[number].append(entity)
+        keep(groups)
 
     def __len__(self) -> int:
         return len(self.entities)
 
     def __contains__(self, entity: Entity) -> bool:
         if self.members is None:
-            self.members = frozenset(self.entities)
+            self.members = keep(frozenset(each(self.entities)))
         return entity in self.members
 
     def all(self) -> tuple[Entity, ...]:
@@ -116,9 +117,9 @@ class SessionSelection:
         if but:
             group = self.buts.get(number) or {}
         if len(failed) <= len(group):
-            gone = [key for key in map(key_of, failed) if key in group]
+            gone = [key for key in map(key_of, each(failed)) if key in group]
         else:
-            gone = [key for key, one in group.items() if one in failed]
+            gone = [key for key, one in each(group.items()) if one in failed]
         return Matched(group, frozenset(gone))
 
 
@@ -136,7 +137,7 @@ class Matched(Sequence[Entity]):
         return len(self.group) - len(self.failed)
 
     def __iter__(self) -> Iterator[Entity]:
-        return iter(each([one for key, one in self.group.items() if key not in self.failed]))
+        return iter([one for key, one in each(self.group.items()) if key not in self.failed])
 
     @overload
     def __getitem__(self, index: int) -> Entity: ...

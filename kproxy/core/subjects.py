@@ -15,7 +15,7 @@ from uuid import UUID
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity
 from kproxy.rules.entity_reader import entity_reader
-from kproxy.wire.breath import each
+from kproxy.wire.breath import each, keep
 from kproxy.wire.head import body_start
 from kproxy.wire.message import Message
 
@@ -61,9 +61,9 @@ class Subjects:
         body = body_start(buf, start, end, api.header_version("request", version), "request")
         if body is None:
             raise DecodeError("header does not end in the frame", api=api.name, version=version, offset=end - start)
-        found = entity_reader(api.key, version).read(buf, body, end)
+        found = keep(entity_reader(api.key, version).read(buf, body, end))
         ruled = exchange.ruled
-        for entity in found if ruled.reads_topics else ():
+        for entity in each(found) if ruled.reads_topics else ():
             if entity.topic_id is not None:
                 self.cluster.asks(entity.topic_id, listed=exchange.api.key == DELETE_TOPICS)
         if self.session.context.incomplete:
@@ -72,7 +72,7 @@ class Subjects:
         sessions = self.sessions(exchange)
         if sessions is None:
             return Selection(every, found)
-        by_key = {key_of(one): one for one in each(found) if one.where}  # without any it is itself one entity
+        by_key = keep({key_of(one): one for one in each(found) if one.where})  # without any it is itself one entity
         session = sessions.request(exchange.request)
         if isinstance(session, PartitionSession) and exchange.api.key != SHARE_ACKNOWLEDGE:
             selection = self.selected(session, exchange, every, by_key)
@@ -148,7 +148,8 @@ class Subjects:
         """With the names of topics that are given by id. One whose name stays unknown is for no rule that selects
         topics by name, except for those that forbid: it may be the one."""
         named = tuple(one if one.topic_id is None else self.by_id(one) for one in each(found))
-        if exchange.ruled.reads_topics and any(one.topic is None and one.topic_id for one in named):
+        keep(named)
+        if exchange.ruled.reads_topics and any(one.topic is None and one.topic_id for one in each(named)):
             self.session.counters.count("topic_ids_unknown")
         return named
 

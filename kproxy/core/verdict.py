@@ -21,7 +21,7 @@ from kproxy.rules.decision import (
 )
 from kproxy.rules.entity import Entity
 from kproxy.wire import decode_response, encode
-from kproxy.wire.breath import each
+from kproxy.wire.breath import each, keep
 from kproxy.wire.error_walk import error_codes_in
 from kproxy.wire.message import Message
 
@@ -102,6 +102,7 @@ class Verdict:
     def becomes(self, response: Message, failed: Mapping[Entity, Failure] | Failure) -> None:
         """Take this response in place of the one that came. `failed`: entities, or the response as a whole."""
         self.exchange.answer_is(response)
+        keep(response.body)
         self.edited = True
         observer = self.session.observer
         if observer is not None:
@@ -151,7 +152,7 @@ class Verdict:
         """Those entities that the broker answered with a selected error; None when there are none."""
         if self.errors is None:
             asked = dict.fromkeys(
-                one for pending in self.exchange.pending if not pending.judged for one in pending.entities
+                one for pending in self.exchange.pending if not pending.judged for one in each(pending.entities)
             )
             self.errors = errors_of(self.exchange.request, self.exchange.response, asked)
         yes, no = part.running.rule.match, part.running.rule.not_
@@ -173,7 +174,7 @@ class Verdict:
                 if whole or not (chosen or matched):
                     self.becomes(overwrite_top(exchange.response, failure), failure)
                 else:
-                    failures = dict.fromkeys(chosen or matched, failure)
+                    failures = dict.fromkeys(each(chosen or matched), failure)
                     self.becomes(overwrite(exchange.request, exchange.response, failures), failures)
             case Delay(seconds=seconds):
                 ruling.delay(seconds, self.now)

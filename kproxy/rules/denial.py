@@ -10,6 +10,7 @@ from kproxy.rules.entity import CONFIG_TYPES, Entity
 from kproxy.rules.error_place import only_at_top
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.permissions import Check, permissions
+from kproxy.wire.breath import each, spread_tuple
 from kproxy.wire.shapes import shape
 
 CODES = {"topic": 29, "group": 30, "cluster": 31, "transactional_id": 53, "token": 65}
@@ -69,11 +70,11 @@ def refusals(
     """Errors in the broker's place, each for the entities that get it; `error` is one for all instead of the API's."""
     key = exchange.api.key
     found: dict[int, list[Entity]] = defaultdict(list)
-    for entity in entities:
+    for entity in each(entities):
         found[denial(key, selected, entity) if error is None else error].append(entity)
     if only_at_top(shape(key, exchange.version)):
         return (Fail(next(iter(found)), whole=True),)
-    return tuple(Fail(code, entities=tuple(some)) for code, some in found.items())
+    return tuple(Fail(code, entities=spread_tuple(tuple(some))) for code, some in found.items())
 
 
 def refusal_of_all(key: int, error: int | None) -> Fail:

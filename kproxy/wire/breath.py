@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from gc import get_referents, is_tracked
+from sys import getrefcount
 from typing import Any, TypeVar
 
 Hook = Callable[[], None]
@@ -19,6 +21,8 @@ Item = TypeVar("Item")
 
 FEW = 32
 """Elements without elements of their own that are gone through between two calls of `breathe`."""
+LONG = 1 << 14
+"""Bytes of a message from which on what is made of it is freed with breath in between."""
 EVERY = 32
 """Calls of `breathe` for one of the hook, which is dearer: it looks at the clock."""
 
@@ -31,6 +35,8 @@ class State:
     apart: Apart | None = None
     guard: Callable[[int], None] | None = None
     whole = 0
+    kept: list[Any] | None = None
+    holding: frozenset[type] = frozenset((dict, list, tuple, set, frozenset))
 
 
 def breathe(state: type[State] = State) -> None:
@@ -44,7 +50,11 @@ def breathe(state: type[State] = State) -> None:
 def rest() -> None:
     """Something was done that may have taken a millisecond, or will."""
     if State.hook is not None and not State.whole:
-        State.hook()
+        kept, State.kept = State.kept, None  # others have their own
+        try:
+            State.hook()
+        finally:
+            State.kept = kept
 
 
 def steps(count: int) -> Iterable[int]:
@@ -78,8 +88,54 @@ def apart(work: Callable[[], Item]) -> Item:
     take long."""
     if State.apart is None or State.whole:
         return work()
-    result: Item = State.apart(work)
+    kept, State.kept = State.kept, None
+    try:
+        result: Item = State.apart(work)
+    finally:
+        State.kept = kept
     return result
+
+
+def holds_many(kind: type[Item]) -> type[Item]:
+    """Decorate a class whose objects hold what may be long."""
+    State.holding |= {kind}
+    return kind
+
+
+def keep(thing: Item) -> Item:
+    """Have `thing` freed with breath in between, at the end of the work at hand, if nobody else has it then."""
+    if State.kept is not None:
+        State.kept.append(thing)
+    return thing
+
+
+def freeing(size: int, work: Callable[[], Item]) -> Item:
+    """Call `work`, which is about `size` bytes. What is kept meanwhile is freed in pieces: for a hundred thousand
+    elements it takes as long as to make them, and a list that goes takes everything in it along at once."""
+    if size < LONG or State.hook is None or State.kept is not None:
+        return work()
+    kept: list[Any] = []
+    State.kept = kept
+    try:
+        result = work()
+    finally:
+        State.kept = None
+    free(kept)
+    return result
+
+
+def free(things: list[Any]) -> None:
+    """Free what nobody else has, from the outside to the inside: what holds others goes before them."""
+    left, holding = FEW, State.holding
+    while things:
+        thing = things.pop()
+        if type(thing) in holding and is_tracked(thing) and getrefcount(thing) == 2:
+            things += get_referents(thing)
+        left -= 1
+        if not left:
+            left = FEW
+            thing = None
+            breathe()
 
 
 class Spread(list[Item]):
@@ -98,6 +154,9 @@ class SpreadTuple(tuple[Item, ...]):
 
     def __iter__(self) -> Iterator[Item]:
         return _each(super().__iter__())
+
+
+State.holding |= {Spread, SpreadTuple}
 
 
 def spread(items: list[Item]) -> list[Item]:
@@ -139,4 +198,7 @@ def use(hook: Hook | None, apart: Apart | None = None, guard: Callable[[int], No
     return before
 
 
-__all__ = ["FEW", "apart", "breathe", "each", "rest", "spread", "spread_tuple", "steps", "to_the_end", "use", "whole"]
+__all__ = [
+    "FEW", "apart", "breathe", "each", "freeing", "holds_many", "keep", "rest", "spread", "spread_tuple", "steps",
+    "to_the_end", "use", "whole",
+]  # fmt: skip

@@ -52,14 +52,14 @@ def decode(
 
 def encode(layout: Struct, value: Any, *, api: str = "struct", version: int = 0) -> bytes:
     """Write one struct. Names left out get their defaults; names the layout lacks are an error."""
-    pieces: list[Buffer] = []
+    written = bytearray()  # no list of pieces: a million of them would be freed in one go
     write = encoder(layout, f"{api} v{version}")
     try:
-        write(value, pieces.append)
+        write(value, written.extend)
     except encode_support.FAILURES:
-        pieces.clear()
+        written.clear()
         try:
-            write(complete(layout, value), pieces.append)
+            write(complete(layout, value), written.extend)
         except encode_support.FAILURES as mistake:
             raise EncodeError(f"{api} v{version} {mistake}") from None
-    return b"".join(pieces)
+    return bytes(written)

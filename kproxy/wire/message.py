@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import DecodeError, EncodeError
 from . import codec, layout
+from .breath import keep
 from .headers import find, read_request_header, read_response_header, write_header
 from .primitives import Buffer
 from .schema import Api
@@ -60,7 +61,7 @@ def read_body(
             offset=end,
             expected=f"a frame of {end} bytes",
         )
-    return body, frame[end:]
+    return keep(body), frame[end:]
 
 
 def decode_request(frame: Buffer, *, trailing: bool = False) -> Message:

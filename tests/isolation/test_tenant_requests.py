@@ -6,197 +6,31 @@ The places come from the protocol's table, by the kind of the field; a kind that
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
-from uuid import UUID
 
 import pytest
-import re2
 
-from kproxy.core.counters import Counters
-from kproxy.core.names.disguise import OURS, disguise, version_of
+from kproxy.core.names.disguise import OURS, version_of
 from kproxy.core.plan import Plan
-from kproxy.core.rewrite import Context
 from kproxy.core.step import STOP
-from kproxy.errors import DecodeError
-from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
-from kproxy.testing.dialogue import defaults, sized
-from kproxy.testing.values import random_struct
-from kproxy.wire import Message, decode_response, encode, layout, schema
-from kproxy.wire.codec import decode
-from kproxy.wire.codec import encode as encode_body
-from kproxy.wire.layout import Slot, Struct
+from kproxy.wire import decode_response, encode, layout, schema
 
+from .hostile import (
+    HOSTILE,
+    NO_NAMES,
+    OWN_IDS,
+    RULES,
+    TOPICS,
+    any_id,
+    hostile_body,
+    may_leave,
+    places,
+    request,
+    transformed,
+)
 from .recording_broker import RecordingBroker
 
-RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
-MINE, ALSO_MINE, SECRET, OTHER = (UUID(int=0x4000 << 64 | 0x8 << 60 | number << 96 | number) for number in (1, 2, 3, 4))
-TOPICS = {"a.mine": MINE, "a.too": ALSO_MINE, "b.secret": SECRET, "secret": OTHER, "__consumer_offsets": UUID(int=1)}
-OWN_IDS = {UUID(int=0), MINE, ALSO_MINE}
-MATCH = 2  # a pattern of ACL filters: all that a name matches, prefixes of it and * among them
 EVERY = bool(os.environ.get("KPROXY_TEST_ALL"))
-NAMES = ("mine", "b.secret", "secret", "a.mine", "", "!x", "!1", "__consumer_offsets", "b.secret\0", "*", "b.\udcff",
-         "!unreachable:b.secret", "b" * 249)  # fmt: skip
-PATTERNS = (".*", "b\\..*", "secret", "", "(", "mine|b.secret", "[^a].*", "\\Qb.secret\\E")
-KEYS = ("mine", "b.secret", f"b.secret:{SECRET}:0", "::", "b:secret", "")
-
-NO_NAMES = {
-    "error_code", "error_text", "broker_id", "host", "port", "rack", "producer_id", "cluster_id", "listener_name",
-    "offset_metadata", "member_id", "group_instance_id", "group_protocol", "client_id", "client_address",
-    "config_value",
-    "principal", "acl_host", "log_dir", "sasl_token", "secret", "quota_entity_type", "quota_entity_name",
-    "request_frame", "principal_bytes", "response_frame", "client_instance_id", "telemetry", "app_host", "app_port",
-}  # fmt: skip
-"""Kinds that name no topic, group or transactional id. `request_frame` is Envelope's, which a tenant cannot send."""
-
-
-def transformed(rng: Random, topic_id: UUID) -> UUID:
-    """The id with bits turned over or around, as it is, or what would be sent for it."""
-    number = topic_id.int
-    turn = rng.randrange(1, 128)
-    return UUID(int=rng.choice((
-        number, number ^ 0xF0 << 72, number ^ 0xF << rng.randrange(0, 125), number ^ 1 << rng.randrange(128),
-        (number << turn | number >> 128 - turn) & (1 << 128) - 1, int.from_bytes(topic_id.bytes[::-1], "big"),
-        number ^ (1 << 128) - 1, int.from_bytes(disguise(topic_id.bytes, Context(Counters(), {})), "big"),
-    )))  # fmt: skip
-
-
-def any_id(rng: Random) -> UUID:
-    """Ids of whoever it may be, reserved ones, and what they may become on the way."""
-    one = rng.choice((*TOPICS.values(), UUID(int=0), UUID(int=2), UUID(int=rng.getrandbits(128))))
-    while rng.randrange(2):
-        one = transformed(rng, one)
-    return one
-
-
-def subscription(rng: Random) -> bytes:
-    """Bytes of the consumer protocol."""
-    version = rng.randrange(4)
-    return version.to_bytes(2, "big") + encode_embedded("consumer_subscription", version, rng)
-
-
-def encode_embedded(name: str, version: int, rng: Random) -> bytes:
-    struct = layout.embedded(name, version)
-    return bytes(encode_body(struct, filled(struct, random_struct(struct, rng), rng)))
-
-
-def assignment(rng: Random) -> bytes:
-    version = rng.randrange(4)
-    return version.to_bytes(2, "big") + encode_embedded("consumer_assignment", version, rng)
-
-
-HOSTILE: dict[str, Callable[[Random], Any]] = {
-    "topic_name": lambda rng: rng.choice(NAMES),
-    "group_id": lambda rng: rng.choice(NAMES),
-    "transactional_id": lambda rng: rng.choice(NAMES),
-    "topic_id": any_id,
-    "topic_regex": lambda rng: rng.choice(PATTERNS),
-    "transactional_id_regex": lambda rng: rng.choice(PATTERNS),
-    "coordinator_key": lambda rng: rng.choice(KEYS),
-    "config_resource_name": lambda rng: rng.choice(NAMES),
-    "acl_resource_name": lambda rng: rng.choice(NAMES),
-    "group_metadata": subscription,
-    "group_assignment": assignment,
-}
-"""What a tenant may write in a field of each kind that names something."""
-
-
-def filled(struct: Struct, value: Any, rng: Random) -> Any:
-    """The decoded value with something hostile in every place."""
-    if value is None:
-        return None
-    found = dict(value)
-    for slot in (*struct.slots, *struct.tagged):
-        item = found[slot.name]
-        if slot.struct is not None:
-            inner = slot.struct
-            if slot.array:
-                found[slot.name] = item and [filled(inner, one, rng) for one in item]
-            else:
-                found[slot.name] = filled(inner, item, rng)
-        elif slot.kind in HOSTILE and item is not None:
-            write = HOSTILE[slot.kind]
-            found[slot.name] = [write(rng) for _ in item] if slot.array else write(rng)
-        elif slot.name == "protocol_type":
-            found[slot.name] = rng.choice(("consumer", item or ""))
-        elif slot.name in ("resource_type", "resource_type_filter"):
-            found[slot.name] = rng.choice((1, 2, 3, 4, 5, 16, 32))
-        elif slot.name in ("pattern_type", "resource_pattern_type", "pattern_type_filter"):
-            found[slot.name] = rng.choice((1, 2, 3, 4))
-        elif slot.name == "key_type":
-            found[slot.name] = rng.randrange(4)
-    return found
-
-
-def places(struct: Struct, value: Any) -> Iterator[tuple[Slot, Any, dict[str, Any]]]:
-    """(slot, value, the element around it) for each field that names something."""
-    if value is None:
-        return
-    for slot in (*struct.slots, *struct.tagged):
-        item = value[slot.name]
-        if slot.struct is not None:
-            for one in (item or ()) if slot.array else (item,):
-                yield from places(slot.struct, one)
-        elif slot.kind in HOSTILE and item is not None:
-            for one in item if slot.array else (item,):
-                yield slot, one, value
-
-
-def is_own(space: Any, name: str) -> bool:
-    """Names of the tenant, what brokers refuse as a name, and what nothing has."""
-    return name.startswith("a.") or not space.takes_prefix(name.encode("utf-8", "surrogateescape"))
-
-
-def may_leave(asked: Message, slot: Slot, value: Any, around: dict[str, Any]) -> bool:
-    """Return True if a broker that reads this value finds nothing of others by it."""
-    match slot.kind:
-        case "topic_name":
-            return is_own(TOPIC, value)
-        case "group_id":
-            return is_own(GROUP, value)
-        case "transactional_id":
-            return is_own(TRANSACTIONAL_ID, value)
-        case "topic_id":
-            return value in OWN_IDS or (version_of(value.bytes) == OURS and value not in TOPICS.values())
-        case "topic_regex":
-            return value.startswith("*") or not any(
-                re2.fullmatch(value, name) for name in TOPICS if not name.startswith("a.")
-            )
-        case "transactional_id_regex":
-            return value == "" or value.startswith("*")
-        case "coordinator_key":
-            space = {1: TRANSACTIONAL_ID}.get(asked.body.get("key_type", 0), GROUP)
-            return asked.body.get("key_type", 0) > 2 or is_own(space, value)
-        case "config_resource_name":
-            return around["resource_type"] not in (2, 32) or is_own(
-                {2: TOPIC, 32: GROUP}[around["resource_type"]], value
-            )
-        case "acl_resource_name":
-            kind = around.get("resource_type", around.get("resource_type_filter"))
-            if asked.api.name == "DeleteAcls" and around.get("pattern_type_filter") == MATCH and value != "!":
-                return kind not in (1, 2, 3, 5)  # it would match what covers more than the tenant
-            if asked.api.name == "CreateAcls" and kind == 1:
-                return True  # brokers create none for any type
-            return kind not in (1, 2, 3, 5) or value in ("", "!") or value.startswith("a.")
-        case _:
-            return embedded_is_own(slot.kind or "", value, asked)
-
-
-def embedded_is_own(kind: str, data: bytes, asked: Message) -> bool:
-    """The topics of consumer protocol bytes, as the broker's coordinator would read them."""
-    kind_of_group = asked.body.get("protocol_type", "consumer")
-    if len(data) < 2 or kind_of_group not in ("consumer", None):
-        return True
-    name = "consumer_subscription" if kind == "group_metadata" else "consumer_assignment"
-    struct = layout.embedded(name, min(int.from_bytes(data[:2], "big"), 3))
-    try:
-        body, _ = decode(struct, data[2:])
-    except DecodeError:  # what is not the consumer protocol's is read by nobody
-        return True
-    return all(is_own(TOPIC, value) for slot, value, _ in places(struct, body) if slot.kind == "topic_name")
-
-
 PLAN = Plan(RecordingBroker(RULES, TOPICS).talk.session.plan.bound)
 CARRYING = sorted({
     api.key for api in schema.apis() for version in api.versions
@@ -220,21 +54,6 @@ def test_every_kind_of_field_is_decided_about() -> None:
         for slot in layout.body(api.key, version, direction).everywhere()
     } - {None}
     assert kinds == set(HOSTILE) | NO_NAMES
-
-
-def request(key: int, version: int, correlation: int, body: dict[str, Any]) -> bytes:
-    """A frame with its size."""
-    header = {"request_api_key": key, "request_api_version": version, "correlation_id": correlation, "client_id": "x"}
-    return sized(encode(Message(schema.load(key), version, header, defaults(key, version, "request") | body)))
-
-
-def hostile_body(key: int, version: int, seed: int) -> dict[str, Any]:
-    struct = layout.body(key, version, "request")
-    rng = Random(f"{key} {version} {seed}")
-    body: dict[str, Any] = filled(struct, random_struct(struct, rng), rng)
-    if key == 0:
-        body["acks"] = 1
-    return body
 
 
 @pytest.mark.parametrize("key", CARRYING)

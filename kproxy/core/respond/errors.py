@@ -8,12 +8,13 @@ from typing import Any
 
 from kproxy.rules.entity import Entity, Roles, entities, places
 from kproxy.wire import Message
-from kproxy.wire.breath import each
+from kproxy.wire.breath import each, holds_many, keep
 from kproxy.wire.shapes import Shape, shape
 
 from .tree import Handle, handles_of, reaches, roles_of
 
 
+@holds_many
 @dataclass(slots=True)
 class Answered:
     """One element of a response: its code, and the elements in it."""
@@ -29,8 +30,8 @@ def errors_of(request: Message, response: Message, asked: Iterable[Entity] | Non
     entities of the request, if they were changed (names for topic ids) or there are more (those of a fetch session).
     """
     form = shape(request.api.key, response.version)
-    root = Answered(response.body.get(form.code or "", 0), answered(form, 0, response.body))
-    roles = {where: said for said, where in places(form, request.body)}
+    root = keep(Answered(response.body.get(form.code or "", 0), answered(form, 0, response.body)))
+    roles = keep({where: said for said, where in places(form, request.body)})
     return {
         entity: code_of(form, root, roles[entity.where] if entity.where else roles_of(entity), entity.where)
         for entity in each(entities(request) if asked is None else asked)

@@ -61,7 +61,7 @@ def everywhere(form: Shape, depth: int, parent: dict[str, Any], failure: Failure
     """A copy in which every innermost element has failed, under the keys that it has."""
     level = form.response[depth]
     if depth + 1 < len(form.response):
-        out = [everywhere(form, depth + 1, one, failure) for one in parent.get(level.array) or ()]
+        out = [everywhere(form, depth + 1, one, failure) for one in each(parent.get(level.array) or ())]
     else:
         out = [element(form, level, level.roles(one), failure) for one in each(parent.get(level.array) or ())]
     return {**parent, level.array: out}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kproxy.rules.entity import Entity, Roles, places
-from kproxy.wire.breath import breathe, each
+from kproxy.wire.breath import breathe, each, holds_many, keep
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.message import Message
 from kproxy.wire.shapes import Level, Shape
@@ -24,6 +24,7 @@ Handle = tuple[Hashable, ...]
 Failures = Mapping[Entity, Failure]
 
 
+@holds_many
 @dataclass(slots=True)
 class Node:
     """One element of a response level: its keys, its error, and what is in it, in the request's order."""
@@ -90,7 +91,7 @@ def tree(form: Shape, request: Message, failures: Failures) -> Node:
     An entity without a place in the request (`where` is ()) is one that it does not list if it is a partition; any
     other is the request itself, and its error is the root's. So is an error that brokers say at the top (`outer`).
     """
-    root, by_place = Node(), {entity.where: failure for entity, failure in each(failures.items()) if entity.where}
+    root, by_place = keep(Node()), {entity.where: failure for entity, failure in each(failures.items()) if entity.where}
     for roles, where in places(form, request.body):
         if where:
             add(form, root, roles, where, by_place.get(where))

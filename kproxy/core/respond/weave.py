@@ -28,7 +28,7 @@ def woven(form: Shape, depth: int, parent: Mapping[str, Any], node: Node) -> dic
     """`parent` with its array at this depth woven with the node's children."""
     level = form.response[depth]
     present = parent.get(level.array) or []
-    places = [node.place(handles_of(level, level.roles(one))) for one in present]
+    places = [node.place(handles_of(level, level.roles(one))) for one in each(present)]
     there = set(places)
     missing = [place for place, child in each(enumerate(node.children)) if child.failing and place not in there]
     missing.reverse()
@@ -40,7 +40,7 @@ def woven(form: Shape, depth: int, parent: Mapping[str, Any], node: Node) -> dic
         while missing and missing[-1] < place:
             out.append(built(form, depth, node.children[missing.pop()]))
         out.append(changed(form, depth, one, node.children[place]))
-    out += [built(form, depth, node.children[place]) for place in reversed(missing)]
+    out += [built(form, depth, node.children[place]) for place in each(reversed(missing))]
     return {**parent, level.array: out}
 
 
@@ -63,8 +63,8 @@ def known(level: Level, one: dict[str, Any], node: Node) -> dict[str, Any]:
 def built(form: Shape, depth: int, node: Node) -> dict[str, Any]:
     """An element made from nothing, with all that failed in it."""
     made = element(form, form.response[depth], node.roles, node.failure)
-    failing = [child for child in node.children if child.failing]
+    failing = [child for child in each(node.children) if child.failing]
     if failing:
         array = form.response[depth + 1].array
-        made[array] = [built(form, depth + 1, child) for child in failing]
+        made[array] = [built(form, depth + 1, child) for child in each(failing)]
     return made

@@ -10,6 +10,7 @@ from pydantic import Field
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.metadata_rule import TopicRule
+from kproxy.wire.breath import keep
 
 MOST = 10_000
 """Partitions; each is a dict in memory and a few dozen bytes in every answer."""
@@ -41,6 +42,7 @@ class ChangePartitions(TopicRule):
             yield (), 'either "to" or "by" is wanted: the number of partitions, or how many more'
 
     def change(self, topic: dict[str, Any], exchange: Exchange) -> bool:
+        keep(topic["partitions"])
         there = sorted(topic["partitions"] or (), key=lambda partition: partition["partition_index"])
         if not there:
             return False

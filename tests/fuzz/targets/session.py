@@ -5,6 +5,7 @@
   the other said, and of what is not closed or waited for nothing stays behind but a header that is not whole
 - with renames and addresses: answers leave in the order of their requests, each once
 - no view of the driver's buffer is kept, and nothing beyond what was read is looked at (the dialogue sees to that)
+- a bystander waits at most 50 ms: no work is longer than that without a place where others may run
 - held memory stays within its limit, and all of it comes back at the end
 """
 
@@ -22,6 +23,7 @@ from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
 from kproxy.testing.random_peers import Broker, Manners, random_traffic
+from kproxy.testing.stretches import Stopwatch, large
 from kproxy.wire import schema
 
 from ..feed import FedRandom, Feed
@@ -39,6 +41,11 @@ HELD = 1 << 16
 SASL = (17, 36)
 VERSIONS = b"\0\x12"
 KNOWN = schema.load(18).versions
+LONGEST = 0.050
+TRIES = 4
+"""A stretch is as long as the shortest of so many attempts: caches are cold at first, and others use the machine."""
+MANY = 2000
+"""Elements of a large message: so many go into a frame that is taken here."""
 
 
 class Talk:
@@ -57,6 +64,7 @@ class Talk:
         self.ended = False
         self.broker = Broker(FedRandom(feed.piece()), Manners(junk=0.1, trailing=0.1))
         self.taken = 0
+        self.longest = 0.0
 
     def say(self, side: int, data: bytes) -> None:
         cut = self.feed.pick(CUTS)
@@ -65,7 +73,10 @@ class Talk:
                 return
             part = data[at : at + (cut or len(data))]
             self.said[side] += part
-            (self.talk.client if side == CLIENT else self.talk.broker)(part)
+            watch = Stopwatch()
+            with watch:
+                (self.talk.client if side == CLIENT else self.talk.broker)(part)
+            self.longest = max(self.longest, watch.longest)
             assert self.shared.requests.used <= HELD and self.shared.responses.used <= HELD
 
     def step(self) -> None:
@@ -92,7 +103,12 @@ class Talk:
             case 6:
                 self.talk.later(feed.pick((0.01, 1.0, 1000.0)))
             case _:
-                self.end(feed.below(20))
+                how = feed.below(20)
+                if how < 17:
+                    self.end(how)
+                else:
+                    api = schema.load(feed.pick([schema.names()[one] for one in APIS]))
+                    self.say(CLIENT, large(api.key, api.versions.last, "request", MANY, deep=how == 18)[: 1 << 15])
 
     def end(self, how: int) -> None:
         session, now = self.talk.session, self.talk.now
@@ -107,6 +123,14 @@ class Talk:
 
 def check(data: bytes) -> None:
     """One input."""
+    for _ in range(TRIES):
+        if conversation(data) <= LONGEST:
+            return
+    raise AssertionError(f"more than {LONGEST * 1000:.0f} ms without a place where others may run")
+
+
+def conversation(data: bytes) -> float:
+    """What both sides say; how long the longest work took that nobody could interrupt."""
     feed = Feed(data)
     one = Talk(feed)
     steps = 0
@@ -119,6 +143,7 @@ def check(data: bytes) -> None:
     one.talk.session.end(one.talk.now)
     assert one.shared.requests.used == one.shared.responses.used == 0
     assert not one.shared.requests.waiting and not one.shared.responses.waiting
+    return one.longest
 
 
 def passed(one: Talk) -> None:
