@@ -150,8 +150,10 @@ class Engine:
         assert every is not None
         if ruled.screens:
             self.screening.prepare(exchange)
-        selection: Selection | SessionSelection = Selection(every, ())
-        if ruled.reads_entities:
+        selection: Selection | SessionSelection
+        if not ruled.reads_entities:
+            selection = Selection(every, ())
+        else:
             found = self.subjects.of(exchange, every, buf, pos + 4, end)
             if self.session.context.incomplete:
                 return None
