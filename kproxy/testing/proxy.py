@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +26,10 @@ ROOM = 16  # ports after the proxy's own that its nodes usually get
 WORKERS = "KPROXY_TEST_WORKERS"
 """An environment variable: so many worker processes for each proxy that does not say itself how many it wants."""
 _START_TIMEOUT = 120.0  # seconds; half of one is usual, a machine with forty times the load it can take was seen
+
+
+QUIET = 0.05
+"""Seconds without another line, after which the lines of what has happened are taken to be written."""
 
 
 class Proxy:
@@ -93,10 +98,19 @@ class Proxy:
 
     def is_listening(self) -> bool:
         """Whether it has said in its log that all ports are open."""
-        return bool(self.said("serving"))
+        return bool(self.logged("serving"))
 
     def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """The log lines of that event with these fields, as dicts, oldest first."""
+        """The log lines of that event with these fields, as dicts, oldest first. Lines are written beside the traffic,
+        so where there is none yet, those that are under way are waited for."""
+        found = self.logged(event, **fields)
+        if not found and self.child is not None:
+            wait_until_quiet(self.child.log)
+            found = self.logged(event, **fields)
+        return found
+
+    def logged(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        """The same of the lines that have been written by now."""
         found = []
         for line in self.child.log.read_text(errors="replace").splitlines() if self.child is not None else ():
             entry = json.loads(line) if line.startswith("{") and line.endswith("}") else {}
@@ -164,3 +178,12 @@ class Proxy:
         path = self._folder / name
         path.write_text(json.dumps(document, indent=1))  # JSON is YAML
         return str(path)
+
+
+def wait_until_quiet(log: Path) -> None:
+    """Wait until a log has not grown for QUIET seconds, for a second at most."""
+    until = monotonic() + 1.0
+    before = -1
+    while (size := log.stat().st_size) != before and monotonic() < until:
+        before = size
+        sleep(QUIET)

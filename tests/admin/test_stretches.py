@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from time import thread_time
 from typing import Any
@@ -29,6 +29,7 @@ from kproxy.app import Proxy
 from kproxy.config import Config
 from kproxy.limits import Limits
 from kproxy.net.connection import Phase
+from kproxy.net.driven import HostPort
 from kproxy.rules.document import read_document
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
@@ -217,8 +218,8 @@ class Crew:
         self.says = {"get_topology": known.model_dump(mode="json"), "list_connections": {"connections": connections}}
         self.workers = workers
 
-    def ports(self, listener: str) -> dict[int, int]:
-        return {at: 10_000 + at for at in range(Limits().max_nodes)}
+    def addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
+        return {node: ("proxy.example.com", 10_000 + node) for node in nodes}
 
     async def operate_all(self, name: str, query: dict[str, Any]) -> list[Any]:
         return [self.says[name]] * self.workers

@@ -38,7 +38,7 @@ def test_no_stretch_is_long(kind: str) -> None:
 
 def test_every_kind_is_measured() -> None:
     """Kinds that act on no frame are about connections and bytes only."""
-    assert set(KINDS) - {case.kind for case in ALL} <= {"refuse", "bandwidth", "slice", "blackhole"}
+    assert set(KINDS) - {case.kind for case in ALL} <= {"allow_from", "refuse", "bandwidth", "slice", "blackhole"}
 
 
 def test_many_small_frames_in_one_read() -> None:

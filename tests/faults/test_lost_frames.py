@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kproxy.testing.proxy import Proxy
+from kproxy.testing.wait import until
 
 ONCE = {"match": {"api": "Produce"}, "when": {"once": True}}
 
@@ -120,4 +121,8 @@ def test_every_fault_has_happened(faulty: Proxy, written: Any) -> None:
     for future in written.values():
         future.result()
 
-    assert {name for name in FAULTS if not faulty.metric("kproxy_rule_applied_total", rule=name)} == set()
+    def idle() -> set[str]:
+        return {name for name in FAULTS if not faulty.metric("kproxy_rule_applied_total", rule=name)}
+
+    until(lambda: not idle(), 10)  # what waits is applied when it goes on
+    assert idle() == set()

@@ -107,7 +107,7 @@ def test_the_time_grows_with_the_length(case: str) -> None:
     make = {**WRONG, **RIGHT}[case]
     small = max(min(seconds(make(SMALL)) for _ in range(2)), LEAST)
 
-    assert seconds(make(LARGE)) < small * LARGE / SMALL * RATIO
+    assert min(seconds(make(LARGE)) for _ in range(2)) < small * LARGE / SMALL * RATIO
 
 
 @pytest.mark.parametrize("case", TOO_MUCH)
