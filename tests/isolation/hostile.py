@@ -161,9 +161,9 @@ def may_leave(asked: Message, slot: Slot, value: Any, around: dict[str, Any]) ->
         case "coordinator_key":
             space = {1: TRANSACTIONAL_ID}.get(asked.body.get("key_type", 0), GROUP)
             return asked.body.get("key_type", 0) > 2 or is_own(space, value)
-        case "config_resource_name":  # brokers refuse configs of a group without a name
+        case "config_resource_name":
             space = {2: TOPIC, 32: GROUP}.get(around["resource_type"])
-            return space is None or value == "" or is_own(space, value)
+            return space is None or is_own(space, value)
         case "acl_resource_name":
             kind = around.get("resource_type", around.get("resource_type_filter"))
             if asked.api.name == "DeleteAcls" and around.get("pattern_type_filter") == MATCH and value != "!":

@@ -102,13 +102,13 @@ class ResourceNames:
             read_string(buf, start, end, self.compact) or b"",
             pattern is not None,
         )
-        if not old.name:
+        if not old.name and self.place.pattern:  # an ACL filter for any name; a group may be called nothing
             return True
         new = self.place.decide(self.spellings, old, context)
         if new is None:
             return False
-        if new.name != old.name and len(new.name) <= MAX_STRING:
-            edits.replace(start, end, write_string(new.name, self.compact))
+        if new.name != old.name:
+            edits.replace(start, end, write_string(new.name[:MAX_STRING], self.compact))
             context.rewrote("resource_names")
         if new.pattern != old.pattern and pattern is not None:
             edits.replace(pattern[1], pattern[2], bytes((new.pattern,)))
