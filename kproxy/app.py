@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from kproxy.sinks.process_metrics import CertificateFiles
 
 MISTAKES = 20
-"""Of a config that is read again, told in the log."""
+"""Mistakes of a config that is read again which the log tells; the others are counted."""
 
 
 class Proxy:
@@ -70,7 +70,7 @@ class Proxy:
     index, workers = 0, 1
     """Which of how many processes it is."""
     instance_mark = ""
-    """What tells this kproxy from others; drawn if empty."""
+    """Text that tells this kproxy from others; drawn if empty."""
 
     def __init__(
         self, config: Config, rules: RuleSet, log: FilteringBoundLogger, *,
@@ -216,7 +216,7 @@ class Proxy:
 
     @property
     def readiness(self) -> Readiness:
-        """What is missing of listeners, rules (read before anything starts) and brokers."""
+        """Return what is missing of listeners, rules (read before anything starts) and brokers."""
         missing = [] if self.listening else ["listeners"]
         if self.server.draining:
             missing.append(DRAINING)
@@ -286,7 +286,7 @@ class Proxy:
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
 
     def about(self) -> Mapping[str, Any]:
-        """What is told with it."""
+        """Return the fields that the log line has."""
         return {"rules": len(self.rules), "pid": os.getpid()}
 
     def make_captures(self) -> Captures | None:

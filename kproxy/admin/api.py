@@ -101,7 +101,7 @@ def make_app(
 
 
 def ready(missing: list[str]) -> dict[str, Any]:
-    """What probes are told."""
+    """Answer of /readyz, as probes are told it."""
     return {"ready": not missing, "waiting_for": missing}
 
 

@@ -31,7 +31,7 @@ class Backend:
     need: Need = "any"
 
     async def readiness(self) -> Readiness:
-        """What is missing for it to serve clients."""
+        """Return what is missing before clients can be served."""
         return self.found_readiness()
 
     async def scraped(self) -> bytes:

@@ -93,7 +93,7 @@ class Line:
 
 @dataclass(slots=True)
 class TopicLine:
-    """What was written to one topic and read from it. `requests`: counted once for each of its partitions."""
+    """Counts of what was written to one topic and read from it. `requests`: once for each of its partitions."""
 
     requests: int = 0
     written_records: int = 0

@@ -69,7 +69,7 @@ class CrewBackend:
     # ---- for the application
 
     async def readiness(self) -> Readiness:
-        """What is missing: every worker has to be ready."""
+        """Return what is missing: every worker has to be ready."""
         return await self.asked_readiness()
 
     async def scraped(self) -> bytes:
