@@ -40,17 +40,19 @@ def for_site(markdown: str, page: str) -> str:
     """The text of a page with its links, but not those in code, turned from the repository's into the site's."""
     source = next((path for path, name in ELSEWHERE.items() if name == page), f"docs/{page}")
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
-    parts[::2] = [_LINK.sub(lambda found: _link(found, source), part) for part in parts[::2]]
+    parts[::2] = [_LINK.sub(lambda found: _link(found, source, page), part) for part in parts[::2]]
     return "".join(parts)
 
 
-def _link(found: re.Match[str], source: str) -> str:
+def _link(found: re.Match[str], source: str, page: str) -> str:
     text, target, anchor = found[1], found[2], found[3] or ""
     if "://" in target or target.startswith("mailto:"):
         return found[0]
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if path in ELSEWHERE:
-        return f"[{text}]({ELSEWHERE[path]}{anchor})"
-    if path.startswith("docs/") and (ROOT / path).is_file():
-        return f"[{text}]({path.removeprefix('docs/')}{anchor})"
-    return text
+        place = ELSEWHERE[path]
+    elif path.startswith("docs/") and (ROOT / path).is_file():
+        place = path.removeprefix("docs/")
+    else:
+        return text
+    return f"[{text}]({posixpath.relpath(place, posixpath.dirname(page) or '.')}{anchor})"

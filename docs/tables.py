@@ -1,7 +1,13 @@
-"""Fills the tables of the reference pages from the models: `python docs/tables.py`.
+"""Fills the generated parts of the pages from the models: `python docs/tables.py`.
 
-A table stands between `<!-- table: kproxy.config:AdminConfig -->` and `<!-- end -->`. The JSON Schemas of the events
-are written, too. Tests compare the pages and the schemas with the models, so that neither can change alone.
+- A table stands between `<!-- table: kproxy.config:AdminConfig -->` and `<!-- end -->`.
+- The table of all kinds stands between `<!-- kinds -->` and `<!-- end -->`.
+- Each group of rule kinds has a page, `kinds-*.md`. Its head and the first part of each kind (what it does, its own
+  fields, an example) stand between `<!-- group: … -->` or `<!-- kind: … -->` and `<!-- end -->`; text behind that is
+  written by hand and kept. A new kind gets its section, a new group its page.
+- The JSON Schemas of the events, the pictures of the README and the list of decisions are written, too.
+
+Tests compare all of that with the models, so that neither can change alone.
 """
 
 from __future__ import annotations
@@ -9,6 +15,8 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import textwrap
+from collections.abc import Iterator, Sequence
 from inspect import isfunction
 from pathlib import Path
 
@@ -16,15 +24,22 @@ from kproxy.events import reference as events
 from kproxy.events.column import EventType
 from kproxy.events.json_schema import json_schema
 from kproxy.events.schema import EVENT_TYPES
-from kproxy.rules.reference import markdown_table
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.base import Rule
+from kproxy.rules.kinds.groups import GROUPS
+from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.reference import markdown_table, rows, sentence
 
 PAGES = Path(__file__).parent
+WIDTH = 126
 _TABLE = re.compile(r"(<!-- table: ([\w.]+):(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_KINDS = re.compile(r"(<!-- kinds -->\n).*?(<!-- end -->)", re.DOTALL)
+_PART = re.compile(r"<!-- (?:group|kind): ([\w ,:-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 
 
 def filled(text: str) -> str:
-    """A page with all its tables made anew."""
-    return _TABLE.sub(_fill, text)
+    """Return a page with all its tables made anew."""
+    return _KINDS.sub(lambda found: f"{found[1]}{kinds_table()}{found[2]}", _TABLE.sub(_fill, text))
 
 
 def _fill(found: re.Match[str]) -> str:
@@ -36,20 +51,104 @@ def _fill(found: re.Match[str]) -> str:
 
 
 def schemas() -> dict[Path, str]:
-    """The files of the events' JSON Schemas, and what has to stand in them."""
+    """Return the files of the events' JSON Schemas, and what has to stand in them."""
     return {
         PAGES / "events" / f"{one.short}.schema.json": json.dumps(json_schema(one), indent=2, ensure_ascii=False) + "\n"
         for one in EVENT_TYPES
     }
 
 
+# ---- pages of rule kinds
+
+
+def kinds_page(group: str) -> Path:
+    """Return the page of a group of kinds, which is named by the first noun of the group's title."""
+    word = next(word for word in re.findall(r"\w+", group) if word != "the")
+    return PAGES / f"kinds-{word}.md"
+
+
+def kinds_pages() -> dict[Path, str]:
+    """Return the page of each group of kinds, and what has to stand in it."""
+    return {
+        (page := kinds_page(group)): kinds_text(group, kinds, page.read_text() if page.exists() else "")
+        for group, kinds in GROUPS.items()
+    }
+
+
+def kinds_text(group: str, kinds: Sequence[str], before: str) -> str:
+    """Return the page of a group: generated parts in the order of `kinds`, each with the notes that `before` has."""
+    _, *parts = _PART.split(before)
+    notes = dict(zip(parts[::2], (note.strip("\n") for note in parts[1::2]), strict=True))
+    if stray := sorted({name for name, note in notes.items() if note} - {group, *kinds}):
+        raise ValueError(f'{kinds_page(group).name} has notes on {", ".join(stray)}, not of the group "{group}"')
+    generated = {group: ("group", _head(group, kinds))} | {kind: ("kind", _section(kind)) for kind in kinds}
+    return "\n".join(
+        f"<!-- {sort}: {name} -->\n\n{text}\n<!-- end -->\n" + (f"\n{notes[name]}\n" if notes.get(name) else "")
+        for name, (sort, text) in generated.items()
+    )
+
+
+def kinds_table() -> str:
+    """Return the table of the groups of kinds, for the page of rules."""
+    lines = ["| kinds for | which |", "|---|---|"]
+    for group, kinds in GROUPS.items():
+        page = kinds_page(group).name
+        lines.append(f"| [{group}]({page}) | {', '.join(f'[`{kind}`]({page}#{kind})' for kind in kinds)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _head(group: str, kinds: Sequence[str]) -> str:
+    models = [KINDS[kind] for kind in kinds]
+    live = issubclass(models[0], LiveRule)
+    said = "A rule of these kinds takes effect at the next frame. "
+    if not live:
+        said = (
+            "A rule of these kinds binds when a connection opens, for as long as that lives, so that a client's view "
+        )
+        said += "of the cluster does not change under it. "
+    said += "How rules are written, and the fields that every rule has: [rules](rules.md#fields-of-every-rule)."
+    if any(isinstance(model, type) and issubclass(model, LiveRule) and model.family == "fault" for model in models):
+        said += " Faults by number, with rules for each: [faults](faults.md)."
+    table = "".join(f"| [`{kind}`](#{kind}) | {sentence(KINDS[kind])} |\n" for kind in kinds)
+    return f"# {group[0].upper()}{group[1:]}\n\n{_wrapped(said)}\n\n| kind | what it does |\n|---|---|\n{table}"
+
+
+def _section(kind: str) -> str:
+    model = KINDS[kind]
+    paragraphs = (" ".join(text.split()) for text in (model.__doc__ or "").split("\n\n"))
+    parts = [f"## {kind}", *(_wrapped(text) for text in paragraphs if text)]
+    if own := list(_own_rows(model)):
+        parts.append("\n".join(["| key | what | default | |", "|---|---|---|---|", *own]))
+    else:
+        parts.append("It has no fields of its own.")
+    parts.append(f"```yaml\nrules:\n{textwrap.indent(model.example.rstrip(), '  ')}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _own_rows(model: type[Rule]) -> Iterator[str]:
+    """The rows of a kind's table: what it has beside the fields of every rule."""
+    common = set(rows(LiveRule if issubclass(model, LiveRule) else Rule))
+    _, _, *lines = markdown_table(model).splitlines()
+    for row, line in zip(rows(model), lines, strict=True):
+        if row.key == "lasting":
+            yield f"| `lasting` | {row.what} | `{row.default}` | [meant for good](rules.md#lasting), no fault |"
+        elif row.key != "kind" and row not in common:
+            yield line
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def generated() -> dict[Path, str]:
+    """Return every file that is generated as a whole or in part, and what has to stand in it."""
+    files = {page: page.read_text() for page in PAGES.rglob("*.md")} | kinds_pages()
+    return {page: filled(text) for page, text in files.items()} | schemas()
+
+
 if __name__ == "__main__":
-    for page in sorted(PAGES.glob("*.md")):
-        before = page.read_text()
-        if before != (after := filled(before)):
-            page.write_text(after)
-            print(page.name)
-    for file, content in schemas().items():
+    for file, content in sorted(generated().items()):
         if not file.exists() or file.read_text() != content:
+            file.parent.mkdir(exist_ok=True)
             file.write_text(content)
-            print(f"events/{file.name}")
+            print(file.relative_to(PAGES))

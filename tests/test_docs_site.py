@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import posixpath
 import re
 import subprocess
 import sys
@@ -31,7 +32,10 @@ def hooks() -> Any:
 
 
 ELSEWHERE: dict[str, str] = hooks().ELSEWHERE
-PAGES = {page.name: page for page in DOCS.glob("*.md")} | {name: ROOT / path for path, name in ELSEWHERE.items()}
+PAGES = {page.relative_to(DOCS).as_posix(): page for page in DOCS.rglob("*.md")} | {
+    name: ROOT / path for path, name in ELSEWHERE.items()
+}
+"""Page of the site: its file."""
 
 
 def in_navigation(entry: Any) -> Iterator[str]:
@@ -68,7 +72,8 @@ def test_links_lead_to_places_that_are_there(name: str) -> None:
             if anchor and other.suffix == ".md":
                 assert anchor in anchors(other.read_text()), f"{name} links to {target}#{anchor}"
     for target in re.findall(r"\]\(([^)\s#]+)", CODE.sub("", hooks().for_site(page.read_text(), name))):
-        assert "://" in target or target in PAGES or (DOCS / target).is_file(), f"{name} has {target} on the site"
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+        assert "://" in target or place in PAGES or (DOCS / place).is_file(), f"{name} has {target} on the site"
 
 
 def test_log_lines_of_the_troubleshooting_page_are_kproxys() -> None:

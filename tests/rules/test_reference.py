@@ -5,31 +5,66 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kproxy.config_file import config_from
 from kproxy.rules.document import parse_rules
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.groups import GROUPS
 from kproxy.rules.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(page.name for page in DOCS.glob("*.md") if "<!-- table:" in page.read_text())
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_tables_are_those_of_the_models(page: str) -> None:
-    """`python docs/tables.py` would change nothing."""
+def load_tables() -> Any:
+    """Import docs/tables.py, which is no part of a package."""
     spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
     assert spec is not None
     assert spec.loader is not None
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    text = (DOCS / page).read_text()
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    assert tables.filled(text) == text
+
+tables = load_tables()
+GENERATED = {file.relative_to(DOCS).as_posix(): text for file, text in tables.generated().items()}
+PAGES = sorted(name for name, text in GENERATED.items() if re.search("<!-- (table|kind): ", text))
+
+
+@pytest.mark.parametrize("name", sorted(GENERATED))
+def test_generated_parts_are_those_of_the_models(name: str) -> None:
+    """`python docs/tables.py` would change nothing, and knows each table that it finds."""
+    text = (DOCS / name).read_text()
+
+    assert GENERATED[name] == text
     known = ("| key | what |", "| column | type |", "| short | field |", "| question | table |", "| metric | type |",
              "| method | path |", "| command | what |")  # fmt: skip
-    assert text.count("<!-- table:") == text.count("<!-- end -->\n") <= sum(text.count(head) for head in known)
+    assert text.count("<!-- table:") <= sum(text.count(head) for head in known)
+    assert len(re.findall(r"^<!-- (?!end)", text, re.MULTILINE)) == text.count("<!-- end -->\n")
+
+
+def test_pages_of_kinds_show_each_kind_once_and_common_fields_never() -> None:
+    """Each kind has a section on the page of its group; `name` and `kind` are explained for all of them in rules.md."""
+    sections: list[str] = []
+    for group, kinds in GROUPS.items():
+        text = tables.kinds_page(group).read_text()
+        sections += kinds
+        assert re.findall(r"^<!-- kind: (\w+) -->\n\n## \1$", text, re.MULTILINE) == list(kinds)
+        assert not re.search(r"^\| `(name|kind)` \|", text, re.MULTILINE)
+    assert sections == list(KINDS)
+    assert {page.name for page in DOCS.glob("kinds-*.md")} == {tables.kinds_page(group).name for group in GROUPS}
+
+
+def test_notes_of_a_page_of_kinds_are_kept_and_none_gets_lost() -> None:
+    """What stands behind a generated part stays there; notes on a kind of another group are refused."""
+    text = tables.kinds_text("quotas", ["quota"], "")
+    noted = text.replace("<!-- kind: quota -->", "Of all of them.\n\n<!-- kind: quota -->") + "\nOf this one.\n"
+
+    assert tables.kinds_text("quotas", ["quota"], noted) == noted
+    with pytest.raises(ValueError, match=r'kinds-records\.md has notes on quota, quotas, not of the group "records"'):
+        tables.kinds_text("records", ["drop_records"], noted)
 
 
 OTHERS = ("rules-tests.md", "inspect.md", "answers.md", "reference.md")
@@ -46,17 +81,3 @@ def test_documents_on_the_pages_are_right(page: str) -> None:
             assert len(parse_rules(document)) > 0
         else:
             assert config_from(Source(page, document)) is not None
-
-
-def test_links_between_pages_lead_somewhere() -> None:
-    """Every link to a heading of a page has that heading."""
-    for page in (*DOCS.glob("*.md"), DOCS.parent / "README.md"):
-        for target, heading in re.findall(r"\]\(((?:docs/)?[\w-]*\.md)?(?:#([\w-]+))?\)", page.read_text()):
-            other = page.parent / target if target else page
-            assert other.exists(), f"{page.name}: {target}"
-            headings = {
-                re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")
-                for line in other.read_text().splitlines()
-                if line.startswith("#")
-            }
-            assert not heading or heading in headings, f"{page.name}: {target}#{heading}"
