@@ -34,11 +34,13 @@ PAGES = Path(__file__).parent
 WIDTH = 126
 _TABLE = re.compile(r"(<!-- table: ([\w.]+):(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _KINDS = re.compile(r"(<!-- kinds -->\n).*?(<!-- end -->)", re.DOTALL)
+_DECISIONS = re.compile(r"(<!-- decisions -->\n).*?(<!-- end -->)", re.DOTALL)
 _PART = re.compile(r"<!-- (?:group|kind): ([\w ,:-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 
 
 def filled(text: str) -> str:
     """Return a page with all its tables made anew."""
+    text = _DECISIONS.sub(lambda found: f"{found[1]}{decisions_table()}{found[2]}", text)
     return _KINDS.sub(lambda found: f"{found[1]}{kinds_table()}{found[2]}", _TABLE.sub(_fill, text))
 
 
@@ -56,6 +58,16 @@ def schemas() -> dict[Path, str]:
         PAGES / "events" / f"{one.short}.schema.json": json.dumps(json_schema(one), indent=2, ensure_ascii=False) + "\n"
         for one in EVENT_TYPES
     }
+
+
+def decisions_table() -> str:
+    """Return the list of decisions, from the first lines of their files."""
+    lines = ["| | decision | date | |", "|---|---|---|---|"]
+    for file in sorted((PAGES / "decisions").glob("[0-9]*.md")):
+        title, _, date_and_status = file.read_text().splitlines()[:3]
+        date, _, status = date_and_status.partition(" · ")
+        lines.append(f"| {int(file.name[:3])} | [{title.removeprefix('# ')}]({file.name}) | {date} | {status} |")
+    return "\n".join(lines) + "\n"
 
 
 # ---- pages of rule kinds

@@ -1,0 +1,50 @@
+"""The page about the architecture: what it names is there, and each word of the glossary is explained once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (ROOT, ROOT / "kproxy", ROOT / "tests")
+PAGES = (
+    ROOT / "ARCHITECTURE.md",
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    *sorted((ROOT / "docs" / "develop").glob("*.md")),
+)
+FILES = re.compile(r"(?<![\w/.-])((?:\w[\w-]*/)+\w[\w-]*\.(?:py|yaml|md|toml)|(?:\w[\w-]*/){2,})(?![\w/*-])")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.stem))
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    """Below the repository, `kproxy/` or `tests/`."""
+    text = re.sub(r"\]\([^)]*\)", "]", page.read_text())
+
+    for name in FILES.findall(text):
+        assert any((folder / name).exists() for folder in FOLDERS), f"{page.name} names {name}"
+
+
+def test_every_package_is_in_the_table_of_packages() -> None:
+    """A folder of `kproxy/` with modules has its row, and each row its folder or module."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.partition("| package | what is in it |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`([^`]+)`", "".join(line.split("|")[1] for line in table.splitlines() if "|" in line)))
+    packages = {path.parent.name for path in (ROOT / "kproxy").glob("*/__init__.py")}
+
+    assert packages <= named
+    assert all((ROOT / "kproxy" / name).exists() for name in named)
+
+
+def test_the_glossary_explains_each_word_once() -> None:
+    """A row of several words explains them in their order."""
+    glossary = (ROOT / "ARCHITECTURE.md").read_text().partition("## Glossary")[2]
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", glossary, re.MULTILINE)[1:]
+    words = [word for row, _ in rows for word in row.split(", ")]
+
+    assert len(words) > 60
+    assert sorted(words) == sorted(set(words))
+    for row, means in rows:
+        count = len(row.split(", "))
+        assert count == 1 or means.count(";") in {0, count - 1}, row
