@@ -19,6 +19,7 @@ ELSEWHERE = {
     "tests/bench/RESULTS.md": "benchmarks.md",
 }
 """File of the repository: page of the site."""
+_PICTURE = re.compile(r'\b(src|srcset)="([^"]+)"')
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -41,6 +42,9 @@ def for_site(markdown: str, page: str) -> str:
     source = next((path for path, name in ELSEWHERE.items() if name == page), f"docs/{page}")
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     parts[::2] = [_LINK.sub(lambda found: _link(found, source, page), part) for part in parts[::2]]
+    parts[::2] = [
+        _PICTURE.sub(lambda found: f'{found[1]}="{_place(found[2], source, page)}"', part) for part in parts[::2]
+    ]
     return "".join(parts)
 
 
@@ -48,11 +52,17 @@ def _link(found: re.Match[str], source: str, page: str) -> str:
     text, target, anchor = found[1], found[2], found[3] or ""
     if "://" in target or target.startswith("mailto:"):
         return found[0]
+    place = _place(target, source, page)
+    return f"[{text}]({place}{anchor})" if place else text
+
+
+def _place(target: str, source: str, page: str) -> str | None:
+    """Return where a file that `source` names is from `page` on the site; None if it is not on the site."""
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if path in ELSEWHERE:
         place = ELSEWHERE[path]
     elif path.startswith("docs/") and (ROOT / path).is_file():
         place = path.removeprefix("docs/")
     else:
-        return text
-    return f"[{text}]({posixpath.relpath(place, posixpath.dirname(page) or '.')}{anchor})"
+        return None
+    return posixpath.relpath(place, posixpath.dirname(page) or ".")

@@ -15,8 +15,10 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
 
@@ -152,10 +154,24 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
+# ---- all
+
+
+def pictures() -> dict[Path, str]:
+    """Return the pictures of the README, drawn by picture.py beside this file."""
+    spec = spec_from_file_location("picture", PAGES / "picture.py")
+    assert spec is not None
+    assert spec.loader is not None
+    picture = module_from_spec(spec)
+    sys.modules["picture"] = picture  # where dataclasses look for it
+    spec.loader.exec_module(picture)
+    return {PAGES / name: text for name, text in picture.pictures().items()}
+
+
 def generated() -> dict[Path, str]:
     """Return every file that is generated as a whole or in part, and what has to stand in it."""
     files = {page: page.read_text() for page in PAGES.rglob("*.md")} | kinds_pages()
-    return {page: filled(text) for page, text in files.items()} | schemas()
+    return {page: filled(text) for page, text in files.items()} | schemas() | pictures()
 
 
 if __name__ == "__main__":

@@ -71,7 +71,9 @@ def test_links_lead_to_places_that_are_there(name: str) -> None:
             assert other.exists(), f"{name} links to {target}"
             if anchor and other.suffix == ".md":
                 assert anchor in anchors(other.read_text()), f"{name} links to {target}#{anchor}"
-    for target in re.findall(r"\]\(([^)\s#]+)", CODE.sub("", hooks().for_site(page.read_text(), name))):
+    for target in re.findall(
+        r'(?:\]\(|src="|srcset=")([^)\s#"]+)', CODE.sub("", hooks().for_site(page.read_text(), name))
+    ):
         place = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
         assert "://" in target or place in PAGES or (DOCS / place).is_file(), f"{name} has {target} on the site"
 

@@ -10,26 +10,18 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kproxy.cli import main
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.jars import KAFKA_VERSION
-from kproxy.wire import Message, apis, encode
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
-WITH_MISTAKES = """\
-rules:
-  - name: a
-    kind: rename_topc
-    topics: {orders: prod.orders}
-  - name: b
-    kind: rename_topic
-    topics: {orders: prod.orders, b: prod.orders}
-"""
+COMMANDS = [line for language, text in BLOCKS if not language for line in text.splitlines()]
 
 
 def kproxy(words: str, folder: Path, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -43,18 +35,6 @@ def blocks(language: str, containing: str) -> str:
     return found
 
 
-def test_the_transcript_of_check_is_what_check_says(tmp_path: Path) -> None:
-    """Two mistakes of one file, at the places and in the words of the README."""
-    (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "names.yaml").write_text(WITH_MISTAKES)
-    command, *expected = blocks("", "$ kproxy check").splitlines()
-
-    ran = kproxy(command.removeprefix("$ kproxy "), tmp_path)
-
-    assert [line for line in (ran.stdout + ran.stderr).splitlines() if line.startswith("rules/")] == expected
-    assert ran.returncode == 1
-
-
 @pytest.mark.parametrize("document", [text for name, text in BLOCKS if name == "yaml"])
 def test_the_rule_files_are_right(tmp_path: Path, document: str) -> None:
     """Each rule document of the README is accepted as it stands."""
@@ -65,30 +45,12 @@ def test_the_rule_files_are_right(tmp_path: Path, document: str) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_the_transcripts_of_protocol_and_decode(tmp_path: Path) -> None:
-    """`kproxy protocol` prints what the README shows; the frame in it can be decoded."""
-    first, *rest = blocks("", "$ kproxy protocol").splitlines()
-    shown, decode = "\n".join(rest[:-1]), rest[-1]
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("kproxy ")])
+def test_every_command_is_one_of_kproxys(line: str) -> None:
+    """Command and options are known; those that need no more than a moment are run by the other tests."""
+    result = CliRunner().invoke(main, [*shlex.split(line, comments=True)[1:], "--help"])
 
-    printed = kproxy(first.removeprefix("$ kproxy "), tmp_path)
-    frame = re.fullmatch(r"\$ echo (.*) \| kproxy decode -", decode)
-    assert frame is not None
-    decoded = kproxy("decode -", tmp_path, input=frame[1])
-
-    assert printed.stdout.strip() == shown.strip()
-    assert '"ApiVersions"' in decoded.stdout and decoded.returncode == 0
-
-
-def test_the_python_lines_run() -> None:
-    """The snippet works on a Metadata request, as its comments say."""
-    metadata = next(api for api in apis() if api.name == "Metadata")
-    header = {"request_api_key": 3, "request_api_version": 12, "correlation_id": 1, "client_id": "x"}
-    body = {"topics": [{"topic_id": UUID(int=0), "name": "orders"}]}
-    names: dict[str, Any] = {"frame": encode(Message(metadata, 12, header, body))}
-
-    exec(compile(blocks("python", "decode_request"), "README", "exec"), names)  # the test is to run it
-
-    assert (names["message"].api.name, names["message"].version) == ("Metadata", 12)
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("with_rules", [False, True])

@@ -1,0 +1,131 @@
+"""Draws the picture of the README: `python docs/tables.py` writes picture-light.svg and picture-dark.svg.
+
+Strategy: words come from elsewhere. The groups of rules are those of `GROUPS`, split by when their rules take effect;
+stages and sinks are words of the glossary in ARCHITECTURE.md, which a test compares. Only the places are chosen here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.groups import GROUPS
+from kproxy.rules.kinds.live import LiveRule
+
+REQUEST_STAGES: Final = ("plan", "prefilter", "live rule", "name mapping", "FIFO")
+RESPONSE_STAGES: Final = ("live rule", "name mapping", "FIFO")
+"""From the left, so the last one comes first."""
+SINKS: Final = ("audit", "capture", "tail", "metrics")
+WIDTH, HEIGHT = 960, 500
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours of one picture."""
+
+    text: str
+    faint: str
+    line: str
+    panel: str
+    chip: str
+    accent: str
+
+
+PALETTES: Final = {
+    "light": Palette("#1f2328", "#59636e", "#818b98", "#f6f8fa", "#ffffff", "#0969da"),
+    "dark": Palette("#f0f6fc", "#9198a1", "#656c76", "#151b23", "#212830", "#4493f8"),
+}
+
+
+def groups(live: bool) -> list[str]:
+    """Return the titles of groups whose rules are live rules or not, without their explanations."""
+    return [title.partition(":")[0] for title, kinds in GROUPS.items() if issubclass(KINDS[kinds[0]], LiveRule) == live]
+
+
+def pictures() -> dict[str, str]:
+    """Return the name and the text of each file."""
+    return {f"picture-{name}.svg": draw(palette) for name, palette in PALETTES.items()}
+
+
+def draw(palette: Palette) -> str:
+    """Return the picture as SVG."""
+    parts = [*_ends(palette), *_lanes(palette), *_rules(palette), *_sinks(palette)]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">\n'
+        "<title>Requests and responses on their way through kproxy</title>\n"
+        f'<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
+        f'<path d="M0 0L10 5L0 10z" fill="{palette.line}"/></marker></defs>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def _ends(palette: Palette) -> list[str]:
+    return [
+        _box(8, 84, 112, 300, palette.panel, palette.line),
+        _text(64, 240, "clients", palette.text, bold=True),
+        _box(840, 84, 112, 300, palette.panel, palette.line),
+        _text(896, 240, "brokers", palette.text, bold=True),
+        _box(160, 12, 640, 404, palette.panel, palette.accent),
+        _text(480, 40, "kproxy", palette.text, bold=True),
+    ]
+
+
+def _lanes(palette: Palette) -> list[str]:
+    return [
+        _arrow(120, 112, 840, 112, palette.line),
+        _text(480, 78, "request", palette.faint, size=12),
+        *_chips(112, REQUEST_STAGES, 179, palette),
+        _text(480, 154, "a frame that no rule is about leaves as the bytes that came", palette.faint, size=12),
+        _arrow(840, 350, 120, 350, palette.line),
+        *_chips(350, RESPONSE_STAGES, 301, palette),
+        _text(480, 394, "response, in the order of the requests", palette.faint, size=12),
+    ]
+
+
+def _chips(y: int, words: tuple[str, ...], left: int, palette: Palette) -> list[str]:
+    parts = []
+    for number, word in enumerate(words):
+        x = left + number * 122
+        parts += [
+            _box(x, y - 17, 112, 34, palette.chip, palette.line),
+            _text(x + 56, y + 4, word, palette.text, size=13),
+        ]
+    return parts
+
+
+def _rules(palette: Palette) -> list[str]:
+    parts = []
+    for title, live, left, columns in (
+        ("rules of a connection", False, 179, 1),
+        ("live rules, from the next frame on", True, 375, 2),
+    ):
+        parts.append(_text(left, 192, title, palette.accent, size=12, end="start"))
+        names = groups(live)
+        rows = -(-len(names) // columns)
+        for number, name in enumerate(names):
+            x, y = left + number // rows * 210, 216 + number % rows * 20
+            parts.append(_text(x, y, name, palette.text, size=12, end="start"))
+    return parts
+
+
+def _sinks(palette: Palette) -> list[str]:
+    return [
+        _arrow(480, 416, 480, 450, palette.line),
+        _text(492, 438, "exchange", palette.faint, size=12, end="start"),
+        *_chips(470, SINKS, 240, palette),
+    ]
+
+
+def _box(x: int, y: int, width: int, height: int, fill: str, line: str) -> str:
+    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" fill="{fill}" stroke="{line}"/>'
+
+
+def _arrow(x1: int, y1: int, x2: int, y2: int, line: str) -> str:
+    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{line}" stroke-width="1.5" marker-end="url(#tip)"/>'
+
+
+def _text(x: int, y: int, text: str, fill: str, size: int = 14, end: str = "middle", bold: bool = False) -> str:
+    more = ' font-weight="600"' if bold else ""
+    return f'<text x="{x}" y="{y}" fill="{fill}" text-anchor="{end}" font-size="{size}"{more}>{escape(text)}</text>'
