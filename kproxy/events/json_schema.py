@@ -25,13 +25,13 @@ CONSTANTS = {"specversion": "1.0", "datacontenttype": "application/json"}
 
 
 def json_schema(event_type: EventType) -> dict[str, Any]:
-    """The schema of the lines of this type."""
-    envelope = {column.name: of_column(column) for column in ENVELOPE}
+    """Return the JSON Schema of the lines of this type."""
+    envelope = {column.name: column_schema(column) for column in ENVELOPE}
     envelope["datacontenttype"] = {"type": "string", "description": "CloudEvents: what `data` is"}
     for name, value in CONSTANTS.items():
         envelope[name]["const"] = value
     envelope["type"]["const"] = event_type.name
-    envelope["data"] = {"description": event_type.meaning, **of_struct(event_type.columns)}
+    envelope["data"] = {"description": event_type.meaning, **struct_schema(event_type.columns)}
     return {
         "$schema": DIALECT,
         "$id": f"urn:{event_type.name.replace('.', ':')}",
@@ -43,13 +43,13 @@ def json_schema(event_type: EventType) -> dict[str, Any]:
     }
 
 
-def of_struct(columns: tuple[Column, ...]) -> dict[str, Any]:
-    return {"type": "object", "properties": {column.name: of_column(column) for column in columns}}
+def struct_schema(columns: tuple[Column, ...]) -> dict[str, Any]:
+    return {"type": "object", "properties": {column.name: column_schema(column) for column in columns}}
 
 
-def of_column(column: Column) -> dict[str, Any]:
-    """The schema of a value, with what it means, its unit, and the version of kproxy since which it is there."""
-    one = of_struct(column.columns) if column.type == "struct" else dict(FORMS[column.type])
-    words = {"description": column.meaning, "x-unit": column.unit, "x-since": column.since}
-    form = {"type": "array", "items": one} if column.array else one
-    return form | {name: text for name, text in words.items() if text}
+def column_schema(column: Column) -> dict[str, Any]:
+    """Return the schema of a value, with its meaning, its unit, and the version of kproxy since which it is there."""
+    element = struct_schema(column.columns) if column.type == "struct" else dict(FORMS[column.type])
+    annotations = {"description": column.meaning, "x-unit": column.unit, "x-since": column.since}
+    form = {"type": "array", "items": element} if column.array else element
+    return form | {name: text for name, text in annotations.items() if text}

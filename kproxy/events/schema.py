@@ -14,7 +14,7 @@ ENVELOPE = (
     Column("type", "string", "event type with its version"),
     Column("time", "timestamp", "when it happened; of a request, when it came"),
 )
-"""What stands around the data of every event."""
+"""Columns of the CloudEvents envelope around the data of every event."""
 
 CONNECTION = (
     Column("connection", "long", "number of the client connection in its source"),
@@ -28,7 +28,7 @@ CONNECTION = (
     Column("software_name", "string", "the client's library, from ApiVersions 3 on (KIP-511)"),
     Column("software_version", "string", "its version"),
 )
-"""Who and where: in every event about a connection."""
+"""Columns of every event about a connection: who the client is, and where it is connected."""
 
 CONNECTION_EVENT = EventType(
     "kproxy.connection.v1",
@@ -252,6 +252,6 @@ RECOVERED_EVENT = EventType(
 )
 
 EVENT_TYPES = (CONNECTION_EVENT, SUMMARY_EVENT, REQUEST_EVENT, RULE_EVENT, TOPOLOGY_EVENT, RECOVERED_EVENT)
-"""All of them."""
+"""Declarations of all event types."""
 
-BY_NAME = {one.name: one for one in EVENT_TYPES}
+BY_NAME = {event_type.name: event_type for event_type in EVENT_TYPES}

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from kproxy.events.fitting import mistakes
 from kproxy.events.schema import BY_NAME
+from kproxy.events.validation import mistakes
 from kproxy.testing.client import METADATA, RawClient
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.wait import until

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from kproxy.events.additive import broken_promises, release_of
+from kproxy.events.compatibility import broken_promises, release_of
 from kproxy.events.schema import EVENT_TYPES
 
 FILE = Path(__file__).parent / "released.json"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kproxy.capture.reader import Capture
 from kproxy.cli.tally import Tally
-from kproxy.events.fitting import mistakes
 from kproxy.events.schema import LATENCY_BOUNDS_MS, REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.events.validation import mistakes
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
 from kproxy.testing.random_peers import Manners

@@ -8,9 +8,9 @@ import re
 import pytest
 from jsonschema import Draft202012Validator
 
-from kproxy.events.fitting import mistakes
 from kproxy.events.json_schema import json_schema
 from kproxy.events.schema import EVENT_TYPES, LATENCY_BOUNDS_MS
+from kproxy.events.validation import mistakes
 from kproxy.sinks.audit.text import LONGEST
 
 from .test_json_schema import DOCS

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from kproxy.core.session import Shared
-from kproxy.events.fitting import mistakes
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.events.validation import mistakes
 from kproxy.rules.kinds import KINDS
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event

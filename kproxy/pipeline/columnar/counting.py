@@ -21,6 +21,6 @@ def counted(parts: Columns, *, read: bool) -> Columns:
 
 
 def told(parts: Columns) -> Any:
-    """Tell of each row if its answer said something of the partition; see `counting.is_told`."""
+    """Tell of each row if its answer said something of the partition; see `counting.is_mentioned`."""
     bytes_ = pc.greater(pc.fill_null(parts["bytes"], 0), 0)
     return pc.or_(bytes_, pc.or_(pc.is_valid(parts["error"]), pc.is_valid(parts["high_watermark"])))

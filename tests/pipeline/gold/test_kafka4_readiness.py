@@ -29,7 +29,7 @@ def test_verdicts(answer):
     assert (3, 4, False) == (found["a"]["minimum"], found["d"]["minimum"], "minimum" in found["e"])
 
 
-def test_who_it_is_and_where_it_comes_from_is_told_by_the_first_ten_names(answer):
+def test_who_it_is_and_where_it_comes_from_is_mentioned_by_the_first_ten_names(answer):
     """More addresses than that do not make the row longer."""
     rows = [
         {

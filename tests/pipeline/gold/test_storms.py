@@ -1,7 +1,7 @@
 """Storms of connections and of requests."""
 
 
-def test_the_worst_minute_is_told(answer):
+def test_the_worst_minute_is_mentioned(answer):
     """Per address and kind, over all its clients; minutes of silence do not count in the mean."""
     opened = [{"what": "open", "client_address": "10.0.0.1", "time": f"2026-11-20 10:00:{n:02}"} for n in range(59)] + [
         {"what": what, "client_address": "10.0.0.1", "time": "2026-11-20 12:00:00"} for what in ("open", "close")

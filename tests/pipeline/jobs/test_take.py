@@ -129,7 +129,7 @@ def test_an_empty_folder_is_no_mistake(run: Run, audit: Any) -> None:
         (lambda path: (path / "photos").mkdir(parents=True), "holds no events: dt=YYYY-MM-DD/*.ndjson.gz is expected"),
     ],
 )
-def test_a_folder_without_events_is_told(run: Run, tmp_path: Path, make: Any, words: str) -> None:
+def test_a_folder_without_events_is_mentioned(run: Run, tmp_path: Path, make: Any, words: str) -> None:
     """Before anything is written."""
     make(tmp_path / "wrong")
 

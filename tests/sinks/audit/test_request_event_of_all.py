@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproxy.events.fitting import mistakes
 from kproxy.events.schema import REQUEST_EVENT
+from kproxy.events.validation import mistakes
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema

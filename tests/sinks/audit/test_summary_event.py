@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kproxy.events.fitting import mistakes
 from kproxy.events.schema import CONNECTION, SUMMARY_EVENT
+from kproxy.events.validation import mistakes
 from kproxy.sinks.audit.summary_event import summary_event
 from kproxy.watch.cells import BOUNDS, Line
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kproxy.events.additive import broken_promises, release_of
 from kproxy.events.column import Column, EventType
+from kproxy.events.compatibility import broken_promises, release_of
 from kproxy.events.schema import EVENT_TYPES
 
 from .release import FILE

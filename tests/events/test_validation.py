@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.events.column import Column, EventType
-from kproxy.events.fitting import mistakes
+from kproxy.events.validation import mistakes
 
 PART = Column("parts", "struct", "parts", array=True, columns=(Column("weight", "int", "weight"),))
 TYPE = EventType(

@@ -1,4 +1,4 @@
-"""Whether the data of an event is what its type declares: known columns, values of their types, nothing null."""
+"""Validation of an event's data against its type: known columns, values of their types, nothing null."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ BITS = {"int": 32, "long": 64}
 
 
 def mistakes(event_type: EventType, data: Mapping[str, Any]) -> list[str]:
-    """What does not fit, with the path of each; empty: all is well."""
-    return list(of_columns(event_type.columns, data, ""))
+    """Return a message with a path for each value that does not fit the type; empty if all do."""
+    return list(struct_mistakes(event_type.columns, data, ""))
 
 
-def of_columns(columns: tuple[Column, ...], data: Mapping[str, Any], path: str) -> Iterator[str]:
+def struct_mistakes(columns: tuple[Column, ...], data: Mapping[str, Any], path: str) -> Iterator[str]:
     declared = {column.name: column for column in columns}
     for name, value in data.items():
         if name not in declared:
@@ -25,28 +25,28 @@ def of_columns(columns: tuple[Column, ...], data: Mapping[str, Any], path: str) 
         elif value is None:
             yield f"{path}{name}: null, which is to be left out"
         else:
-            yield from of_value(declared[name], value, f"{path}{name}")
+            yield from value_mistakes(declared[name], value, f"{path}{name}")
 
 
-def of_value(column: Column, value: Any, path: str) -> Iterator[str]:
+def value_mistakes(column: Column, value: Any, path: str) -> Iterator[str]:
     if not column.array:
-        yield from of_one(column, value, path)
+        yield from element_mistakes(column, value, path)
     elif not isinstance(value, list):
         yield f"{path}: {value!r:.80}, expected a list"
     else:
-        for index, one in enumerate(value):
-            yield from of_one(column, one, f"{path}[{index}]")
+        for index, element in enumerate(value):
+            yield from element_mistakes(column, element, f"{path}[{index}]")
 
 
-def of_one(column: Column, value: Any, path: str) -> Iterator[str]:
+def element_mistakes(column: Column, value: Any, path: str) -> Iterator[str]:
     if column.type == "struct" and isinstance(value, Mapping):
-        yield from of_columns(column.columns, value, f"{path}.")
+        yield from struct_mistakes(column.columns, value, f"{path}.")
     elif not fits(column.type, value):
         yield f"{path}: {value!r:.80}, expected {column.type}"
 
 
 def fits(kind: str, value: Any) -> bool:
-    """Whether a value that is not null is of this type. bool is no number here."""
+    """Return True if a value that is not null is of this type. A bool is no number here."""
     match kind:
         case "string":
             return isinstance(value, str) and encodes(value)
@@ -64,5 +64,5 @@ def fits(kind: str, value: Any) -> bool:
 
 
 def encodes(text: str) -> bool:
-    """Whether it can be written as UTF-8."""
+    """Return True if the text can be written as UTF-8."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)

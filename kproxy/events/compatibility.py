@@ -1,4 +1,4 @@
-"""Whether a change of the schema is one that readers can live with: types and columns are added, nothing else.
+"""Check that a change of the schema is one that readers can live with: types and columns are added, nothing else.
 
 A *release* is what was promised: event type → path of a column → its type and unit, as one text. It is committed beside
 the tests, and grows when new columns are there to stay.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .column import EventType
-from .reference import walk
+from .column import EventType, walk_columns
 
 Release = Mapping[str, Mapping[str, str]]
 
@@ -20,28 +19,28 @@ ADVICE = (
 
 
 def release_of(types: Iterable[EventType]) -> dict[str, dict[str, str]]:
-    """What these types promise."""
+    """Return the promises of these types: each column's type and unit by event type and path."""
     return {
-        one.name: {
+        event_type.name: {
             path: f"{column.type}{'[]' if column.array else ''}{f', {column.unit}' if column.unit else ''}"
-            for path, column in walk(one.columns)
+            for path, column in walk_columns(event_type.columns)
         }
-        for one in types
+        for event_type in types
     }
 
 
 def broken_promises(released: Release, types: Iterable[EventType]) -> list[str]:
-    """What was released and is not there any more, or is another thing; empty if all changes are additions."""
+    """Return a message for each released column that is gone or changed; empty if all changes are additions."""
     now = release_of(types)
-    found = []
+    broken = []
     for name, columns in released.items():
         if name not in now:
-            found.append(f"event type {name} is gone. {ADVICE}")
+            broken.append(f"event type {name} is gone. {ADVICE}")
             continue
         for path, form in columns.items():
             new = now[name].get(path)
             if new is None:
-                found.append(f"{name}: column {path} is gone. {ADVICE}")
+                broken.append(f"{name}: column {path} is gone. {ADVICE}")
             elif new != form:
-                found.append(f"{name}: column {path} was {form!r} and is {new!r} now. {ADVICE}")
-    return found
+                broken.append(f"{name}: column {path} was {form!r} and is {new!r} now. {ADVICE}")
+    return broken
