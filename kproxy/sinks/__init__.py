@@ -1,1 +1,1 @@
-"""Where what happened goes: metrics now; audit and captures have their place here."""
+"""Sinks of what was seen: metrics, the audit, captures and the lines of `kproxy tail`."""

@@ -1,4 +1,4 @@
-"""What the audit has counted, for Prometheus."""
+"""Prometheus metrics of the audit's counters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BY_REASON = {
 
 
 class AuditCollector(Collector):
-    """By outlet: files, kafka."""
+    """Collector of the audit's counters, by outlet: files, kafka."""
 
     def __init__(self, events: EventSink) -> None:
         self.events = events
@@ -56,7 +56,7 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 
 def filled(family: Family, outlets: Mapping[str, object], field: str) -> Metric:
-    """One line for each outlet."""
+    """Return the family with one line for each outlet."""
     for outlet, counters in outlets.items():
         family.add_metric([outlet], float(getattr(counters, field)))
     return family

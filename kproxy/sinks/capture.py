@@ -1,4 +1,4 @@
-"""The sink of one capture: which exchanges go into the file, from the client's side and from the broker's.
+"""Sink of one capture: chooses the exchanges that go into the file, from the client's side and from the broker's.
 
 Strategy: a filter is asked about the exchange as the client saw it. What passed at the broker finds its counterpart by
 connection and correlation id; it is written only where its bytes are others, since else the client's side has it
@@ -29,7 +29,10 @@ KAFKA_PORT = 9092
 
 
 class Unpaired(Generic[V]):
-    """What waits for its counterpart: under each correlation id the oldest first, since both sides end in order."""
+    """Exchanges of a connection that wait for their counterpart on its other side.
+
+    Under each correlation id the oldest comes first, since both sides end in order.
+    """
 
     __slots__ = ("by_id", "count")
 
@@ -44,13 +47,13 @@ class Unpaired(Generic[V]):
         return correlation_id in self.by_id
 
     def add(self, correlation_id: int, one: V) -> Iterator[V]:
-        """Put it in. Gives what has to go for it."""
+        """Add an exchange. Returns an iterator over the one that has to leave for it, if any."""
         self.by_id.setdefault(correlation_id, deque()).append(one)
         self.count += 1
         return iter([self.take(next(iter(self.by_id)))] if self.count > MOST_UNPAIRED else ())
 
     def take(self, correlation_id: int) -> V:
-        """The oldest with this id, which waits no more."""
+        """Remove and return the oldest exchange with this id."""
         same = self.by_id[correlation_id]
         self.count -= 1
         if len(same) == 1:
@@ -58,14 +61,17 @@ class Unpaired(Generic[V]):
         return same.popleft()
 
     def all(self) -> Iterator[V]:
-        """Whatever waits."""
+        """Return an iterator over all exchanges that wait."""
         return (one for same in self.by_id.values() for one in same)
 
 
 @dataclass(slots=True)
 class Watched:
-    """A connection. `fronts`, `behinds`: exchanges without their counterpart so far, by correlation id and in order; a
-    front is None if the filter does not hold for it."""
+    """Connection that a capture watches.
+
+    `fronts`, `behinds`: exchanges without their counterpart so far, by correlation id and in order; a front is None if
+    the filter does not hold for it.
+    """
 
     server: Endpoint
     opened: float | None
@@ -75,7 +81,10 @@ class Watched:
 
 
 class CaptureSink:
-    """`server`: the address at kproxy that a client is connected to. `view`: what a filter sees of an exchange."""
+    """Sink of one capture.
+
+    `server`: the address at kproxy that a client is connected to. `view`: an exchange as filters see it.
+    """
 
     def __init__(
         self, file: CaptureFile, policy: Policy, wanted: Filter, side: Side,
@@ -90,7 +99,7 @@ class CaptureSink:
         return self.side != "client"
 
     def depth(self, key: int, version: int) -> Depth:
-        """Exchanges come from SKETCH on; what the filter cannot mean is not wanted."""
+        """Return SKETCH or more for exchanges that the filter can match, COUNT for all others."""
         if not self.wanted.possible(key, version):
             return Depth.COUNT
         return max(Depth.SKETCH, self.policy.depth, self.wanted.depth(key, version))
@@ -136,7 +145,10 @@ class CaptureSink:
                 self.file.closed(who, now)
 
     def _watched(self, who: Who) -> Watched:
-        """Connections that were open before are told of, too; should one not be, its beginning is its first request."""
+        """Return the record of a connection, made here if the capture began after it did.
+
+        A connection of which `opened` did not tell begins with its first request.
+        """
         found = self.watched.get(who.number)
         if found is None:
             found = self.watched[who.number] = Watched(self.server(who), None)
@@ -146,7 +158,7 @@ class CaptureSink:
         return not self.wanted or self.wanted.holds(self.view(seen))
 
     def _alone(self, watched: Watched, behind: Seen) -> None:
-        """Nothing at the client's side belongs to it."""
+        """Write an exchange at the broker that has no counterpart at the client, if the filter holds for it."""
         if self._meant(behind):
             self._write_behind(watched, behind)
 
@@ -156,7 +168,7 @@ class CaptureSink:
 
 
 def differ(front: Seen, behind: Seen) -> bool:
-    """Whether the broker got, or sent, other bytes than the client."""
+    """Return True if the broker got, or sent, other bytes than the client."""
     return other(front.request, behind.request) or other(front.response, behind.response)
 
 
@@ -167,7 +179,7 @@ def other(one: Frame | None, two: Frame | None) -> bool:
 
 
 def host_port(address: str | None) -> Endpoint:
-    """`host:port` or `[v6]:port` in its parts; one without a port has Kafka's."""
+    """Split `host:port` or `[v6]:port`; an address without a port gets Kafka's."""
     host, _, port = (address or "unknown").rpartition(":")
     if not port.isdecimal():
         return (address or "unknown").strip("[]"), KAFKA_PORT

@@ -1,4 +1,4 @@
-"""The thread that writes a capture: exchanges come in over a bounded queue, packets go out to the file.
+"""Thread that writes a capture: exchanges come in over a bounded queue, packets go out to the file.
 
 Strategy: whoever puts never waits. What does not fit into the queue is dropped and counted, and the count stands in the
 file's last block. The thread ends by itself at a limit or when the file cannot be written; `stopped` says why.
@@ -35,7 +35,7 @@ Entry = tuple[Callable[..., None], tuple[Any, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one capture: bytes of its file, seconds, exchanges."""
+    """Limits at which one capture ends: bytes of its file, seconds, exchanges."""
 
     size: int = 1 << 30
     seconds: float = 3600.0
@@ -43,8 +43,11 @@ class Limits:
 
 
 class CaptureFile:
-    """Begins to write at once. `over` is called in the thread when it has ended. Raises OSError, such as for a file
-    that is there already. `part`: other processes write into it, too, and another one has begun it."""
+    """File of one capture with the thread that writes it, which starts at once.
+
+    `over` is called in the thread when it has ended. `part`: other processes write into the file, too, and another one
+    has begun it. Raises OSError, such as for a file that is there already.
+    """
 
     def __init__(
         self, path: Path, policy: Policy, limits: Limits, wall: Wall, over: Callable[[], None], about: dict[str, Any],
@@ -75,18 +78,18 @@ class CaptureFile:
 
     @property
     def written(self) -> Written:
-        """What is in the file so far."""
+        """Return the totals of what is in the file so far."""
         return Written() if self.writer is None else self.writer.written
 
     @property
     def seconds(self) -> float:
-        """How long it has been, or was, at work."""
+        """Return for how many seconds the thread has been, or was, at work."""
         return (monotonic() if self.ended is None else self.ended) - self.began
 
     # ---- the loop's side
 
     def exchange(self, seen: Seen, server: Endpoint, opened: float | None, *, behind: bool) -> None:
-        """Write it, or drop it. `behind`: as the broker saw it."""
+        """Queue an exchange to be written, or drop it if there is no room. `behind`: as the broker saw it."""
         if self.stopped or self.leaving:
             return
         size = length(seen.request) + length(seen.response)
@@ -98,17 +101,17 @@ class CaptureFile:
         self.queue.put((self._behind if behind else self._front, (seen, server, opened), size))
 
     def closed(self, who: Who, now: float) -> None:
-        """A connection is over."""
+        """Queue the end of a connection to be written."""
         if not self.stopped:
             self.queue.put((self._closed, (who, now), 0))
 
     def stop(self, why: Stopped = "asked") -> None:
-        """Write what waits, then end; `join` waits for that."""
+        """Stop taking exchanges; the thread writes those that wait, then ends. `join` waits for that."""
         self.asked, self.leaving = why, True
         self.queue.put(None)
 
     def join(self, timeout: float) -> bool:
-        """Whether it has ended in so many seconds."""
+        """Return True if the thread has ended within `timeout` seconds."""
         self.thread.join(timeout)
         return not self.thread.is_alive()
 
@@ -133,7 +136,7 @@ class CaptureFile:
         self.over()
 
     def _write(self, writer: CaptureWriter) -> Stopped:
-        """Until somebody says stop, or a limit is reached."""
+        """Write from the queue until `stop` is called or a limit is reached, and return which."""
         limits = self.limits
         until = self.began + limits.seconds
         flush_at = monotonic() + FLUSH
@@ -157,7 +160,7 @@ class CaptureFile:
                 return why
 
     def _put(self, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...]) -> Stopped:
-        """Write it; or why not, or no more."""
+        """Write one entry; returns the limit that is reached or would be exceeded, "" for none."""
         limits, written = self.limits, writer.written
         most = 0 if call == self._closed else writer.most(given[0])
         if self.part is not None:
@@ -171,7 +174,7 @@ class CaptureFile:
     def _put_together(
         self, totals: Totals, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...], most: int
     ) -> Stopped:
-        """The same, with room that is asked for before and given back after."""
+        """Write one entry of a shared capture, for which room is reserved before and released after."""
         limits, written, one = self.limits, writer.written, int(call == self._front)
         size, exchanges = totals.grow(most, one)
         if most and size > limits.size:
@@ -199,5 +202,5 @@ class CaptureFile:
 
 
 def length(frame: Frame | None) -> int:
-    """Bytes that a frame holds in memory."""
+    """Return the bytes that a frame holds in memory."""
     return 0 if frame is None else len(frame.data)

@@ -47,12 +47,12 @@ class CaptureRefused(TheyDidWrong):
 
 
 class NoSuchCapture(TheyDidWrong):
-    """None of that name is known."""
+    """Error for a capture's name that is not known."""
 
 
 @dataclass(slots=True)
 class Running:
-    """A capture that was started here."""
+    """Capture that was started in this process, still running or over."""
 
     name: str
     sink: CaptureSink
@@ -63,9 +63,12 @@ class Running:
 
 
 class Captures:
-    """`folder` None: there are none. `soon` calls a function in the loop, from any thread. `server`: the address at
-    kproxy that a client is connected to. `view`: what a filter sees of an exchange. `wall` makes the clock of a capture
-    when it begins: the system's may have been set since the process did."""
+    """Captures of one process, by name.
+
+    `folder` None: captures are not allowed. `soon` calls a function in the loop, from any thread. `server`: the address
+    at kproxy that a client is connected to. `view`: an exchange as filters see it. `wall` makes the clock of a capture
+    when it begins: the system's may have been set since the process did.
+    """
 
     def __init__(
         self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], Endpoint], wall: Callable[[], Wall],
@@ -79,7 +82,7 @@ class Captures:
     def start(
         self, name: str, *, wanted: str = "", policy: Policy = HEADS, limits: Limits = USUAL, side: Side = "both"
     ) -> Running:
-        """Begin to write. Raises CaptureRefused, and FilterError for `wanted`."""
+        """Start a capture. Raises CaptureRefused, and FilterError for `wanted`."""
         name = usable(self.folder, name, sum(not one.file.stopped for one in self.by_name.values()))
         meant = Filter(wanted)
         made = self._make(name, meant, policy, limits, side)
@@ -90,7 +93,7 @@ class Captures:
         return made
 
     def join(self, path: Path, part: Part, *, wanted: str, policy: Policy, limits: Limits, side: Side) -> Running:
-        """Write into a capture that another process has begun. Raises CaptureRefused."""
+        """Start to write into a capture that another process has begun. Raises CaptureRefused."""
         meant, name = Filter(wanted), path.name
         try:
             file = CaptureFile(path, policy, limits, self.wall(), lambda: self._over(name), {}, part)
@@ -114,7 +117,7 @@ class Captures:
         return Running(name, CaptureSink(file, policy, wanted, side, self.server, self.view), file, limits)
 
     def stop(self, name: str, why: Stopped = "asked") -> Running:
-        """Take no more; what waits is still written. Raises NoSuchCapture."""
+        """Stop a capture; what waits is still written. Raises NoSuchCapture."""
         found = self[name]
         self.fanout.remove(found.sink)
         if not found.file.stopped:
@@ -122,14 +125,14 @@ class Captures:
         return found
 
     def __getitem__(self, name: str) -> Running:
-        """By its name, with or without `.pcapng`. Raises NoSuchCapture."""
+        """Return the capture of this name, with or without `.pcapng`. Raises NoSuchCapture."""
         found = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
         if found is None:
             raise NoSuchCapture(f'there is no capture "{name}"')
         return found
 
     def close(self) -> None:
-        """The proxy ends: write what waits. Blocks for some seconds at most."""
+        """Stop all captures when the proxy ends, and write what waits. Blocks for LAST_WORDS seconds at most, each."""
         for one in self.by_name.values():
             if not one.file.stopped:
                 self.fanout.remove(one.sink)
@@ -138,7 +141,7 @@ class Captures:
             one.file.join(LAST_WORDS)
 
     def _over(self, name: str) -> None:
-        """In the capture's thread."""
+        """Have the loop take the capture's sink off; called in the capture's thread."""
         try:
             self.soon(lambda: self._detach(name))
         except RuntimeError:  # the loop has ended before
@@ -156,7 +159,7 @@ class Captures:
 
 
 def usable(folder: Path | None, name: str, running: int) -> str:
-    """The name of a capture's file, where one may be made while so many run. Raises CaptureRefused."""
+    """Return the file name of a capture that may be started while `running` others run. Raises CaptureRefused."""
     if folder is None:
         raise CaptureRefused("no_captures", "no captures are made here, `captures: FOLDER` in the config allows them")
     if not NAME.fullmatch(name):
@@ -167,13 +170,13 @@ def usable(folder: Path | None, name: str, running: int) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Raises OSError."""
+    """Create the captures' folder if it is missing. Raises OSError."""
     if not folder.is_dir():
         folder.mkdir(parents=True)
 
 
 def not_written(path: Path, error: OSError) -> CaptureRefused:
-    """Why there is no such file."""
+    """Return the refusal that says why a capture's file cannot be made."""
     if isinstance(error, FileExistsError):
         if not path.parent.is_dir():
             return CaptureRefused("capture_failed", f"{path.parent} is no folder")
@@ -183,5 +186,5 @@ def not_written(path: Path, error: OSError) -> CaptureRefused:
 
 
 def shown(name: str) -> str:
-    """As much of a name that cannot be one as tells which it is."""
+    """Return a name as text for a message, shortened if it is long."""
     return repr(name if len(name) <= 60 else f"{name[:59]}…")

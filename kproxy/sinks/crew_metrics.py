@@ -1,4 +1,4 @@
-"""What a supervisor counts itself: its workers, and clients that it sent away before a worker saw them."""
+"""Prometheus metrics of a supervisor: its workers, and clients that it refused before a worker saw them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .metrics import counted
 
 
 class Crew(Protocol):
-    """All workers."""
+    """Workers of a supervisor, as their metrics see them."""
 
     @property
     def restarts(self) -> int: ...
@@ -24,13 +24,16 @@ class Crew(Protocol):
 
 
 class Refused(Protocol):
-    """Clients that were sent away, by cause."""
+    """Counts of clients that were refused, by cause."""
 
     refused: dict[str, int]
 
 
 class CrewCollector(Collector):
-    """Beside it, workers count connections refused, too: those with a bad TLS handshake."""
+    """Collector of a supervisor's own counts.
+
+    Beside it, workers count connections refused, too: those with a bad TLS handshake.
+    """
 
     def __init__(self, crew: Crew, counts: Refused) -> None:
         self.crew, self.counts = crew, counts

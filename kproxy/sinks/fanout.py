@@ -1,6 +1,6 @@
-"""Gives what watchers have seen to all sinks that there are now, and says how deep watchers have to look for them.
+"""Fan-out of exchanges to all sinks that there are now, which decides how deep watchers have to look for them.
 
-What Metadata answers show is learnt here, whoever is listening: topic ids mean nothing without it.
+Metadata answers are learnt from here, whichever sinks there are: topic ids mean nothing without the names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ METADATA = 3
 
 
 class Fanout:
-    """`changed` is called when sinks come or go, after which watchers have to be told of `depth` anew."""
+    """Fan-out of one process's exchanges to its sinks.
+
+    `changed` is called when sinks come or go, after which watchers have to be told of `depth` anew.
+    """
 
     def __init__(self, log: FilteringBoundLogger, changed: Callable[[], None] = lambda: None) -> None:
         self.log, self.changed = log, changed
@@ -29,11 +32,11 @@ class Fanout:
         """How often a sink raised, which none should."""
 
     def picture(self, cluster: str) -> Picture:
-        """What is known of a cluster."""
+        """Return the metadata of a cluster, made when it is first asked for."""
         return self.pictures.setdefault(cluster, Picture(cluster))
 
     def add(self, sink: Sink) -> None:
-        """It is told of all that begins from now on."""
+        """Attach a sink; it gets what begins from now on."""
         self.sinks = (*self.sinks, sink)
         self.changed()
 
@@ -42,13 +45,13 @@ class Fanout:
         self.changed()
 
     def depth(self, key: int, version: int) -> Depth:
-        """The most that any of them wants."""
+        """Return the greatest depth that any sink wants for this API and version."""
         least = Depth.SKETCH if key == METADATA else Depth.COUNT
         return max(least, *(sink.depth(key, version) for sink in self.sinks)) if self.sinks else Depth.COUNT
 
     @property
     def broker_side(self) -> bool:
-        """Whether any of them wants to see what passes between kproxy and the broker."""
+        """Return True if any sink wants to see what passes between kproxy and the broker."""
         return any(sink.broker_side for sink in self.sinks)
 
     # ---- calls of the watchers' owners
@@ -61,7 +64,7 @@ class Fanout:
                 self._tell(sink.take, seen)
 
     def take_behind(self, seen: Seen) -> None:
-        """An exchange as the broker saw it."""
+        """Give an exchange as the broker saw it to the sinks that want it."""
         with to_the_end():
             for sink in self.sinks:
                 if sink.broker_side:
@@ -81,7 +84,7 @@ class Fanout:
             self.picture(seen.who.cluster).learn(body, seen.who.broker_topic)
 
     def _tell(self, call: Callable[..., None], *told: object) -> None:
-        """Traffic goes on, whatever a sink does."""
+        """Call a sink, and count and log what it raises: traffic goes on, whatever a sink does."""
         try:
             call(*told)
         except Exception as error:

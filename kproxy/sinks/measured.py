@@ -1,4 +1,4 @@
-"""Metrics of several processes as those of one: counters and histograms added up, line by line.
+"""Metrics of several processes merged into one: counters and histograms are added up, sample by sample.
 
 Most gauges are amounts, and are added up, too. Those that are not have their names here.
 """
@@ -25,7 +25,7 @@ GROWING = frozenset(("counter", "histogram"))
 
 
 class Family(msgspec.Struct, frozen=True, array_like=True):
-    """A metric with its samples: name, labels, number."""
+    """Metric of one process in a form that can be sent: name, help text, type, and samples (name, labels, number)."""
 
     name: str
     text: str
@@ -34,34 +34,34 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
 
 
 def measured(collectors: Iterable[Collector]) -> list[Family]:
-    """What they say now."""
+    """Return the metrics of these collectors as they are now."""
     return [family(one) for collector in collectors for one in collector.collect()]
 
 
 def family(metric: Metric) -> Family:
-    """As it can be sent."""
+    """Return a metric in the form that can be sent."""
     samples = [(one.name, dict(one.labels), float(one.value)) for one in metric.samples]
     return Family(metric.name, metric.documentation, metric.type, samples)
 
 
 def growing(families: Iterable[Family]) -> list[Family]:
-    """Those that stay true when their process has ended."""
+    """Return the metrics that stay true when their process has ended."""
     return [one for one in families if one.kind in GROWING]
 
 
 class Merged(Collector):
-    """The metrics of all processes that `processes` gives, the first of them first."""
+    """Collector of the metrics of all processes that `processes` gives, the first of them first."""
 
     def __init__(self, processes: Callable[[], Iterable[Sequence[Family]]]) -> None:
         self.processes = processes
 
     def collect(self) -> Iterator[Metric]:
-        """A family that only some have is of those."""
+        """Yield one metric for each name, also for one that only some processes have."""
         yield from (metric(one) for one in merged(self.processes()))
 
 
 def merged(processes: Iterable[Sequence[Family]]) -> list[Family]:
-    """One family for each name, in the order in which they are first met; so are their lines."""
+    """Return one metric for each name, in the order in which they are first met; so are their samples."""
     first: dict[str, Family] = {}
     lines: dict[str, dict[Key, float]] = {}
     for families in processes:
@@ -82,7 +82,7 @@ def add(lines: dict[Key, float], one: Family) -> None:
 
 
 def together(name: str, before: float, number: float) -> float:
-    """Two processes' numbers of the same line."""
+    """Return the value of a sample that two processes have."""
     if name in LARGEST:
         return max(before, number)
     if name in SMALLEST:
@@ -95,7 +95,7 @@ def labels_of(labels: Mapping[str, str]) -> Labels:
 
 
 def metric(family: Family) -> Metric:
-    """As the exposition wants it."""
+    """Return the metric in the form that the exposition wants."""
     made = Metric(family.name, family.text, family.kind)
     for sample, labels, number in family.samples:
         made.add_sample(sample, labels, number)

@@ -21,7 +21,7 @@ from kproxy.core.tally import Tally
 
 
 class Connections(Protocol):
-    """Counts of the connections' beginnings and ends, by listener, cause, cause and cluster."""
+    """Counts of the connections' beginnings and ends, by listener, cause or cluster."""
 
     opened: dict[str, int]
     closed: dict[str, int]
@@ -32,19 +32,19 @@ class Connections(Protocol):
 
 
 class Live(Protocol):
-    """What the driver knows of the connections that are open now."""
+    """Connections that are open now, as the driver counts them."""
 
     def open_by_listener(self) -> Mapping[str, int]: ...
 
     def bytes_read(self) -> tuple[int, int]:
-        """From clients and from brokers, open and ended connections together."""
+        """Return the bytes from clients and from brokers, of open and ended connections together."""
 
 
 Counted = Callable[[], Iterable[Tally]]
 
 
 class TrafficCollector(Collector):
-    """Everything that kproxy counts. `tallies` gives what is counted of frames."""
+    """Collector of the metrics of connections and frames. `tallies` gives what is counted of frames."""
 
     def __init__(
         self, counters: Counters, connections: Connections, tallies: Counted, live: Live, held: Mapping[str, HeldMemory]
@@ -65,7 +65,7 @@ class TrafficCollector(Collector):
         yield held
 
     def leaks(self) -> dict[str, int]:
-        """What would have shown a client a broker's own address: stopped, left out, or blanked."""
+        """Return how often a broker's own address was kept from a client: stopped, left out, or blanked."""
         events = self.counters.events
         return {
             "stopped": sum(self.counters.stopped.values()) - events.get("stopped_by_rule", 0),
@@ -128,7 +128,7 @@ class TrafficCollector(Collector):
 
 
 class LogCollector(Collector):
-    """What is counted of the log of a process."""
+    """Collector of the lines that the log of a process has lost."""
 
     def __init__(self, lost: Callable[[], int]) -> None:
         self.lost = lost
@@ -147,7 +147,7 @@ def counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Met
 
 
 def cumulative(times: Histogram) -> list[tuple[str, float]]:
-    """Prometheus' form of a histogram: each bucket holds all that are smaller, too."""
+    """Return a histogram in Prometheus' form: each bucket holds all that are smaller, too."""
     total, found = 0, []
     for bound, number in zip((*times.bounds, None), times.buckets, strict=True):
         total += number
@@ -156,7 +156,7 @@ def cumulative(times: Histogram) -> list[tuple[str, float]]:
 
 
 def registry(*collectors: Collector) -> CollectorRegistry:
-    """A registry with kproxy's metrics and those of the process."""
+    """Return a registry with these collectors and those of the process."""
     made = registry_of(*collectors)
     ProcessCollector(registry=made)
     PlatformCollector(registry=made)
@@ -172,13 +172,13 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
 
 
 def exposition(made: CollectorRegistry) -> Iterator[bytes]:
-    """The text that Prometheus reads, a piece for each metric."""
+    """Yield the text that Prometheus reads, a piece for each metric."""
     for metric in made.collect():
         yield generate_latest(_Alone(metric))
 
 
 class _Alone:
-    """A registry of one metric."""
+    """Registry of one metric."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric

@@ -1,6 +1,6 @@
-"""What a cluster looks like, put together from Metadata answers: topics with their ids and leaders, and nodes.
+"""Metadata of a cluster, put together from Metadata responses: topics with their ids and leaders, and nodes.
 
-Names are the broker's. A picture only grows by what answers to some topics show; an answer to "all topics" that came
+Names are the broker's. It only grows by what responses about some topics show; a response about "all topics" that came
 from the broker's side replaces it, so that topics which are gone leave it.
 """
 
@@ -21,7 +21,7 @@ index may be 2^31 - 1, and that many leaders would stop everything."""
 
 
 class Topic(NamedTuple):
-    """`leaders`: node id by partition, -1: none or not told."""
+    """Topic of a cluster. `leaders`: node id by partition, -1: none or not told."""
 
     topic_id: str | None
     internal: bool
@@ -29,7 +29,7 @@ class Topic(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker, as it advertises itself."""
+    """Broker of a cluster, as it advertises itself."""
 
     host: str
     port: int
@@ -38,7 +38,7 @@ class Node(NamedTuple):
 
 @dataclass(slots=True)
 class Picture:
-    """One cluster's. `version` counts changes. `by_id`: names by topic id in hex and dashes."""
+    """Metadata of one cluster. `version` counts changes. `by_id`: names by topic id in hex and dashes."""
 
     cluster: str
     cluster_id: str | None = None
@@ -49,8 +49,11 @@ class Picture:
     version: int = 0
 
     def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> None:
-        """From the fields of a Metadata answer. `broker_name`: the broker's name of a topic, None: the same. `own`: it
-        came straight from a broker, names all topics, and its addresses are the brokers' own."""
+        """Take in the body of a Metadata response.
+
+        `broker_name`: the broker's name of a topic, None: the same. `own`: it came straight from a broker, names all
+        topics, and its addresses are the brokers' own.
+        """
         found = {}
         for topic in body.get("topics") or ():
             name = topic.get("name")
@@ -80,7 +83,7 @@ class Picture:
 
 
 def described(topic: Mapping[str, Any]) -> Topic:
-    """One topic of a Metadata answer."""
+    """Return the metadata of one topic of a Metadata response."""
     partitions = {one["partition_index"]: one["leader_id"] for one in topic["partitions"] or ()}
     most = min(max(partitions, default=-1) + 1, len(partitions) + MOST_MISSING)
     leaders = tuple(partitions.get(index, -1) for index in range(most))

@@ -29,8 +29,11 @@ MAX_CERTIFICATE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """End of a file's certificates. `stamp`: (mtime_ns, size, inode) of the file when it was read; `at`: the earliest
-    `not after`, None where the file has no readable certificate."""
+    """End of a file's certificates.
+
+    `stamp`: (mtime_ns, size, inode) of the file when it was read; `at`: the earliest `not after`, None where the file
+    has no readable certificate.
+    """
 
     stamp: tuple[int, int, int]
     at: datetime | None

@@ -1,4 +1,4 @@
-"""What rules have counted, for Prometheus.
+"""Prometheus metrics of the rules' counters.
 
 The labels are rules' names, which users choose: only so many rules have lines of their own (`limits.rule_labels`), the
 others of each kind are added up under the name "other".
@@ -29,14 +29,14 @@ COUNTERS = {
 
 
 class Loads(Protocol):
-    """How rules have come in, by origin."""
+    """Counts of the rule sets that were taken in or refused, by origin."""
 
     loaded: dict[str, int]
     rejected: dict[str, int]
 
 
 class RuleCollector(Collector):
-    """Counters of the rules in a store, and which version is in force."""
+    """Collector of the counters of the rules in a store, and of the version in force."""
 
     def __init__(self, store: RuleStore, loads: Loads, most: int) -> None:
         self.store, self.loads, self.most = store, loads, most

@@ -1,4 +1,4 @@
-"""One capture that several processes write into: each adds whole blocks at its end, and all count together.
+"""Capture that several processes write into: each appends whole blocks, and its limits count over all of them.
 
 Strategy. The blocks of pcapng are whole by themselves, and those of a connection are all from one process. So each
 process collects blocks and writes them in one go to a descriptor in append mode, which the kernel does not mix with
@@ -19,7 +19,7 @@ MOST_KEPT = 1 << 18
 
 
 class Blocks:
-    """A file that is only ever written whole blocks to."""
+    """File of one process's blocks, which are only ever written whole."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -27,7 +27,7 @@ class Blocks:
         self.size = 0
 
     def write(self, blocks: bytes) -> int:
-        """Some whole blocks. Raises OSError."""
+        """Collect some whole blocks, and write them when they are many. Raises OSError."""
         self.kept.append(blocks)
         self.size += len(blocks)
         if self.size >= MOST_KEPT:
@@ -35,7 +35,10 @@ class Blocks:
         return len(blocks)
 
     def flush(self) -> None:
-        """Raises OSError; what is written in part then is cut in the file, as on a full disk."""
+        """Write what is collected.
+
+        Raises OSError; a block written in part then is cut in the file, as on a full disk.
+        """
         data, self.kept, self.size = memoryview(b"".join(self.kept)), [], 0
         while data:
             data = data[os.write(self.descriptor, data) :]
@@ -52,13 +55,13 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Bytes and exchanges of all processes. `clock`: monotonic seconds."""
+    """Bytes and exchanges that all processes have written into a capture. `clock`: monotonic seconds."""
 
     cells: Cells
     clock: Callable[[], float]
 
     def grow(self, size: int, exchanges: int = 0) -> tuple[int, int]:
-        """By so much; what there is then."""
+        """Add to the totals and return the new ones: (bytes, exchanges)."""
         before = self.cells.take(self.clock()) or (0.0, 0.0)
         now = before[0] + size, before[1] + exchanges
         self.cells.put(*now)
@@ -67,8 +70,11 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one of the processes must know. `names_from`: the number of its first address for a host that has only a
-    name, which no other process gives to another host."""
+    """Part of one process in a shared capture.
+
+    `names_from`: the number of its first address for a host that has only a name, which no other process gives to
+    another host.
+    """
 
     totals: Totals
     names_from: int

@@ -1,4 +1,4 @@
-"""A sink for one listener who wants to see what passes now: whoever runs `kproxy tail`.
+"""Sink for one listener who wants to see what passes now: whoever runs `kproxy tail`.
 
 Strategy: the filter is asked when an exchange is over; what it holds for waits, as it is, until the listener comes for
 it. Lines are made then, so that a listener who does not read costs traffic nothing. What does not fit is dropped and
@@ -25,8 +25,9 @@ SMALLEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What a listener has not been told of since it last came: exchanges that did not fit, and exchanges that the
-    filter could not judge, with the reason of the last one."""
+    """Counts of what a listener was not shown since it last came: exchanges that did not fit, and exchanges that the
+    filter could not judge, with the reason of the last one.
+    """
 
     dropped: int = 0
     unknown: int = 0
@@ -37,7 +38,10 @@ class Missed:
 
 
 class TailSink:
-    """A `Sink`. `make`: what the filter sees of an exchange. `wake` is called when there is something to `drain`."""
+    """Sink of one listener.
+
+    `make`: an exchange's data as the filter sees it. `wake` is called when there is something to `drain`.
+    """
 
     broker_side = False
 
@@ -53,7 +57,7 @@ class TailSink:
         self._told = Missed()
 
     def depth(self, key: int, version: int) -> Depth:
-        """Exchanges that can match are told with all their fields."""
+        """Return SKETCH or more for exchanges that can match, COUNT for all others."""
         if not self.wanted.possible(key, version):
             return Depth.COUNT
         return max(Depth.SKETCH, self.wanted.depth(key, version))
@@ -73,13 +77,13 @@ class TailSink:
         """Never called: it tells what clients see."""
 
     def opened(self, who: Who, now: float) -> None:
-        """Connections are not told."""
+        """Do nothing: connections are not shown."""
 
     def closed(self, who: Who, now: float) -> None:
-        """Connections are not told."""
+        """Do nothing: connections are not shown."""
 
     def drain(self, most: int) -> list[Seen]:
-        """The oldest ones that wait."""
+        """Remove and return the oldest exchanges that wait, at most `most`."""
         found: list[Seen] = []
         while self.waiting and len(found) < most:
             seen, size = self.waiting.popleft()
@@ -88,7 +92,7 @@ class TailSink:
         return found
 
     def missed(self) -> Missed:
-        """Since it was last asked."""
+        """Return what the listener has missed since the last call."""
         now = Missed(self.dropped, self.wanted.unknown, self.wanted.why)
         told, self._told = self._told, now
         return Missed(now.dropped - told.dropped, now.unknown - told.unknown, now.why)

@@ -31,7 +31,7 @@ Wall = Callable[[float], float]
 
 
 class Account:
-    """What the audit remembers of an open connection."""
+    """Record of an open connection that the audit keeps: its client, its summary and what was told last."""
 
     __slots__ = ("client_id", "outcome", "summary", "who")
 
@@ -85,22 +85,22 @@ class AuditSink:
     # ---- summaries
 
     def account(self, who: LiveWho) -> Account:
-        """The connection's, made when it is first asked for."""
+        """Return the connection's account, making it when it is first asked for."""
         account = self.accounts.get(who.number)
         if account is None:
             account = self.accounts[who.number] = Account(who, Summary(self.counts, self.wall, who=who))
         return account
 
     def summary_for(self, who: Who) -> Summary:
-        """Where a watcher counts what passes on this connection."""
+        """Return the summary in which a watcher counts what passes on this connection."""
         return self.account(cast("LiveWho", who)).summary
 
     def counts(self, key: int, version: int) -> bool:
-        """Whether the requests of this API are told as a summary."""
+        """Return True if the requests of this API are told as a summary."""
         return self.config.detail_of(api_name(key)) == "summary"
 
     def tick(self, now: float) -> None:
-        """Tell of the minutes that are over."""
+        """Put the summary events of the minutes that are over."""
         for account in list(self.accounts.values()):
             self.look_who(account, now)
             self.tell(account, now, everything=False)
@@ -113,7 +113,7 @@ class AuditSink:
             self.events.put(SUMMARY_EVENT.name, time, event)
 
     def look_who(self, account: Account, now: float) -> None:
-        """Tell of an authentication that has come to an end."""
+        """Put an event about an authentication that has come to an end."""
         outcome = account.who.outcome
         if outcome is not account.outcome and outcome is not None:
             account.outcome = outcome
@@ -121,5 +121,5 @@ class AuditSink:
 
 
 def api_name(key: int) -> str:
-    """Of the table, or `unknown`."""
+    """Return the API's name in the protocol's table, or `unknown`."""
     return schema.load(key).name if key in schema.paths() else "unknown"

@@ -14,7 +14,7 @@ from .text import plain
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a connection ended, and what passed on it. `connect`: seconds until the broker's connection stood."""
+    """End of a connection and totals of what passed on it. `connect`: seconds until the broker's connection stood."""
 
     cause: str
     message: str
@@ -29,7 +29,7 @@ class Ended:
 
 
 class LiveWho(Who, Protocol):
-    """A connection of this process. `end`: None as long as it is open."""
+    """Connection of this process, as events see it. `end`: None as long as it is open."""
 
     end: Ended | None
 
@@ -42,7 +42,7 @@ class LiveWho(Who, Protocol):
 
 
 def connection_columns(who: Who) -> dict[str, Any]:
-    """The columns of `events.schema.CONNECTION`, absent ones left out."""
+    """Return the columns of `events.schema.CONNECTION` for a connection, absent ones left out."""
     columns = {
         "connection": who.number,
         "cluster": who.cluster,
@@ -59,19 +59,19 @@ def connection_columns(who: Who) -> dict[str, Any]:
 
 
 def opened(who: LiveWho) -> dict[str, Any]:
-    """A client has connected."""
+    """Return the data of the event that a client has connected."""
     data = {"what": "open", **connection_columns(who), "tls": who.tls}
     return data if who.sni is None else data | {"sni": plain(who.sni)}
 
 
 def authenticated(who: LiveWho, outcome: Outcome) -> dict[str, Any]:
-    """The broker has said yes or no to the client."""
+    """Return the data of the event that the broker has accepted or refused the client."""
     data = {"what": "authentication", **connection_columns(who), "mechanism": outcome.mechanism}
     return data | {"error": error_name(outcome.error)} if outcome.error else data
 
 
 def closed(who: LiveWho, client_id: str | None) -> dict[str, Any]:
-    """The connection is over."""
+    """Return the data of the event that the connection has closed."""
     end = who.end
     assert end is not None, "it is open"
     data: dict[str, Any] = {"what": "close", **connection_columns(who), "tls": who.tls}

@@ -1,4 +1,4 @@
-"""What makers of events see of the writing side, and what it counts.
+"""Interface between the makers of events and the writing side, with the counters of each outlet.
 
 Threads: `put` may be called from any thread, and is meant for the loop's: it encodes the event and appends it to a
 queue in memory. Writing is done by threads of the outlets, which also call `on_unblocked` and the log.
@@ -20,7 +20,7 @@ Data = Mapping[str, Any]
 
 @dataclass
 class Counters:
-    """What one outlet has done since it was made. Read it from any thread; numbers may be a beat apart."""
+    """Counters of one outlet since it was made. Any thread may read them; the numbers may not be of the same moment."""
 
     written: int = 0
     """Events that are durable."""
@@ -46,12 +46,15 @@ class Counters:
 
 
 class EventSink(Protocol):
-    """Where events are put."""
+    """Receiver of events: numbers them, writes them down and keeps them durably."""
 
     @property
     def blocked(self) -> bool:
-        """Under `block`: the queue is full or the outlet refuses lines. Whoever reads from clients stops until it is
-        False again, of which `on_unblocked` tells. Under `drop` always False."""
+        """Return True while no new events should be made.
+
+        Under `block`: the queue is full or the outlet refuses lines. Whoever reads from clients stops until it is False
+        again, of which `on_unblocked` tells. Under `drop` always False.
+        """
         ...
 
     def put(self, type_name: str, time: float, data: Data) -> None:
@@ -59,12 +62,15 @@ class EventSink(Protocol):
         ...
 
     def close(self, timeout: float) -> bool:
-        """Write what is there and publish it, for up to `timeout` seconds. True: nothing was left behind. Blocks."""
+        """Write and publish what is queued for up to `timeout` seconds.
+
+        Blocks. Returns True if nothing was left behind.
+        """
         ...
 
     @property
     def counters(self) -> Mapping[str, Counters]:
-        """By outlet: `files`, `kafka`."""
+        """Return the counters by the outlet's name: `files`, `kafka`."""
         ...
 
 
@@ -73,4 +79,4 @@ Unblocked = Callable[[], None]
 
 
 def never_mind() -> None:
-    """An `Unblocked` for those who ask for `blocked` themselves."""
+    """Do nothing: an `Unblocked` for those who look at `blocked` themselves."""

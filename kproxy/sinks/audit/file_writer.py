@@ -28,7 +28,7 @@ MOST_UNPUBLISHED = 2
 
 
 class FileWriter:
-    """`tell_gap` makes an event of what was dropped. `run` is the thread."""
+    """Writer of the event files of one process. `run` is its thread; `tell_gap` makes an event of what was dropped."""
 
     def __init__(
         self, settings: FileSettings, queue: Queue[bytes], publisher: Publisher, log: FilteringBoundLogger,
@@ -53,7 +53,7 @@ class FileWriter:
         self._attempt(self._begin)
 
     def run(self) -> None:
-        """Until the queue is closed."""
+        """Write what is queued until the queue is closed."""
         while not self.queue.closed:
             self.queue.wake.wait(max(0.0, self._next - time.monotonic()))
             self.queue.wake.clear()
@@ -62,7 +62,7 @@ class FileWriter:
         self._end()
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Do it, and keep the books on whether the system lets us."""
+        """Take one step, and record whether the system refuses or takes lines again."""
         try:
             step()
         except OSError as error:
@@ -185,7 +185,7 @@ class FileWriter:
         self._clean = not left and self.queue.take_gap() is None
 
     def leave(self, *, clean: bool) -> bool:
-        """Both threads have ended: delete the session's mark if nothing was left behind, and let go of all locks."""
+        """Delete the process's mark if nothing was left behind, and release all locks, once both threads have ended."""
         for file in self._unpublished:
             file.close()
         if self._session is None:

@@ -1,4 +1,4 @@
-"""Stands before an `EventSink` and says at once when it does not take more."""
+"""Gate before an `EventSink` that says at once when the sink has become blocked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from .event_sink import Data, EventSink
 
 
 class Gate:
-    """Passes events on. `on_blocked` is called, in the thread that puts, when the sink has become blocked."""
+    """Gate that passes events on to a sink.
+
+    `on_blocked` is called, in the thread that puts, when the sink gets blocked.
+    """
 
     def __init__(self, events: EventSink, on_blocked: Callable[[], None]) -> None:
         self.events, self.on_blocked = events, on_blocked
@@ -21,7 +24,7 @@ class Gate:
             self.on_blocked()
 
     def is_open(self) -> bool:
-        """Whether more is taken again."""
+        """Return True if events are taken, also again after the sink was blocked."""
         if self.shut and not self.events.blocked:
             self.shut = False
         return not self.shut

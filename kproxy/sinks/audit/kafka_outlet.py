@@ -49,7 +49,10 @@ class WrongOptions(TheyDidWrong):
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """`options` are librdkafka's; acks=all and idempotence are not for discussion. Times in seconds."""
+    """Settings of the audit's topic.
+
+    `options` are librdkafka's; acks=all and idempotence are fixed. Times in seconds.
+    """
 
     bootstrap: str
     topic: str
@@ -63,7 +66,7 @@ class KafkaSettings:
 
 @dataclass(slots=True)
 class Sent:
-    """A line on its way."""
+    """Line on its way to the topic."""
 
     number: int
     line: bytes
@@ -100,7 +103,7 @@ class KafkaOutlet:
         return self._queue.blocked
 
     def start(self, tell: Tell, on_unblocked: Unblocked) -> None:
-        """Raises WrongOptions. A cluster that cannot be reached is tried for ever."""
+        """Start the thread. Raises WrongOptions. A cluster that cannot be reached is tried again until it can."""
         self._tell, self._queue.on_unblocked = tell, on_unblocked
         self._producer = self._new_producer()
         self._thread.start()
@@ -158,7 +161,7 @@ class KafkaOutlet:
             self._tell(told_gap(gap, self.name), _nothing)
 
     def _send(self) -> None:
-        """Hand over all that librdkafka has room for."""
+        """Produce as many lines as librdkafka has room for."""
         produce, topic = self._producer.produce, self.settings.topic
         while self._todo:
             sent = self._todo[0]
@@ -176,7 +179,7 @@ class KafkaOutlet:
             self._todo.popleft()
 
     def _delivered(self, sent: Sent, error: Any, _message: Any) -> None:
-        """librdkafka's report, out of `poll`."""
+        """Take librdkafka's delivery report of a line; it comes out of `poll`."""
         if error is None:
             self.counters.written += 1
             self.counters.bytes += len(sent.line) + 1
@@ -220,14 +223,17 @@ class KafkaOutlet:
             )
 
     def _trouble(self, error: Any) -> None:
-        """librdkafka's word on the cluster as such. Single brokers come and go; it matters when all are gone."""
+        """Take librdkafka's error about the cluster as such.
+
+        Single brokers come and go; it matters when all are gone.
+        """
         if error.fatal():
             self._ended = True
         if error.fatal() or error.name() in ("_ALL_BROKERS_DOWN", "_AUTHENTICATION"):
             self._refused("unreachable" if error.name() == "_ALL_BROKERS_DOWN" else error.name().lower(), error.str())
 
     def _give_up(self) -> None:
-        """What is not delivered by now counts as dropped; it is not known whether the cluster has it."""
+        """Count what is not delivered by now as dropped; it is not known whether the cluster has it."""
         self._producer.purge()
         self._producer.flush(LAST)
         self._settle()
@@ -261,7 +267,7 @@ class KafkaOutlet:
             raise WrongOptions(f"audit.kafka: {error}") from error
 
     def _replace_producer(self) -> None:
-        """A producer that gave up its promises is of no more use: its lines go to a new one."""
+        """Make a new producer in place of one that has failed for good, whose lines go to the new one."""
         self._producer.purge()
         self._producer.flush(LAST)
         self._producer = self._new_producer()

@@ -1,4 +1,4 @@
-"""Events to lines: one CloudEvents 1.0 JSON object each, with a newline.
+"""Encoding of events as lines: one CloudEvents 1.0 JSON object each, with a newline.
 
 Strategy: only the data is encoded, by msgspec. What stands around it is the same for all events of a type but for the
 number and the time, and is put together from bytes; the time's text is made anew once a second. JSON escapes control
@@ -22,7 +22,7 @@ _LINE = LINE_START + b'%d","source":%b.%06dZ","datacontenttype":"application/jso
 
 
 class Lines:
-    """Numbers the events of one source from 1 on and writes them down. Not for several threads at once."""
+    """Encoder of the events of one source, numbered from 1 on. Not for several threads at once."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -35,8 +35,11 @@ class Lines:
         self._heads: dict[str, bytes] = {}
 
     def line(self, type_name: str, time: float, data: Data) -> bytes:
-        """The event's line. The number is used up even if data or time cannot be written, which raises TypeError,
-        ValueError, OverflowError, OSError or RecursionError: readers see a gap."""
+        """Return the event's line.
+
+        The number is used up even if data or time cannot be written, which raises TypeError, ValueError, OverflowError,
+        OSError or RecursionError: readers see a gap.
+        """
         self.last_id = number = self.last_id + 1
         second, micro = divmod(round(time * MICROSECONDS), MICROSECONDS)
         if second != self._second:
@@ -56,7 +59,7 @@ class Lines:
 
 
 def id_of(line: bytes) -> int:
-    """The number of a line that `Lines` wrote. Raises ValueError for any other."""
+    """Return the number of a line that `Lines` wrote. Raises ValueError for any other."""
     if not line.startswith(LINE_START):
         raise ValueError(f"begins with {line[:40]!r}, expected {LINE_START!r}")
     return int(line[len(LINE_START) : line.index(b'"', len(LINE_START))])

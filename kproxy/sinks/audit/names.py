@@ -25,7 +25,7 @@ LONGEST_INSTANCE = 200  # bytes; file systems allow names of 255, and the rest o
 
 @dataclass(frozen=True)
 class Identity:
-    """Who writes: `boot` is a uuid made at each start, `worker` the number of the process."""
+    """Identity of a process that writes events: `boot` is a uuid made at each start, `worker` the process's number."""
 
     instance: str
     boot: str
@@ -33,42 +33,42 @@ class Identity:
 
     @classmethod
     def of(cls, source: str) -> Identity:
-        """The one whose events have this source."""
+        """Return the identity whose events have this source."""
         instance, boot, worker = source.rsplit("/", 2)
         return cls(instance, boot, int(worker))
 
     @property
     def source(self) -> str:
-        """`source` of its events."""
+        """Return the `source` of the process's events: instance/boot/worker."""
         return f"{self.instance}/{self.boot}/{self.worker}"
 
     @property
     def stem(self) -> str:
-        """How the names of its files begin; what a file name should not have is an underscore there."""
+        """Return the beginning of the names of its files; an underscore stands for what a file name should not have."""
         instance = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance).lstrip("._") or "kproxy"
         return f"{instance[:LONGEST_INSTANCE]}-{self.boot.replace('-', '')[:BOOT_DIGITS]}-{self.worker}"
 
 
 def file_stem(session: str, first_id: int) -> str:
-    """Name of a file without what shows its state."""
+    """Return a file's name without what shows its state."""
     return f"{session}-{first_id:012d}"
 
 
 def session_of(stem: str) -> str:
-    """The session that a file belongs to."""
+    """Return the stem of the process that a file belongs to."""
     return stem.rpartition("-")[0]
 
 
 def hidden(folder: Path, stem: str, ending: str) -> Path:
-    """A file that is not published."""
+    """Return the path of a file that is not published."""
     return folder / f".{stem}{ending}"
 
 
 def published(folder: Path, day: str, stem: str) -> Path:
-    """Where a file is published."""
+    """Return the path at which a file is published."""
     return folder / f"dt={day}" / f"{stem}{PACKED}"
 
 
 def stem_of(path: Path, ending: str) -> str:
-    """The stem of a hidden file."""
+    """Return the stem of a hidden file."""
     return path.name[1 : -len(ending)]

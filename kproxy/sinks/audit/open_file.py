@@ -19,7 +19,10 @@ MODE = 0o640
 
 
 class OpenFile:
-    """Opened on construction, and locked for as long as it is open, so that no recovery touches it. Raises OSError."""
+    """Event file of this process that lines are appended to.
+
+    Opened on construction, and locked for as long as it is open, so that no recovery touches it. Raises OSError.
+    """
 
     def __init__(self, folder: Path, stem: str, day: str) -> None:
         self.stem, self.day = stem, day
@@ -35,7 +38,7 @@ class OpenFile:
             raise
 
     def append(self, data: bytes) -> None:
-        """Write all of it, or raise OSError and count none of it."""
+        """Write all of the data, or raise OSError and count none of it."""
         self.repair()
         rest = memoryview(data)
         self._torn = True
@@ -45,7 +48,10 @@ class OpenFile:
         self.size += len(data)
 
     def sync(self) -> None:
-        """What was appended is on the disk. On OSError, `size` is back at `synced`: append again what came since."""
+        """Sync what was appended to the disk.
+
+        Raises OSError; `size` is back at `synced` then, and what came since has to be appended again.
+        """
         self.repair()
         try:
             os.fsync(self.fd)
@@ -63,12 +69,12 @@ class OpenFile:
             self._torn = False
 
     def remove(self) -> None:
-        """Delete it and let go of the lock."""
+        """Delete the file and release its lock."""
         self.path.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:
-        """Let go of the lock; the file stays."""
+        """Release the lock; the file stays."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -80,7 +86,7 @@ def lock(fd: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Names that were made or changed in a folder are on the disk."""
+    """Sync the names that were made or changed in a folder to the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

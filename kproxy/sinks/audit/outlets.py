@@ -1,4 +1,4 @@
-"""The outlets that the config asks for, with a recorder in front of them."""
+"""Outlets as the config asks for them, with a recorder in front of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from .recorder import Outlet, Recorder
 def make_recorder(
     audit: AuditConfig, source: str, log: FilteringBoundLogger, on_unblocked: Unblocked = never_mind
 ) -> Recorder:
-    """Not started. `source` is instance/boot uuid/worker. Raises MissingExtra if a topic is asked for and
-    confluent-kafka is not installed."""
+    """Return a recorder that is not started. `source` is instance/boot uuid/worker.
+
+    Raises MissingExtra if a topic is asked for and confluent-kafka is not installed.
+    """
     outlets: list[Outlet] = []
     if audit.dir is not None:
         outlets.append(FileOutlet(file_settings(audit, Path(audit.dir), source), log))
@@ -30,7 +32,7 @@ def make_recorder(
 
 
 def file_settings(audit: AuditConfig, folder: Path, source: str) -> FileSettings:
-    """The config's words as settings."""
+    """Return the config's audit of files as settings of its outlet."""
     return FileSettings(
         folder,
         Identity.of(source),
@@ -43,7 +45,7 @@ def file_settings(audit: AuditConfig, folder: Path, source: str) -> FileSettings
 
 
 def kafka_settings(audit: AuditConfig, kafka: KafkaTopic, source: str) -> KafkaSettings:
-    """The config's words as settings."""
+    """Return the config's audit topic as settings of its outlet."""
     options = dict(kafka.options)
     if kafka.password is not None:
         options["sasl.password"] = kafka.password.get_secret_value()

@@ -1,4 +1,4 @@
-"""A file of whole lines becomes a published one.
+"""Publication of an event file: compressed, renamed, and synced.
 
 Strategy: five steps, each durable before the next. At every moment the lines are in exactly one place that counts: the
 source as long as there is no packed file, then the packed one, then the published one. What consumers do with published
@@ -63,7 +63,7 @@ def _pack(source: int, target: Path) -> None:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of it, or raise OSError with some of it written."""
+    """Write all of the data, or raise OSError with some of it written."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -20,7 +20,7 @@ Job = Callable[[], None]
 
 
 class Publisher:
-    """`retry`: seconds between attempts."""
+    """Thread that does an outlet's jobs one after the other. `retry`: seconds between attempts."""
 
     def __init__(self, counters: Counters, log: FilteringBoundLogger, retry: float) -> None:
         self.counters, self.log, self.retry = counters, log, retry
@@ -35,18 +35,18 @@ class Publisher:
         self._thread.start()
 
     def do(self, job: Job) -> None:
-        """Do it some time later."""
+        """Queue a job that the thread does after those before it."""
         with self._lock:
             self.backlog += 1
         self._jobs.put(job)
 
     @property
     def ended(self) -> bool:
-        """The thread has ended."""
+        """Return True if the thread has ended."""
         return not self._thread.is_alive()
 
     def close(self, timeout: float) -> bool:
-        """Do what is left, each job once more; True if all was done within `timeout` seconds."""
+        """Do the jobs that are left, each once more; True if all were done within `timeout` seconds."""
         self._closing.set()
         self._jobs.put(None)
         self._thread.join(timeout)

@@ -1,8 +1,8 @@
-"""Lines on their way from the loop's thread to an outlet's, in batches and bounded; and the gaps between them.
+"""Bounded queue of lines from the loop's thread to an outlet's, in batches, with the gaps between them.
 
-Strategy: `add` appends to the batch that is being filled, which costs a list's append and some counting under a lock.
-A batch ends when it is as large as one write should be, when the day changes, and where an event is missing, so that
-the numbers of a batch follow each other. The thread takes all batches at once, and says with `settle` when they are
+Strategy: `add` appends to the batch that is being filled, which costs a list's append and some counting under a lock. A
+batch ends when it is as large as one write should be, when the day changes, and where an event is missing, so that the
+numbers of a batch follow each other. The thread takes all batches at once, and says with `settle` when they are
 durable: only then they no longer count, so `queued` is what a kill would take away.
 """
 
@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 
 @dataclass
 class Batch(Generic[Item]):
-    """Lines numbered first_id, first_id + 1, …; the outlet's thread calls `then` once they are durable."""
+    """Batch of lines numbered first_id, first_id + 1, …; the outlet's thread calls `then` once they are durable."""
 
     day: str
     first_id: int
@@ -49,7 +49,7 @@ class Batch(Generic[Item]):
 
 @dataclass
 class Gap:
-    """Events that were dropped since the last gap was told."""
+    """Range of events that were dropped since the last gap was told."""
 
     dropped: int = 0
     first_id: int = 0
@@ -57,7 +57,7 @@ class Gap:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def add(self, first_id: int, last_id: int, reason: str) -> None:
-        """All numbers from first_id to last_id are missing."""
+        """Count all events from first_id to last_id as missing."""
         self.first_id = min(self.first_id, first_id) if self.dropped else first_id
         self.last_id = max(self.last_id, last_id)
         self.dropped += last_id - first_id + 1
@@ -65,7 +65,10 @@ class Gap:
 
 
 class Queue(Generic[Item]):
-    """`events` and `size` (bytes) are the bounds; `refuse` is why lines cannot be written now, "" while they can."""
+    """Bounded queue of one outlet's lines.
+
+    `events` and `size` (bytes) are the bounds; `refusal` is why lines cannot be written now, "" while they can.
+    """
 
     def __init__(
         self, counters: Counters, when_full: WhenFull, events: int, size: int, on_unblocked: Unblocked = never_mind
@@ -115,7 +118,7 @@ class Queue(Generic[Item]):
                 self.wake.set()
 
     def missing(self, number: int, reason: str) -> None:
-        """The event of this number has no line."""
+        """Count the event of this number as dropped: it has no line."""
         with self._lock:
             self._drop(number, number, reason)
 
@@ -145,7 +148,7 @@ class Queue(Generic[Item]):
     # ---- the side of the outlet's thread
 
     def take(self) -> list[Batch[Item]]:
-        """All that waits, oldest first; what was taken still counts as queued until it is settled."""
+        """Return all batches that wait, oldest first; they still count as queued until they are settled."""
         with self._lock:
             taken = [*self._full, *([self._filling] if self._filling else [])]
             self._full.clear()
@@ -153,39 +156,39 @@ class Queue(Generic[Item]):
         return taken
 
     def settle(self, events: int, size: int) -> None:
-        """So many taken lines are durable, or given up."""
+        """Count this many taken lines of `size` bytes as durable, or given up."""
         with self._lock:
             self.counters.queued -= events
             self.counters.queued_bytes -= size
         self._look()
 
     def lost(self, first_id: int, last_id: int, reason: str) -> None:
-        """Lines that were taken are given up; `settle` is called besides."""
+        """Count lines that were taken as dropped; `settle` is called besides."""
         with self._lock:
             self._drop(first_id, last_id, reason)
 
     def refuse(self, reason: str) -> None:
-        """The outlet takes no lines for now; "": it does again."""
+        """Set why the outlet takes no lines for now; "": it takes them again."""
         with self._lock:
             self.refusal = reason
             self.blocked = self.blocked or (self.blocking and bool(reason))
         self._look()
 
     def take_gap(self) -> Gap | None:
-        """What was dropped since the last call, None if nothing was."""
+        """Return the gap of what was dropped since the last call, None if nothing was."""
         with self._lock:
             gap, self._gap = self._gap, Gap()
         return gap if gap.dropped else None
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Take no more lines from now on."""
         with self._lock:
             self.closed = True
             self._near = -1
         self.wake.set()
 
     def give_up(self, reason: str) -> None:
-        """The thread did not finish in time: what is not durable now counts as dropped."""
+        """Count what is not durable as dropped, since the thread did not finish in time."""
         with self._lock:
             self.counters.dropped[reason] += self.counters.queued
 

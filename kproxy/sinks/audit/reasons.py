@@ -1,4 +1,4 @@
-"""Why the system refuses, as one word for counters."""
+"""Reasons why the system refuses a file, as one word for counters."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ REASONS = {
 
 
 def reason_of(error: OSError) -> str:
-    """One word; `other` for what is seldom, whose text is in `Counters.last_error`."""
+    """Return the reason as one word; `other` for a seldom one, whose text is in `Counters.last_error`."""
     return REASONS.get(error.errno or 0, "other")

@@ -1,7 +1,7 @@
-"""The `EventSink`: numbers events, makes lines of them, and gives each line to all outlets.
+"""Recorder behind `EventSink`: numbers events, makes lines of them, and gives each line to all outlets.
 
 One number and one line for all outlets, so that whoever reads both the files and the topic can drop what is double. An
-outlet that dropped events tells so through `tell`, which makes an event for all of them.
+outlet that dropped events reports the gap through `Tell`, which makes an event for all of them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Tell = Callable[[Data, Callable[[], None]], None]
 
 
 class Outlet(Protocol):
-    """A place that lines go to."""
+    """Destination of lines: files or a topic."""
 
     name: str
     counters: Counters
 
     @property
     def blocked(self) -> bool:
-        """See EventSink."""
+        """Return True while lines should not be made; see EventSink."""
         ...
 
     def start(self, tell: Tell, on_unblocked: Unblocked) -> None:
-        """Begin; never fails for what may get better by itself, such as a full disk."""
+        """Start the outlet; never fails for what may get better by itself, such as a full disk."""
         ...
 
     def add(
@@ -49,16 +49,19 @@ class Outlet(Protocol):
         ...
 
     def missing(self, number: int, reason: str) -> None:
-        """The event of this number has no line."""
+        """Count the event of this number as dropped: it has no line."""
         ...
 
     def close(self, timeout: float) -> bool:
-        """See EventSink."""
+        """Write and publish what is queued; see EventSink."""
         ...
 
 
 class Recorder:
-    """Make it in the process that writes, not before a fork: threads and locks on files do not survive one."""
+    """Event sink of one process over its outlets.
+
+    Make it in the process that writes, not before a fork: threads and locks on files do not survive one.
+    """
 
     def __init__(self, source: str, outlets: Sequence[Outlet], on_unblocked: Unblocked = never_mind) -> None:
         self.outlets = tuple(outlets)
@@ -80,7 +83,7 @@ class Recorder:
 
     @property
     def source(self) -> str:
-        """instance/boot/worker."""
+        """Return the source of the events: instance/boot/worker."""
         return self._lines.source
 
     @property
@@ -131,7 +134,7 @@ class Recorder:
 
 
 def told_gap(gap: Gap, outlet: str) -> Data:
-    """The `recovered` event of events that were dropped."""
+    """Return the data of the `recovered` event about events that were dropped."""
     reasons = ", ".join(f"{reason} {count}" for reason, count in gap.reasons.most_common())
     return {
         "reason": "dropped",

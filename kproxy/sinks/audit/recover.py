@@ -53,7 +53,7 @@ _decode = msgspec.json.Decoder(_Head).decode
 
 @dataclass
 class Whole:
-    """The whole lines at the beginning of a file: how many, their bytes, and ids of the first and the last one."""
+    """Whole lines at the beginning of a file: how many, their bytes, and the first and the last one."""
 
     lines: int = 0
     size: int = 0
@@ -62,7 +62,7 @@ class Whole:
 
     @classmethod
     def of(cls, lines: Iterable[bytes]) -> Whole:
-        """Up to the first line that is torn, or has a NUL, which only a power cut can leave there."""
+        """Count the lines up to the first that is torn, or has a NUL, which only a power cut can leave there."""
         found = cls()
         for line in lines:
             if not line.endswith(b"\n") or b"\0" in line:
@@ -74,7 +74,7 @@ class Whole:
 
 @dataclass
 class Leftover:
-    """One file. `fd` is None for a packed one. `data` is what is told of it."""
+    """File that a process left behind. `fd` is None for a packed one. `data`: the event's data about it."""
 
     folder: Path
     stem: str
@@ -84,7 +84,7 @@ class Leftover:
     data: dict[str, object]
 
     def publish(self) -> None:
-        """Or delete it, if there is no line in it. Raises OSError."""
+        """Publish the file, or delete it if there is no line in it. Raises OSError."""
         if self.lines:
             publish(self.folder, self.stem, self.day, self.fd)
         else:
@@ -96,7 +96,7 @@ class Leftover:
 
 @dataclass
 class Dead:
-    """A process that did not end in order: its mark, locked by us, and its files."""
+    """Process that did not end in order: its mark, locked by us, and its files."""
 
     mark: Path
     fd: int
@@ -104,16 +104,16 @@ class Dead:
     files: list[Leftover] = field(default_factory=list)
 
     def events(self) -> list[Data]:
-        """What is to be told: of each file, or that there is none."""
+        """Return the data of an event for each file, or of one that says that there is none."""
         return [file.data for file in self.files] or [{"reason": "unclean_end", "of_source": self.source, "lines": 0}]
 
     def end(self) -> None:
-        """All is published: delete the mark. Raises OSError."""
+        """Delete the mark, once all files are published. Raises OSError."""
         self.mark.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:
-        """Let go of the locks."""
+        """Release the locks of the mark and the files."""
         for fd in (self.fd, *(file.fd for file in self.files)):
             if fd is not None and fd >= 0:
                 os.close(fd)
@@ -121,7 +121,7 @@ class Dead:
 
 
 def find_dead(folder: Path, own: str) -> Iterator[Dead]:
-    """Processes that did not end in order, but the one whose files begin with `own`. Raises OSError."""
+    """Yield the processes that did not end in order, but the one whose files begin with `own`. Raises OSError."""
     for path in _ending(folder, UNBORN):
         if (fd := lock_of_dead(path)) is not None:
             path.unlink(missing_ok=True)
@@ -138,7 +138,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _ending(folder: Path, ending: str) -> list[Path]:
-    """Hidden files; unlike `glob` it says so when the folder cannot be read."""
+    """Return the hidden files with an ending; unlike `glob`, raise OSError when the folder cannot be read."""
     return sorted(folder / name for name in os.listdir(folder) if name.startswith(".") and name.endswith(ending))
 
 

@@ -25,9 +25,9 @@ MOST = 100
 
 
 def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGEST_LIST) -> dict[str, Any]:
-    """The data of a `REQUEST_EVENT`, absent ones left out.
+    """Return the data of a `REQUEST_EVENT`, absent columns left out.
 
-    `most`: topics, partitions and resources, each, in it. `longest`: bytes of an answer that only shows something.
+    `most`: topics, partitions and resources, each, in it. `longest`: bytes up to which a response with lists is read.
     """
     data = connection_columns(seen.who)
     if seen.client_id:
@@ -57,7 +57,10 @@ def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGE
 
 
 def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:
-    """Sizes, and when what passed. A frame that was held went on, or came, that much later, or earlier."""
+    """Set the sizes and times of an exchange.
+
+    A frame that was held left later than it was read, or came earlier than it left, by the time that it was held.
+    """
     request, response, to_broker = seen.request, seen.answer, not seen.answered_by_rule
     (rule_asked, rule_answered), (other_asked, other_answered) = seen.rule_wait, seen.other_wait
     gone = came = 0.0
@@ -82,7 +85,7 @@ def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:
 
 
 def too_long(seen: Seen, longest: int) -> str:
-    """Why the response is not read although it is here; empty: it is."""
+    """Return why the response is not read although it is here, "" if it is read."""
     response = seen.answer
     if response is None or response.form is not Form.WHOLE or len(response.data) <= longest or seen.key not in LISTS:
         return ""
@@ -90,7 +93,7 @@ def too_long(seen: Seen, longest: int) -> str:
 
 
 def unread(seen: Seen) -> str | None:
-    """Why some fields are missing."""
+    """Return why some fields are missing, None if all could be read."""
     if seen.unread:
         return seen.unread
     for what, frame in (("request", seen.request), ("response", seen.response)):

@@ -1,4 +1,4 @@
-"""Events about rules: sets that came into force or were refused, and what each live rule did in a minute."""
+"""Events about rules: sets that came into force or were refused, and the counts of each live rule by the minute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MINUTE = 60.0
 
 
 class RuleEvents:
-    """`live` gives the live rules in force."""
+    """Maker of the events about rules. `live` gives the live rules in force."""
 
     def __init__(self, events: Gate, live: Live) -> None:
         self.events, self.live = events, live
@@ -27,24 +27,24 @@ class RuleEvents:
         self.minute: float | None = None
 
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
-        """A set has come in. `now`: seconds since 1970, here as everywhere in this class."""
+        """Put the event that a set came into force. `now`: seconds since 1970, here as everywhere in this class."""
         what = "loaded" if before is None else "swapped"
         data = {"what": what, "origin": origin, "version": version, "rules": rules}
         self.put(now, data if before is None else data | {"before": before})
 
     def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None:
-        """A set was refused; the one of `version` stays in force."""
+        """Put the event that a set was refused; the one of `version` stays in force."""
         told = list(mistakes)[:MOST_MISTAKES]
         self.put(now, {"what": "rejected", "origin": origin, "version": version, "mistakes": told})
 
     def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
-        """Something was done to one rule or to all of them: removed, expired, enabled, killed …"""
+        """Put the event of a change of one rule or of all: removed, expired, enabled, killed …"""
         what = next((word for word in ("removed", "expired") if change.startswith(word)), "changed")
         data = {"what": what, "change": change, "version": version, "rules": rules}
         self.put(now, data if rule is None else data | {"rule": rule})
 
     def tick(self, now: float) -> None:
-        """Tell of the minute that is over, if one is. To be called every second or so."""
+        """Put the events of the minute that is over, if one is. To be called every second or so."""
         minute = now // MINUTE * MINUTE
         if self.minute is None:
             self.minute = minute
@@ -53,7 +53,10 @@ class RuleEvents:
             self.minute = minute
 
     def tell(self) -> None:
-        """What the rules in force did since they were told of last; also at the end, and before they are replaced."""
+        """Put the counts of the rules in force since the last call.
+
+        To be called also at the end, and before the rules are replaced.
+        """
         counts = {}
         for running in self.live():
             counts[running] = now = (running.resets, running.matched, running.fired, running.applied)

@@ -1,8 +1,8 @@
-"""The mark of a process that writes: a small file, locked as long as it lives and deleted when it ends in order.
+"""Mark of a process that writes: a small file, locked as long as it lives and deleted when it ends in order.
 
 So an unclean end is found even when no event file was open at that moment, and a file of a living process is told from
 one of a dead process without guessing from process ids. The lock goes with the process, however it ends. The mark gets
-its name when it is locked and written, so nobody ever sees one that is not locked though its process lives.
+its name when it is locked and written, so a mark that is not locked is always that of a dead process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ take it for a dead one's and delete it; several workers start at the same moment
 
 
 class Session:
-    """Made on construction. Raises OSError."""
+    """Mark file of this process. Made on construction. Raises OSError."""
 
     def __init__(self, folder: Path, identity: Identity) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,20 +47,20 @@ class Session:
             raise
 
     def end(self) -> None:
-        """Nothing was left behind: delete the mark. Raises OSError."""
+        """Delete the mark, once nothing was left behind. Raises OSError."""
         self.path.unlink(missing_ok=True)
         self.close()
         sync_folder(self.path.parent)
 
     def close(self) -> None:
-        """Let go of the lock; the mark stays, and the next start finds it."""
+        """Release the lock; the mark stays, and the next start finds it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def lock_of_dead(path: Path) -> int | None:
-    """Lock a file of a process that has ended, and give it open; None if it lives, or the file is gone."""
+    """Return the descriptor of a file of a process that has ended, locked; None if it lives, or the file is gone."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Events of summaries: what one connection did in a minute, a line each."""
+"""Events of summaries: the counts of one connection in a minute, an event for each line of the summary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AS_THEY_ARE = (
 
 
 def summary_event(line: Line, who: Who) -> tuple[float, dict[str, Any]]:
-    """The start of the minute, in seconds since 1970, and the data of a `SUMMARY_EVENT`, absent ones left out."""
+    """Return the minute's start, in seconds since 1970, and the data of a `SUMMARY_EVENT`, absent columns left out."""
     data = connection_columns(who)
     for name in TIMES:
         data[name] = stamp(getattr(line, name))

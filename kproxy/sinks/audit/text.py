@@ -15,8 +15,10 @@ FIRST, LAST = -30_610_224_000, 253_402_300_799
 
 
 def plain(text: str | None) -> str | None:
-    """A text that JSON can hold: bytes that were not UTF-8 are question marks, and what is too long ends in `…`. Null
-    and empty are both None."""
+    """Return a text that JSON can hold, None if it is null or empty.
+
+    Bytes that were not UTF-8 become question marks, and what is too long ends in `…`.
+    """
     if not text:
         return None
     if len(text) > LONGEST:
@@ -25,7 +27,7 @@ def plain(text: str | None) -> str | None:
 
 
 def stamp(seconds: float) -> str:
-    """Seconds since 1970 as RFC 3339 in UTC with microseconds."""
+    """Return seconds since 1970 as RFC 3339 in UTC with microseconds."""
     second, micro = divmod(round(seconds * MICROSECONDS), MICROSECONDS)
     return f"{whole_second(second)}.{micro:06d}Z"
 
@@ -36,5 +38,5 @@ def whole_second(second: int) -> str:
 
 
 def milliseconds(seconds: float) -> float:
-    """Rounded to microseconds; never below zero, as two clocks may disagree."""
+    """Return seconds as ms, rounded to microseconds; never below zero, as two clocks may disagree."""
     return max(0.0, round(seconds * 1000, 3))

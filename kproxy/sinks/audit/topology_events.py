@@ -1,4 +1,4 @@
-"""Events about what a cluster looks like: when it has changed, and every hour."""
+"""Events about a cluster's nodes and topics: when they have changed, and every hour."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MOST_LEADERS = 5000
 
 
 class TopologyEvents:
-    """`pictures`: what is known of each cluster."""
+    """Maker of the topology events. `pictures`: the metadata that is known of each cluster."""
 
     def __init__(self, events: Gate, pictures: Mapping[str, Picture]) -> None:
         self.events, self.pictures = events, pictures
         self.told: dict[str, tuple[int, float]] = {}  # version and time, by cluster
 
     def tick(self, now: float) -> None:
-        """Tell what is to be told at `now`, seconds since 1970. To be called every second or so."""
+        """Put the events that are due at `now`, seconds since 1970. To be called every second or so."""
         for cluster, picture in self.pictures.items():
             version, when = self.told.get(cluster, (0, 0.0))
             if picture.version and (now - when >= HOUR or (picture.version != version and now - when >= AT_MOST_EVERY)):
@@ -35,7 +35,7 @@ class TopologyEvents:
 
 
 def topology_events(picture: Picture) -> list[dict[str, Any]]:
-    """The events that tell all of a picture; nodes are in each of them."""
+    """Return the data of the events that tell all of a cluster's metadata; nodes are in each of them."""
     nodes = []
     for number, node in sorted(picture.nodes.items()):
         told = {"node": number, "host": node.host, "port": node.port}
@@ -50,7 +50,7 @@ def topology_events(picture: Picture) -> list[dict[str, Any]]:
 
 
 def in_parts(topics: Mapping[str, Topic]) -> Iterator[list[dict[str, Any]]]:
-    """Topics in lists of at most MOST_LEADERS partitions, or of a single topic."""
+    """Yield topics in lists of at most MOST_LEADERS partitions, or of a single topic."""
     part: list[dict[str, Any]] = []
     size = 0
     for name, topic in sorted(topics.items()):

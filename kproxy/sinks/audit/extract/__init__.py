@@ -1,4 +1,4 @@
-"""What the fields of a request and of its response say, as columns of a `REQUEST_EVENT`.
+"""Columns of a `REQUEST_EVENT` from the fields of a request and of its response.
 
 `fields.py` holds the tables by field name, `resources.py` and `details.py` what is no topic. Entities and their errors
 are found by `wire/shapes.yaml`, as rules do; so a new API needs a line there, and one here only for what it alone has.

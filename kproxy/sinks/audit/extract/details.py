@@ -1,7 +1,7 @@
-"""What was asked for of a resource, in words: the `detail` column, by API.
+"""Descriptions in words of what was asked for of a resource: the `detail` column, by API.
 
-Keys of configs are told, their values never; of quotas and tokens the same. `asked` and `answered` are elements of the
-request and of the response; each may be None.
+Keys of configs are told, their values never; of quotas and tokens the same. `requested` and `answered` are elements of
+the request and of the response; each may be None.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ MOST_KEYS = 20
 
 
 def listed(words: list[str]) -> str:
-    """Words with commas, and how many more there are."""
+    """Join words with commas, and say how many were left out beyond MOST_KEYS."""
     more = len(words) - MOST_KEYS
     return ", ".join(words[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
 
 
 def new_topic(asked: Element, answered: Element) -> str:
-    """CreateTopics. A count of -1 asks for the broker's default; the response knows it."""
+    """Describe a topic of CreateTopics. A count of -1 asks for the broker's default, which the response may name."""
     partitions = answered.get("num_partitions", -1)
     replicas = answered.get("replication_factor", -1)
     parts = len(asked.get("assignments") or ())
@@ -48,12 +48,12 @@ def new_topic(asked: Element, answered: Element) -> str:
 
 
 def more_partitions(asked: Element, answered: Element) -> str:
-    """CreatePartitions."""
+    """Describe a topic of CreatePartitions by its new count of partitions."""
     return f"partitions {asked['count']}" if asked else ""
 
 
 def acl(element: Element, filters: str = "") -> str:
-    """An ACL, or a filter over some: whose field names end in `_filter`."""
+    """Describe an ACL, or a filter over ACLs, whose field names end in `_filter`."""
     pattern = next((element[name] for name in PATTERN_FIELDS if name in element), None)
     principal, host = element[f"principal{filters}"], element[f"host{filters}"]
     words = [
@@ -69,53 +69,53 @@ PATTERN_FIELDS = ("resource_pattern_type", "pattern_type_filter", "pattern_type"
 
 
 def created_acl(asked: Element, answered: Element) -> str:
-    """CreateAcls."""
+    """Describe the ACL that CreateAcls makes."""
     return acl(asked) if asked else ""
 
 
 def deleted_acls(asked: Element, answered: Element) -> str:
-    """DeleteAcls: the filter, and how many it found."""
+    """Describe the filter of DeleteAcls and the number of ACLs that matched."""
     found = answered.get("matching_acls")
     words = acl(asked, "_filter") if asked else ""
     return words if found is None else f"{words}; matched {len(found)}"
 
 
 def shown_acls(asked: Element, answered: Element) -> str:
-    """DescribeAcls: the filter."""
+    """Describe the filter over ACLs of DescribeAcls."""
     return acl(asked, "_filter") if asked else ""
 
 
 def shown_configs(asked: Element, answered: Element) -> str:
-    """DescribeConfigs."""
+    """List the keys of configs that DescribeConfigs asks for."""
     keys = asked.get("configuration_keys")
     return "all keys" if keys is None else listed([key or "" for key in keys])
 
 
 def all_configs(asked: Element, answered: Element) -> str:
-    """AlterConfigs, which replaces what was set before."""
+    """List the keys that AlterConfigs sets; it replaces what was set before."""
     return listed([f"set {config['name']}" for config in asked.get("configs") or ()])
 
 
 def some_configs(asked: Element, answered: Element) -> str:
-    """IncrementalAlterConfigs."""
+    """List the operations and keys of IncrementalAlterConfigs."""
     configs = asked.get("configs") or ()
     return listed([f"{word(CONFIG_OPERATIONS, one['config_operation'])} {one['name']}" for one in configs])
 
 
 def quotas(asked: Element, answered: Element) -> str:
-    """AlterClientQuotas."""
+    """List the operations and keys of AlterClientQuotas."""
     return listed([f"{'remove' if one['remove'] else 'set'} {one['key']}" for one in asked.get("ops") or ()])
 
 
 def scram(asked: Element, answered: Element) -> str:
-    """AlterUserScramCredentials: an upsertion has iterations."""
+    """Describe a change of AlterUserScramCredentials: an upsertion has iterations, a deletion none."""
     if not asked:
         return ""
     return f"{'set' if 'iterations' in asked else 'delete'} {word(MECHANISMS, asked['mechanism'])}"
 
 
 def feature(asked: Element, answered: Element) -> str:
-    """UpdateFeatures."""
+    """Describe the change of a feature's version by UpdateFeatures."""
     if not asked:
         return ""
     how = UPGRADES.get(asked.get("upgrade_type", 0), "")
@@ -123,24 +123,24 @@ def feature(asked: Element, answered: Element) -> str:
 
 
 def coordinator(asked: Element, answered: Element) -> str:
-    """FindCoordinator: the node, in the client's numbers."""
+    """Describe the node that FindCoordinator answers, in the client's numbers."""
     return f"node {answered['node_id']}" if answered.get("node_id", -1) >= 0 else ""
 
 
 def group(asked: Element, answered: Element) -> str:
-    """DescribeGroups and its successors."""
+    """Describe a group's state and member count, from DescribeGroups and its successors."""
     state, members = answered.get("group_state"), answered.get("members")
     words = [state or "", "" if members is None else f"members {len(members)}"]
     return ", ".join(part for part in words if part)
 
 
 def transaction(asked: Element, answered: Element) -> str:
-    """DescribeTransactions."""
+    """Return the state of a transaction from DescribeTransactions."""
     return answered.get("transaction_state") or ""
 
 
 def leaving(asked: Element, answered: Element) -> str:
-    """LeaveGroup."""
+    """Describe the static member that leaves by LeaveGroup."""
     instance = asked.get("group_instance_id")
     return f"instance {instance}" if instance else ""
 

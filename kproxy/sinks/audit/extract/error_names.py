@@ -1,7 +1,7 @@
-"""All error codes of a response, wherever they stand, and the broker's words about them.
+"""Error columns of a response: all error codes in it, wherever they stand, and the broker's words about them.
 
-Strategy: the places of codes and texts are found once in the layout, by the kinds of its fields; then a response is
-gone through in wire order.
+Strategy: the fields of codes and texts are found once in the layout, by their kinds; then a response is gone through in
+wire order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SILENT = frozenset((19, 33, 44))
 
 
 class Place(NamedTuple):
-    """A field on the way to codes: itself one, a text, or a struct with places in it."""
+    """Response field on the way to error codes: itself a code, a text, or a struct with such fields in it."""
 
     name: str
     array: bool
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 class Found:
-    """Those of one response: `codes` in wire order, each once, and the first text of a broker that is not empty."""
+    """Error codes of one response in wire order, each once, and the first text of a broker that is not empty."""
 
     __slots__ = ("codes", "text")
 
@@ -41,7 +41,7 @@ class Found:
         self.text: str | None = None
 
     def look(self, places: tuple[Place, ...], body: Mapping[str, Any]) -> None:
-        """Go through a struct."""
+        """Collect the codes and the text of a struct and of those in it."""
         for name, array, text, inside in places:
             value = body.get(name)
             if not value:
@@ -58,7 +58,7 @@ class Found:
 
 
 def error_columns(errors: Errors, seen: Seen) -> dict[str, Any]:
-    """The columns that tell of the errors in a response; of one without any, none."""
+    """Return the columns that tell of the errors in a response, none if there are no errors."""
     if not errors.codes:
         return {}
     data: dict[str, Any] = {"error": error_name(errors.codes[0])}
@@ -72,7 +72,7 @@ def error_columns(errors: Errors, seen: Seen) -> dict[str, Any]:
 
 @cache
 def places(key: int, version: int) -> tuple[Place, ...]:
-    """Where a response of this API and version has codes and texts."""
+    """Return the fields of an API's response in which codes and texts stand."""
     return inside(layout.body(key, version, "response"), key not in SILENT)
 
 

@@ -1,4 +1,4 @@
-"""All columns that come from the bodies of an exchange, put together for one API and version."""
+"""Columns that come from the bodies of an exchange, put together for one API and version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JOIN_GROUP = 11
 
 
 class Exchange:
-    """What the fields of an API in one version mean. Raises KeyError for one that the table lacks."""
+    """Extractor of the columns of one API and version. Raises KeyError for an API that the table lacks."""
 
     def __init__(self, key: int, version: int) -> None:
         self.form: Shape = shape(key, version)
@@ -47,14 +47,14 @@ class Exchange:
         self.first_columns = present(REQUEST, self.first.struct) if self.first is not None else ()
 
     def first_level(self) -> Level | None:
-        """The request's first level if it is one of groups, transactions or members."""
+        """Return the request's first level if it is one of groups, transactions or members."""
         for level in self.form.request[:1]:
             if {role for role, _ in level.keys} & {*NAMES, "coordinator_key"}:
                 return level
         return None
 
     def columns(self, request: Body | None, response: Body | None, seen: Seen, most: int) -> dict[str, Any]:
-        """The columns; those of a body that is None are missing."""
+        """Return the columns of an exchange; those of a body that is None are missing."""
         who = seen.who
         whole = None if response is None else response.get(self.form.code, 0) if self.form.code else 0
         data: dict[str, Any] = {}
@@ -97,7 +97,7 @@ class Exchange:
                 data[name] = text
 
     def put_answered(self, data: dict[str, Any], response: Body, whole: int) -> None:
-        """A failed response has nothing to say beside its errors and how long the client is to wait."""
+        """Set the columns of a response; a failed one only tells its errors and how long the client is to wait."""
         put(data, self.of_failed if whole else self.response_columns, response)
         members = None
         if self.key == JOIN_GROUP:
@@ -128,7 +128,7 @@ class Exchange:
 
 @cache
 def exchange(key: int, version: int) -> Exchange:
-    """The same object for the same API and version.
+    """Return the column extractor of an API and version, the same object each time.
 
     A version that the table lacks is only read where a broker lacks it, too, and answers as in version 0 (KIP-511).
     """

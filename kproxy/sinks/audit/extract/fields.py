@@ -1,4 +1,4 @@
-"""Which fields are which columns, by name: of the body, of the first group in it, and of partitions.
+"""Tables of the columns that are single fields, by field name: of the body, of its first group, and of partitions.
 
 Field names of the protocol mean the same wherever they stand, so the tables are not per API. A later line goes before
 an earlier one, and a response before its request.
@@ -69,7 +69,10 @@ OF_PARTITION_ANSWERED = (
 
 
 def present(table: tuple[tuple[str, str], ...], struct: Struct | None, key: int = -1) -> Columns:
-    """Those lines of a table whose field this struct has. `key`: of the API, where numbers below zero may count."""
+    """Return the lines of a table whose field this struct has.
+
+    `key`: of the API, where numbers below zero may count.
+    """
     if struct is None:
         return ()
     names = {slot.name for slot in struct.slots if not slot.array}
@@ -77,7 +80,7 @@ def present(table: tuple[tuple[str, str], ...], struct: Struct | None, key: int 
 
 
 def put(data: dict[str, Any], columns: Columns, body: Mapping[str, Any]) -> None:
-    """Set the columns whose fields say something."""
+    """Set the columns whose fields hold a value."""
     for column, field, negative in columns:
         value = body.get(field)
         if isinstance(value, str):

@@ -26,5 +26,5 @@ UPGRADES = {1: "upgrade", 2: "safe downgrade", 3: "unsafe downgrade"}
 
 
 def word(words: Mapping[int, str], number: int) -> str:
-    """The word, or the number as text."""
+    """Return the word for a number of the protocol, or the number as text."""
     return words.get(number) or str(number)

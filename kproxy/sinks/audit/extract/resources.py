@@ -1,4 +1,4 @@
-"""What a request is about beside topics: groups, configs, ACLs, users, quotas, features, …
+"""Resources that a request is about beside topics: groups, configs, ACLs, users, quotas, features, …
 
 Strategy. The elements of the request's innermost level find their answers as the core does when it makes some: by their
 keys, or by their place. Where topics stand inside of several groups or transactions, those are the resources.
@@ -29,7 +29,7 @@ TOPICS_WITH_DETAIL = frozenset((19, 37))
 
 
 def type_and_name(roles: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Of what has these roles; the first role decides."""
+    """Return the resource's type and name for an element with these roles; the first role decides."""
     if "resource_name" in roles:
         name = roles["resource_name"]
         if "acl_type" in roles:
@@ -45,7 +45,10 @@ def type_and_name(roles: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 class Things:
-    """The resources of one API and version. `asked`, `answered`: the levels they stand at; None: there is none."""
+    """Extractor of the resources of one API and version.
+
+    `requested`, `answered`: the levels at which they stand in the request and the response; None: there is none.
+    """
 
     def __init__(self, form: Shape) -> None:
         self.form = form
@@ -57,7 +60,10 @@ class Things:
         self.single = self.asked is None and form.api.key in SINGLE
 
     def tell(self, request: Element, response: Element | None, whole: int | None, most: int) -> dict[str, Any]:
-        """The columns about resources. `whole`: the error code at the top of the response, None: there was none."""
+        """Return the columns about resources.
+
+        `whole`: the error code at the top of the response, None: there was none.
+        """
         other = OTHERS.get(self.form.api.key)
         if other is not None:
             return {"resources": [{name: value for name, value in other(request).items() if value is not None}]}
@@ -72,7 +78,7 @@ class Things:
         return {} if self.around and count == 1 else counted(rows, count, most)
 
     def pairs(self, request: Element, response: Element) -> Iterator[tuple[Mapping[str, Any], Element, Element]]:
-        """(roles, element asked for, its answer) of each."""
+        """Yield (roles, element of the request, its answer) of each resource."""
         top = {role: request.get(field) for role, field in self.form.top}
         if self.single:
             yield top, request, response
@@ -114,7 +120,7 @@ class Things:
 
 
 def thing_level(levels: tuple[Level, ...], key: int) -> Level | None:
-    """The level of what is not a topic: the outermost. None if that is one of topics."""
+    """Return the outermost level if it is not one of topics, else None."""
     if not levels:
         return None
     roles = {role for role, _ in levels[0].keys}

@@ -1,7 +1,7 @@
-"""Where a request, or a response, says topics and partitions: the levels of its shape, by what they mean.
+"""Topics and partitions of a request, or of a response: the levels of its shape, by what they mean.
 
-Words: *around* is the level outside of the topics, if there is one (a group, a transaction, a log directory); *asked*
-and *answered* are the two sides.
+Words: *around* is the level outside of the topics, if there is one (a group, a transaction, a log directory);
+*requested* and *answered* are the two sides.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LISTED = ("partitions", "partition_index")
 
 
 class Found(NamedTuple):
-    """One element of the topics' level: what it is about, and what there is of its partitions.
+    """Element of the topics' level of a message: the topic that it is about, and its partitions.
 
-    `around`: what tells it from the same topic elsewhere in the message. `parts`: elements, or numbers.
+    `around`: what tells it from the same topic elsewhere in the message. `partitions`: elements, or numbers.
     """
 
     around: Hashable
@@ -36,7 +36,10 @@ class Found(NamedTuple):
 
 
 class Side:
-    """The topics of one direction. `index`: the field that holds a partition's number, None: the element is it."""
+    """Reader of the topics in messages of one direction.
+
+    `index`: the field that holds a partition's number, None: the element is the number.
+    """
 
     def __init__(self, around: Level | None, topics: Level, parts: Level | None, columns: tuple[tuple[str, str], ...]):
         self.around, self.topics, self.parts = around, topics, parts
@@ -60,7 +63,7 @@ class Side:
         self.around_code = around.code if around is not None else None
 
     def find(self, body: Mapping[str, Any], tell_around: bool) -> Iterator[Found]:
-        """All topics of a body. `tell_around`: topics are the same only if what is around them is."""
+        """Yield all topics of a body. `tell_around`: topics are the same only if what is around them is."""
         if self.around is None:
             yield from self.inside(body, None, 0)
             return
@@ -69,7 +72,7 @@ class Side:
             yield from self.inside(element, element[self.around_field] if tell_around else None, code)
 
     def codes_around(self, body: Mapping[str, Any]) -> dict[Hashable, int]:
-        """The error codes of what is around topics, also where there are none inside."""
+        """Return the error codes of what is around topics, also where there are none inside."""
         if self.around is None or self.around_code is None:
             return {}
         return {element[self.around_field]: element[self.around_code] for element in self.around.elements(body)}
@@ -89,7 +92,7 @@ class Side:
 
 
 def told_id(topics: Level) -> str | None:
-    """The field of an id that a topic has although nothing is found by it, as in CreateTopics."""
+    """Return the field of an id that a topic has although nothing is found by it, as in CreateTopics."""
     return next((slot.name for slot in slots(topics.struct) if slot.name == TOPIC_ID), None)
 
 
@@ -98,7 +101,7 @@ def slots(struct: Struct | None) -> tuple[Slot, ...]:
 
 
 def side_of(levels: tuple[Level, ...], *, answered: bool) -> Side | None:
-    """The topics in these levels; None if there are none."""
+    """Return the reader of the topics in these levels; None if there are none."""
     columns = OF_PARTITION_ANSWERED if answered else OF_PARTITION_ASKED
     for depth, level in enumerate(levels):
         roles = {role for role, _ in level.keys}
@@ -110,7 +113,7 @@ def side_of(levels: tuple[Level, ...], *, answered: bool) -> Side | None:
 
 
 def listed(level: Level) -> Level | None:
-    """The partitions that a topic lists in a response that is about topics only."""
+    """Return the level of partitions that a topic lists in a response that is about topics only."""
     array, key = LISTED
     for slot in slots(level.struct):
         if slot.name == array and slot.struct is not None:

@@ -1,4 +1,4 @@
-"""The topics and partitions of an exchange: those asked about, with their answers, then those only answered.
+"""Columns of the topics and partitions of an exchange: those of the request with their answers, then the others.
 
 Strategy: one pass over the request and one over the response fill a table of topics, in which elements find each other
 by name or id and by number; then as much of it is told as an event may hold, and the rest is counted.
@@ -29,7 +29,10 @@ ELSEWHERE = frozenset((6, 74))
 
 
 class Topic:
-    """One topic of the table. `parts`: number → [element asked, element answered]; an element may be the number."""
+    """Topic of an exchange.
+
+    `parts`: number → [element of the request, of the response]; either may be just the number.
+    """
 
     __slots__ = ("answered", "around", "code", "name", "parts", "topic_id")
 
@@ -41,7 +44,7 @@ class Topic:
 
 
 class Table:
-    """The topics of one exchange."""
+    """Table of the topics of one exchange, in the order in which they are first met."""
 
     def __init__(self, asked: Side | None, answered: Side | None) -> None:
         self.sides = (asked, answered)
@@ -53,7 +56,7 @@ class Table:
         self.counted = False  # a side with records was there
 
     def add(self, direction: int, body: Mapping[str, Any]) -> None:
-        """Put the topics of a body in. `direction`: 0 asked, 1 answered."""
+        """Put the topics of a body in. `direction`: 0 request, 1 response."""
         side = self.sides[direction]
         if side is not None:
             self.counted |= side.records is not None
@@ -87,7 +90,7 @@ class Table:
             pair[direction] = part
 
     def topic(self, found: Found) -> Topic:
-        """The topic that an element is about, found by its name or its id."""
+        """Return the table's topic that an element is about, found by its name or its id."""
         by_name, by_id = (found.around, found.name), (found.around, found.topic_id)
         topic = self.known.get(by_name) if found.name is not None else None
         if topic is None and found.topic_id is not None:
@@ -103,7 +106,7 @@ class Table:
         return topic
 
     def tell(self, seen: Seen, most: int, whole: int | None, *, several: bool) -> dict[str, Any]:
-        """The columns about topics. `whole`: the error code at the top of the response, None: there was none.
+        """Return the columns about topics. `whole`: the error code at the top of the response, None: there was none.
 
         `several`: topics say to which group, or transaction, they belong.
         """
@@ -133,7 +136,10 @@ class Table:
         return data
 
     def part(self, number: int, pair: list[Any], around: int, seen: Seen) -> dict[str, Any]:
-        """The columns of one partition. `pair`: asked, answered. `around`: the error code of what it is in."""
+        """Return the columns of one partition.
+
+        `pair`: elements of the request and the response. `around`: the error code of what the partition is in.
+        """
         row: dict[str, Any] = {"partition": number}
         code = around
         for side, element in zip(self.sides, pair, strict=True):
@@ -163,17 +169,17 @@ class Table:
         return row
 
     def totals(self) -> dict[str, int]:
-        """Records and bytes of all partitions, where what has records was there."""
+        """Return the records and bytes of all partitions, where a side that holds records was there."""
         return {"total_records": self.total_records, "total_bytes": self.total_bytes} if self.counted else {}
 
 
 def first(topic: Topic, most: int) -> list[int]:
-    """The numbers of its first partitions."""
+    """Return the numbers of the topic's first partitions."""
     return [number for number, _ in zip(topic.parts, range(most), strict=False)]
 
 
 def named(topic: Topic, who: Who) -> dict[str, Any]:
-    """The names of a topic."""
+    """Return the columns of a topic's names and id."""
     row: dict[str, Any] = {}
     topic_id = None if topic.topic_id is None else str(topic.topic_id)
     name = topic.name
@@ -190,7 +196,7 @@ def named(topic: Topic, who: Who) -> dict[str, Any]:
 
 
 def batches(row: dict[str, Any], digest: RecordsDigest | None, *, read: bool) -> None:
-    """Set what the batches of a partition tell. `read`: their offsets are the log's; producers count from zero."""
+    """Set the columns about a partition's batches. `read`: offsets are the log's; producers count from zero."""
     if digest is None:
         return
     if digest.records is not None:
