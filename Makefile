@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself.
-.PHONY: demo test check test-all docs fuzz soak bench bench-check matrix java jars tools
+.PHONY: demo test check test-all docs fuzz soak bench bench-check matrix java jars tools house
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -48,6 +48,10 @@ matrix: java $(READY)  ## every client with every broker through kproxy, written
 	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/clients/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.clients.table && exit $$ended
 
 SOAK_SECONDS ?= 300
+house: $(READY)  ## figures about the structure of the code, with their goals
+	$(BIN)/python -m tests.qa.house
+	$(BIN)/python -m tests.qa.frame_costs
+
 soak: java $(READY)  ## brokers, workers, lines, disks and clients fail for SOAK_SECONDS; each record is checked (the same again: make soak SOAK="--seed 7")
 	$(BIN)/python -m kproxy.testing.jars 4.3.1
 	$(BIN)/python -m tests.soak.run --seconds $(SOAK_SECONDS) --completeness $(SOAK)

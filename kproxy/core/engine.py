@@ -130,9 +130,18 @@ class Engine:
 
     # ---- requests
 
-    def request(self, step: Step, buf: Buffer, pos: int, end: int, have: int, now: float) -> Ruling | Pass | None:
+    def request(
+        self,
+        step: Step,
+        buf: Buffer,
+        pos: int,
+        end: int,
+        have: int,
+        now: float,
+        drawn: dict[Running, bool] | None = None,
+    ) -> Ruling | Pass | None:
         """What becomes of the request buf[pos:end], size included, of which as much is here as `step.ruled` wants, up
-        to `have`.
+        to `have`. `drawn` says whether rules fire whose triggers were asked before.
 
         PASS: no rule is about it. None: something has to be found out first. Raises DecodeError.
         """
@@ -146,6 +155,7 @@ class Engine:
             ruled = ruled.chosen(about)
         exchange = self.exchange(step, ruled, client_id, buf, pos, end, have, now)
         ruling = Ruling(exchange)
+        ruling.drawn = drawn or {}
         every = step.ruled
         assert every is not None
         if ruled.screens:
@@ -168,6 +178,9 @@ class Engine:
                 return ruling
             if selection and (exchange.decided or len(exchange.failures) == len(selection)):
                 break
+        else:
+            if about is not None or every.told_by_header:
+                ruling.waiting = ruled.waiting(ruling.asked)
         self.conclude(ruling, exchange, selection)
         if ruling.answer is not None or not exchange.response_depth():
             exchange.end()
@@ -219,9 +232,7 @@ class Engine:
         if part.by_error:
             exchange.pending.append(Pending(part, matched, judged=False))
             return
-        fired = running.trigger.fires(now, self.view.number, exchange.client_id)
-        self.counted(running, exchange, fired, response=False)
-        if not fired or running.observes:
+        if not self.fires(running, exchange, ruling, now) or running.observes:
             return
         if running.holds:
             ruling.held_by.append(running)
@@ -234,6 +245,17 @@ class Engine:
             for decision in self.asked(running, "on_request", exchange, matched, now):
                 ruling.act(running)
                 self.take(decision, running, matched, selection, ruling, now)
+
+    def fires(self, running: Running, exchange: RuledExchange, ruling: Ruling, now: float) -> bool:
+        """Ask the trigger of a rule that matches a request, unless that was done before, and count what it says."""
+        fired = ruling.drawn.get(running)
+        if fired is False:  # which was counted when the trigger was asked
+            return False
+        if fired is None:
+            ruling.asked.append(running)
+            fired = running.trigger.fires(now, self.view.number, exchange.client_id)
+        self.counted(running, exchange, fired, response=False)
+        return fired
 
     def counted(self, running: Running, exchange: RuledExchange, fired: bool, *, response: bool) -> None:
         """The rule's selectors held for this exchange, and perhaps its trigger, at its request or its `response`."""

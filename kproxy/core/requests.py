@@ -10,7 +10,7 @@ from kproxy.wire.breath import rest
 from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
-from .familiar import CLIENT_ID, Familiar
+from .frame_templates import CLIENT_ID, FrameTemplate
 from .halts import IDENTITY, Blocked, Changed, Keep
 from .identity import ANSWERED, API_VERSIONS, SASL_HANDSHAKE
 from .inflight import ANSWER
@@ -48,7 +48,7 @@ class RequestLane(Lane):
 
     source, target = CLIENT, BROKER
     rules: RuledRequests | None = None  # made when live rules look at a frame
-    familiar: Familiar | None = None  # how the last request began that no rule was about, if it may pass
+    template: FrameTemplate | None = None  # of the last request that no rule acted on, if such may pass
 
     def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
         super().__init__(session, memory)
@@ -84,10 +84,11 @@ class RequestLane(Lane):
                     self.session.inflight.asks_no_answer(correlation)
             elif (
                 how == RULED
-                and (known := self.familiar) is not None
+                and (known := self.template) is not None
                 and known.step is step
                 and pos + known.end <= n
                 and known.read(buf, pos + CLIENT_ID)[0] == known.head
+                and (not known.waiting or self.rules.none_fires(known, now))  # type: ignore[union-attr]  # it learnt it
             ):
                 if known.answered:
                     fifo.append((correlation, step.plain, now, None))

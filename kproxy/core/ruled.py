@@ -7,15 +7,20 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from kproxy.rules.depth import Depth
+from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.running import Running
 from kproxy.wire import schema
 
+from .fetch_sessions import FETCH
 from .matcher import Matcher
 from .part_index import PartIndex
 from .screen import Screen, screen
+from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 SASL_HANDSHAKE, ENVELOPE = 17, 58
+SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
+"""APIs whose requests continue sessions, which have to be followed request by request."""
 
 
 class Part(NamedTuple):
@@ -60,6 +65,20 @@ class Ruled:
         self.throttle_first = first is not None and first.name == "throttle_time_ms" and version in first.versions
 
     @cached_property
+    def told_by_beginning(self) -> bool:
+        """Return True if the selectors of all rules look at nothing but what a `FrameTemplate` compares."""
+        return self.api.key not in SESSIONS and all(is_told_by_beginning(part) for part in self.parts)
+
+    @cached_property
+    def told_by_header(self) -> bool:
+        """Return True if the rules match a request whatever its body says, unless it is about no entity."""
+        return not self.index.fields and self.told_by_beginning
+
+    def waiting(self, asked: Sequence[Running]) -> tuple[Running, ...]:
+        """Return the rules `asked` about a request, if they match each one that begins so and all have triggers."""
+        return tuple(asked) if self.told_by_beginning else ()
+
+    @cached_property
     def index(self) -> PartIndex:
         return PartIndex(self.parts)
 
@@ -77,6 +96,16 @@ class Ruled:
     def reads_bodies(self) -> bool:
         """Whether a frame may have to be decoded."""
         return Depth.BODY in (self.request, self.response)
+
+
+def is_told_by_beginning(part: Part) -> bool:
+    """Return True if the beginning of a request tells whether the rule matches it, and its trigger decides the rest."""
+    rule, match = part.running.rule, part.running.rule.match
+    if rule.when is None or part.by_error or part.screens or part.matcher.unnamed or part.matcher.excluding is not None:
+        return False
+    if type(rule).holds_for is not LiveRule.holds_for:
+        return False
+    return match is None or (type(match) is FrameMatch and match.size is None and match.of_entities <= {"topic"})
 
 
 def sees_body(rule: LiveRule) -> bool:

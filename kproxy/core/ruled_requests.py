@@ -10,7 +10,7 @@ from kproxy.rules.depth import Depth
 from kproxy.wire.breath import freeing
 
 from .commands import BROKER
-from .familiar import Familiar, Familiars
+from .frame_templates import FrameTemplate, FrameTemplates
 from .halts import Blocked, Changed, Keep
 from .inflight import Entry
 from .rewrite import Buffer
@@ -39,14 +39,21 @@ class Noted(NamedTuple):
 
 
 class RuledRequests:
-    """`ruling` is that of the frame at the lane's head, once it is made."""
+    """Dealings of one lane. `ruling` is that of the frame at the lane's head, once it is made; `drawn` says of rules
+    whose triggers were asked about it before that, whether they fire, and is None when none was asked."""
 
-    __slots__ = ("familiars", "lane", "ruling", "session")
+    __slots__ = ("drawn", "lane", "ruling", "session", "templates")
 
     def __init__(self, lane: RequestLane) -> None:
         self.lane, self.session = lane, lane.session
-        self.familiars = Familiars()
+        self.templates = FrameTemplates()
         self.ruling: Ruling | None = None
+        self.drawn: dict[Running, bool] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Return True if rules have counted the frame at hand, so that the rules in force have to stay for it."""
+        return self.ruling is not None or self.drawn is not None
 
     def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
         """True: the frame passes as it is, and is entered in the FIFO. False: `lane.halt` says how it goes on."""
@@ -54,8 +61,8 @@ class RuledRequests:
         size = int.from_bytes(buf[pos : pos + 4], "big")
         end = pos + 4 + size
         if self.ruling is None:
-            known = self.familiars.recognise(step, buf, pos, n)
-            if known is not None:
+            known = None if self.drawn is not None else self.templates.recognise(step, buf, pos, n)
+            if known is not None and (not known.waiting or self.none_fires(known, now)):
                 self.expect(known)
                 return self.pass_on(step.plain, buf, pos, n, now)
             need = self.needed(step, buf, pos, size, n)
@@ -65,19 +72,23 @@ class RuledRequests:
             session.context.now = now
             try:
                 have, since = min(n, end), lane.since(now)
-                ruling = freeing(size, lambda: session.engine.request(step, buf, pos, end, have, since))
+                ruling = freeing(size, lambda: session.engine.request(step, buf, pos, end, have, since, self.drawn))
             except DecodeError as error:
                 session.close("decode", str(error), "client")
                 return False
             session.context.has_asked = session.context.has_asked and ruling is None
             if isinstance(ruling, Pass):
-                self.expect(self.familiars.remember(step, buf, pos, n))
+                self.expect(self.templates.learn(step, buf, pos, n))
                 return self.pass_on(step.plain, buf, pos, n, now)
             if ruling is None:
                 lane.halt = Blocked()
                 return False
+            if ruling.waiting and self.drawn is None:
+                client_id = ruling.exchange.client_id
+                self.templates.learn_waiting(step, buf, pos, n, ruling.waiting, client_id)
+                session.identity.on_news = self.forget
             self.hold(ruling)
-            self.ruling = ruling
+            self.ruling, self.drawn = ruling, None
         ruling = self.ruling
         if ruling.held_by:
             lane.halt = Blocked("held")
@@ -88,15 +99,30 @@ class RuledRequests:
             return self.obey(ruling, step, buf, pos, n, end, now)
         return False
 
-    def expect(self, known: Familiar | None) -> None:
-        """The next request may begin like this one, which no rule was about."""
-        self.lane.familiar = known if known is not None and known.passes else None
+    def expect(self, known: FrameTemplate | None) -> None:
+        """Compare the next request with this template first, which no rule has acted on."""
+        self.lane.template = known if known is not None and known.passes else None
         self.session.identity.on_news = self.forget
 
     def forget(self) -> None:
-        """More is known of the client."""
-        self.lane.familiar = None
-        self.familiars.clear()
+        """Drop all templates, since more is known of the client."""
+        self.lane.template = None
+        self.templates.clear()
+
+    def none_fires(self, template: FrameTemplate, now: float) -> bool:
+        """Ask the triggers of the rules that match the frame at hand; return True if each waits for another frame.
+
+        Else the frame is to be evaluated, with what the triggers have said in `drawn`: each is asked once a frame.
+        """
+        since, number = self.lane.since(now), self.session.number
+        for running in template.waiting:
+            if running.trigger.fires(since, number, template.client_id):
+                waiting = template.waiting[: template.waiting.index(running)]
+                self.drawn = dict.fromkeys(waiting, False) | {running: True}
+                self.lane.template = None
+                return False
+            running.count(fired=False)
+        return True
 
     def needed(self, step: Step, buf: Buffer, pos: int, size: int, n: int) -> int:
         """Bytes, size included, without which the rules cannot decide."""

@@ -38,10 +38,13 @@ class Ruling:
     hint        throttle_time_ms of the response in seconds, where it is patched in place
     acted       rules that did something, to be counted as applied when it has gone out
     whole       of a response: it was judged with all of it at hand
+    asked       of a request: rules whose triggers were asked; `drawn` says what those have said that were asked before
+    waiting     of a request: the rules that match all that begin like it, and whose triggers decide each time
     """
 
-    __slots__ = ("acted", "answer", "changes", "close", "close_after", "drop", "exchange", "frame", "held_by", "hint",
-                 "repeat", "swallow", "swap", "then", "throttle", "until", "whole")  # fmt: skip
+    __slots__ = ("acted", "answer", "asked", "changes", "close", "close_after", "drawn", "drop", "exchange", "frame",
+                 "held_by", "hint", "repeat", "swallow", "swap", "then", "throttle", "until", "waiting",
+                 "whole")  # fmt: skip
 
     def __init__(self, exchange: RuledExchange) -> None:
         self.exchange = exchange
@@ -61,6 +64,9 @@ class Ruling:
         self.hint = 0.0
         self.acted: list[Running] = []
         self.whole = False
+        self.waiting: tuple[Running, ...] = ()
+        self.asked: list[Running] = []
+        self.drawn: dict[Running, bool] = {}
 
     @property
     def final(self) -> bool:

@@ -275,8 +275,8 @@ class Session:
         if self.closing:
             return
         self.plan = plan
-        if self.requests.rules is None or self.requests.rules.ruling is None:
-            self.requests.plan = plan  # else when the frame that waits with its ruling has gone
+        if self.requests.rules is None or not self.requests.rules.has_begun:
+            self.requests.plan = plan  # else when the frame that is being evaluated has gone
         if plan.shaped or (self._engine is not None and self._engine.shapes):
             self.reshape(now)
 

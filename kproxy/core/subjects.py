@@ -167,9 +167,10 @@ class Subjects:
     def forwarded(self, exchange: RuledExchange, removed: Iterable[Entity] = ()) -> Message | None:
         """The request goes to the broker, without some of its partitions. Gives what is to be sent if that is not the
         request itself: the broker lacks what kproxy has answered before."""
-        sessions, request, session = self.sessions(exchange), exchange.request, exchange.session
+        sessions, session = self.sessions(exchange), exchange.session
         if sessions is None or (session is not None and not (session.followed or exchange.ruled.enforces)):
             return None
+        request = exchange.request
         exchange.awaits = session is not None
         body = sessions.forward(session, request, {key_of(one) for one in each(removed)})
         return None if body is None else Message(request.api, request.version, request.header, body)

@@ -166,7 +166,7 @@ class PlainHead:
     frames: no tags in the header, null for every string. `expected`: what `read` gives then, before the length of the
     topic's name, if it has one."""
 
-    __slots__ = ("counts", "expected", "long", "read", "size", "width")
+    __slots__ = ("compact", "counts", "expected", "long", "read", "size", "width")
 
     def __init__(self, key: int, version: int, direction: str) -> None:
         struct = layout.body(key, version, direction)
@@ -174,6 +174,7 @@ class PlainHead:
         topics = struct.slots[at]
         assert topics.struct is not None
         first, compact = topics.struct.slots[0], topics.compact
+        self.compact = compact
         tagged = schema.load(key).header_version(direction, version) >= (2 if direction == "request" else 1)
         form, expected = (">B", [0]) if tagged else (">", [])
         for slot in struct.slots[:at]:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.core import familiar as beginnings
+from kproxy.core import frame_templates
 from kproxy.core.names.remembered import TOPIC_IDS, recall
 from kproxy.core.part_index import PartIndex
 from kproxy.core.ruled import Ruled
@@ -22,7 +22,7 @@ from kproxy.core.session import Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.rules.facts import Facts
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire import decode_request
+from kproxy.wire import decode_request, decode_response
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 PRODUCE, FETCH, METADATA, COMMIT, OFFSETS, JOIN, API_VERSIONS, DELETE, HEARTBEAT = 0, 1, 3, 8, 9, 11, 18, 20, 68
@@ -95,11 +95,13 @@ ONE = st.sampled_from(
     [(PRODUCE, version) for version in VERSIONS[PRODUCE]] * 3
     + [(key, version) for key, versions in VERSIONS.items() for version in versions]
 )
-TRAFFIC = st.lists(
+SOME = st.lists(
     st.builds(lambda api, *rest: (*api, *rest), ONE, PARTS, st.sampled_from(GROUPS), st.sampled_from(CLIENTS)),
     min_size=1,
-    max_size=14,
+    max_size=10,
 )
+TRAFFIC = st.builds(lambda some, times: some * times, SOME, st.sampled_from((1, 1, 3)))
+"""Requests that may come again as they were, for what is remembered of them."""
 
 TEXTS = {
     "topic": st.sampled_from(("orders", "clicks", "or*", "*s", "/a.*|orders/", "nobody", ["nobody", "aud*"])),
@@ -136,13 +138,20 @@ def rules(draw: st.DrawFn) -> str:
             if chosen:
                 rule[side] = chosen
         if draw(st.booleans()):
-            rule["when"] = {"every": draw(st.integers(1, 3))}
+            rule["when"] = draw(WHEN)
         made.append({name: value for name, value in rule.items() if value is not None})
     return json.dumps({"rules": made})
 
 
+WHEN = st.one_of(
+    st.builds(dict, every=st.integers(1, 3)),
+    st.builds(dict, nth=st.integers(1, 4), count_per=st.sampled_from(("rule", "connection", "client"))),
+    st.builds(dict, probability=st.sampled_from((0.3, 0.8)), first=st.integers(1, 6)),
+)
+
+
 @contextmanager
-def as_if_there_were(*, screens: bool, index: bool, familiar: bool) -> Iterator[None]:
+def as_if_there_were(*, screens: bool, index: bool, templates: bool) -> Iterator[None]:
     """Without some of the short cuts."""
     with ExitStack() as stack:
         if not screens:
@@ -151,8 +160,8 @@ def as_if_there_were(*, screens: bool, index: bool, familiar: bool) -> Iterator[
             stack.enter_context(
                 patch.object(PartIndex, "candidates", lambda self, exchange, groups: range(len(self.parts)))
             )
-        if not familiar:
-            stack.enter_context(patch.object(beginnings, "beginning", lambda *arguments: None))
+        if not templates:
+            stack.enter_context(patch.object(frame_templates, "beginning", lambda *arguments: None))
         yield
 
 
@@ -191,11 +200,11 @@ def let_answer(talk: Dialogue, answered: int) -> int:
 def test_short_cuts_change_nothing(text: str, traffic: list[Asked], chunk: int) -> None:
     """Rules of many kinds and selectors, requests by name, by id and in sessions, whole or cut: with a first look, an
     index and what is remembered of beginnings the same leaves and the same is counted as without."""
-    with as_if_there_were(screens=False, index=False, familiar=False):
+    with as_if_there_were(screens=False, index=False, templates=False):
         expected = outcome(text, traffic)
-    with as_if_there_were(screens=False, index=True, familiar=True):
+    with as_if_there_were(screens=False, index=True, templates=True):
         assert outcome(text, traffic) == expected
-    with as_if_there_were(screens=True, index=True, familiar=False):
+    with as_if_there_were(screens=True, index=True, templates=False):
         assert outcome(text, traffic) == expected
     assert outcome(text, traffic, chunk) == expected
 
@@ -214,7 +223,7 @@ def test_short_cuts_change_nothing(text: str, traffic: list[Asked], chunk: int) 
 def test_what_does_not_name_it_may_be_meant(rule: dict[str, Any], asked: Asked) -> None:
     """A topic by an id without a name, all of a group's, all there are, a member's subscription: the rule is asked."""
     text = json.dumps({"rules": [rule | {"name": "rule"}]})
-    with as_if_there_were(screens=False, index=False, familiar=False):
+    with as_if_there_were(screens=False, index=False, templates=False):
         expected = outcome(text, [asked])
     assert outcome(text, [asked]) == expected
     assert expected[2][0][0] == 1
@@ -235,7 +244,7 @@ def write(topic: str, number: int) -> bytes:
 
 
 @pytest.mark.parametrize("others", [[], [RENAME]])
-def test_a_familiar_request_need_not_be_whole(others: list[dict[str, Any]]) -> None:
+def test_a_request_like_one_before_need_not_be_whole(others: list[dict[str, Any]]) -> None:
     """The head of one like another before it passes though its records have not come, under a new name or not."""
     about_another = {"name": "rule", "kind": "error", "error": 29, "match": {"topic": "other"}}
     talk = Dialogue(json.dumps({"rules": [about_another, *others]}))
@@ -251,7 +260,39 @@ def test_a_familiar_request_need_not_be_whole(others: list[dict[str, Any]]) -> N
 def test_no_more_beginnings_are_remembered_than_has_a_limit() -> None:
     """A connection that writes to topic after topic."""
     talk = Dialogue(json.dumps({"rules": [{"name": "rule", "kind": "delay", "delay": 1, "match": {"topic": "other"}}]}))
-    for number in range(3 * beginnings.MOST):
+    for number in range(3 * frame_templates.MOST):
         talk.client(write(f"topic-{number}", number))
     assert talk.session.requests.rules is not None
-    assert 0 < len(talk.session.requests.rules.familiars) <= beginnings.MOST
+    assert 0 < len(talk.session.requests.rules.templates) <= frame_templates.MOST
+
+
+@pytest.mark.parametrize("chunk", [0, 100, 1000])
+@pytest.mark.parametrize("match", [{"topic": "orders"}, {"api": "Produce"}, {"client_id": "tester", "topic": "o*"}])
+def test_a_rule_that_waits_for_its_turn_counts_each_request_once(match: dict[str, Any], chunk: int) -> None:
+    """Requests like one before are counted from their beginnings; the one whose turn it is may not all be here then."""
+    rule = {"name": "rule", "kind": "error", "error": 29, "match": match, "when": {"nth": 5}}
+    talk = Dialogue(json.dumps({"rules": [rule]}))
+    for number in range(1, 8):
+        talk.client(write("orders", number), chunk)
+        if number != 5:
+            talk.broker(response(PRODUCE, 9, number))
+    answered = [frame for frame in frames(talk.to_client) if int.from_bytes(frame[:4], "big") == 5]
+    running = talk.rules.live[0]
+    assert (running.matched, running.fired, running.applied) == (7, 1, 1)
+    assert len(frames(talk.to_broker)) == 6
+    assert decode_response(answered[0], PRODUCE, 9).body["responses"][0]["partition_responses"][0]["error_code"] == 29
+    assert talk.session.requests.rules is not None
+    assert [one.waiting for one in talk.session.requests.rules.templates.values()] == [(running,)]
+
+
+def test_other_rules_come_into_force_behind_the_request_whose_turn_it_is() -> None:
+    """A trigger was asked about a request that is not all here: the rules that were in force are applied to it."""
+    rule = {"name": "rule", "kind": "error", "error": 29, "match": {"topic": "orders"}, "when": {"nth": 3}}
+    talk = Dialogue(json.dumps({"rules": [rule]}))
+    for number in (1, 2):
+        talk.client(write("orders", number)).broker(response(PRODUCE, 9, number))
+    talk.client(write("orders", 3)[:200])
+    talk.session.use(Dialogue().session.plan, 0.0)
+    talk.client(write("orders", 3)[200:] + write("orders", 4))
+    assert len(frames(talk.to_broker)) == 3
+    assert talk.rules.live[0].applied == 1

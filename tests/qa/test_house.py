@@ -1,0 +1,24 @@
+"""The figures about the code's structure that must not get worse. `make house` prints all of them."""
+
+from __future__ import annotations
+
+from tests.qa.frame_costs import OTHER, WAITS, Case
+
+
+def traced(rules: str) -> Case:
+    """Return a case under `rules` whose calls have been counted."""
+    case = Case("traced", rules)
+    case.trace()
+    return case
+
+
+def test_a_rule_that_waits_for_its_turn_is_not_evaluated() -> None:
+    """A request like one before costs a rule about it the asking of its trigger, and no walk over the frame."""
+    case = traced(WAITS)
+    assert case.calls <= 30
+    assert len(case.files) <= 8
+
+
+def test_a_rule_about_another_topic_calls_nothing() -> None:
+    """A request like one before that no rule is about goes its way as if there were no rules."""
+    assert traced(OTHER).calls == traced("").calls
