@@ -34,7 +34,7 @@ from .respond.part import without
 from .rewrite import Buffer
 from .ruled import Part, Ruled
 from .ruled_exchange import Pending, RuledExchange
-from .ruling import PASS, Pass, Ruling
+from .ruling import PASS, Pass, Ruling, Watched
 from .screening import Screening
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -139,20 +139,23 @@ class Engine:
         have: int,
         now: float,
         drawn: dict[Running, bool] | None = None,
-    ) -> Ruling | Pass | None:
+    ) -> Ruling | Watched | Pass | None:
         """What becomes of the request buf[pos:end], size included, of which as much is here as `step.ruled` wants, up
         to `have`. `drawn` says whether rules fire whose triggers were asked before.
 
-        PASS: no rule is about it. None: something has to be found out first. Raises DecodeError.
+        PASS: no rule is about it; Watched: but its answer is looked at. None: something has to be found out first.
+        Raises DecodeError.
         """
         ruled = step.ruled
         assert ruled is not None
         client_id = client_of(buf, pos) if ruled.names_client else None
         about = None if ruled.screen is None else ruled.screen.about(self, client_id, buf, pos, end)
         if about is not None:
-            if not about:
+            if not about and not ruled.screens:
                 return PASS
-            ruled = ruled.chosen(about)
+            if not about and not self.screening.ids:
+                return Watched(bytes(buf[pos:end]), now)
+            ruled = ruled.chosen(about) if about else ruled
         exchange = self.exchange(step, ruled, client_id, buf, pos, end, have, now)
         ruling = Ruling(exchange)
         ruling.drawn = drawn or {}
@@ -187,6 +190,21 @@ class Engine:
         else:
             exchange.outlive(buf, pos + 4, end)
         return ruling
+
+    def may_show(self, ruled: Ruled, frame: Buffer) -> bool:
+        """Return True if the answer `frame`, without its size, has to be read to find out whether it mentions what is
+        forbidden."""
+        scan = ruled.answer_scan
+        return scan is None or scan.may_name(self.cluster, frame, 0, len(frame), "response")
+
+    def watched(self, step: Step, request: bytes, came: float) -> RuledExchange:
+        """The exchange of a request that no rule was about, for those that look at its answer."""
+        assert step.ruled is not None
+        client_id = client_of(request, 0) if step.ruled.names_client else None
+        end = len(request)
+        exchange = self.exchange(step, step.ruled, client_id, request, 0, end, end, came)
+        exchange.pend_screens()
+        return exchange
 
     def begin_anew(self, ruling: Ruling, exchange: RuledExchange, code: int) -> None:
         """The client is told that its fetch or share session is not there, and will list all its partitions."""

@@ -70,7 +70,8 @@ class FieldIndex:
         """The rules whose selector holds for it; None: the request has no such thing, or no name for it."""
         if text is None:
             return self.lenient | self.doubting
-        text = readable(text)
+        if not text.isascii():
+            text = readable(text)
         return self.remembered(text) if len(text) <= LONGEST_TEXT else self.tried(text)
 
     def tried(self, text: str) -> Numbers:
@@ -79,9 +80,10 @@ class FieldIndex:
 
 class PartIndex:
     """Over the rules of one (api, version). `general` can be about any request; `tests` are those of entities, by
-    rule, `tested` of rules that no field of entities is the index of, `excluding` those of `not:`."""
+    rule, `tested` of rules that no field of entities is the index of, `excluding` those of `not:`; `scanned` are those
+    of `general` that bytes tell of (`core/name_scan.py`)."""
 
-    __slots__ = ("by_entity", "excluding", "fields", "general", "parts", "tested", "tests")
+    __slots__ = ("by_entity", "excluding", "fields", "general", "parts", "scanned", "tested", "tests")
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = tuple(parts)
@@ -96,6 +98,7 @@ class PartIndex:
             assert match is not None
             self.fields.setdefault(name, FieldIndex()).add(number, part.running.rule, getattr(match, name))
         self.general = frozenset(general)
+        self.scanned = frozenset(number for number in general if parts[number].letters is not None)
         self.by_entity = [(name, field) for name, field in self.fields.items() if name in OF_ENTITY]
         indexed = {number for _, field in self.by_entity for number in field.numbers}
         self.tests = [part.matcher.entity for part in parts]

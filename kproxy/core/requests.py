@@ -153,7 +153,7 @@ class RequestLane(Lane):
         """Whether rules that go by who the client is can judge the frame at hand. If not, it waits for the broker's
         answer about that, or its connection is closed, for it will never be known."""
         session = self.session
-        if not session.plan.by_principal or (self.rules is not None and self.rules.ruling is not None):
+        if not session.plan.by_principal or (self.rules is not None and self.rules.has_begun):
             return True
         if session.identity.lost:
             session.close("authentication", "a rule goes by the principal, which SASL's messages do not tell", "client")
@@ -239,8 +239,9 @@ class RequestLane(Lane):
     ) -> None:
         """A request that was looked at goes on. `answered`: a response is due."""
         entry: Entry = (correlation, step, now, note)
-        if self.rules is not None and self.rules.ruling is not None:
-            entry = self.rules.entry(correlation, step, now, note, answered)
+        rules = self.rules
+        if rules is not None and (rules.ruling is not None or rules.watched is not None):
+            entry = rules.entry(correlation, step, now, note, answered)
         if answered:
             self.fifo.append(entry)
             if len(self.fifo) > self.limit:

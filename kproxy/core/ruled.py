@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from kproxy.rules.depth import Depth
@@ -14,6 +15,7 @@ from kproxy.wire import schema
 
 from .fetch_sessions import FETCH
 from .matcher import Matcher
+from .name_scan import NameScan
 from .part_index import PartIndex
 from .screen import Screen, screen
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -34,6 +36,8 @@ class Part(NamedTuple):
     """It selects on the broker's error, so that it has its say only then."""
     screens: bool = False
     """Answers may mention what it forbids."""
+    letters: tuple[bytes, ...] | None = None
+    """A frame without any of these names nothing that it selects (`LiveRule.letters`); None: nobody can tell."""
 
 
 MOST_CHOICES = 256
@@ -85,6 +89,12 @@ class Ruled:
     @cached_property
     def screen(self) -> Screen | None:
         return screen(self.api.key, self.version, self.index)
+
+    @cached_property
+    def answer_scan(self) -> NameScan | None:
+        """The test whether an answer can mention what rules with `letters` forbid; None: there are none."""
+        letters = frozenset(chain.from_iterable(part.letters or () for part in self.parts))
+        return NameScan(self.api.key, self.version, "response", letters) if letters else None
 
     def choose(self, numbers: frozenset[int]) -> Ruled:
         """The same with some of the rules only."""
@@ -141,7 +151,8 @@ def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
             response = Depth.BODY
         if known or not (Depth.BODY in (request, response) or sees_body(rule)):
             shows = known and rule.shows(key, version)
-            parts.append(Part(running, Matcher(rule, key, version), request, response, late, shows))
+            letters = rule.letters(key, version) if known else None
+            parts.append(Part(running, Matcher(rule, key, version), request, response, late, shows, letters))
     return Ruled(key, version, parts) if parts else None
 
 

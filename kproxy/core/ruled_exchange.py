@@ -72,6 +72,20 @@ class RuledExchange(Exchange):
             depth = max(depth, Depth.HEADER if self.ruled.throttle_first else Depth.BODY)
         return depth
 
+    def pend_screens(self) -> None:
+        """No rule was about the request; those that hold for it look at the answer, which may mention what they
+        forbid."""
+        for part in self.ruled.parts:
+            if part.screens and part.matcher.holds(self) is not None:
+                self.pending.append(Pending(part, (), judged=False, screens=True))
+
+    @property
+    def only_leaves_out(self) -> bool:
+        """Whether rules do no more to the answer than leave out what they forbid, and bytes tell of that."""
+        if self.failures or self.late or self.throttle or self.awaits or self.whole is not None:
+            return False
+        return all(one.part.letters is not None for one in self.pending)
+
     def outlive(self, buf: Buffer, start: int, end: int) -> None:
         """The request's frame is in a buffer of the driver's: copy it if it can still be asked for."""
         if self.read_request is not None and self._request is None and self.response_depth() == Depth.BODY:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.errors import DecodeError
 from kproxy.rules.depth import Depth
-from kproxy.wire.breath import freeing
+from kproxy.wire.breath import LONG, freeing
 
 from .commands import BROKER
 from .frame_templates import FrameTemplate, FrameTemplates
@@ -15,7 +15,7 @@ from .halts import Blocked, Changed, Keep
 from .inflight import Entry
 from .rewrite import Buffer
 from .ruled_exchange import RuledExchange
-from .ruling import Pass, Ruling
+from .ruling import Pass, Ruling, Watched
 from .step import HEAD, Step
 
 if TYPE_CHECKING:
@@ -39,27 +39,31 @@ class Noted(NamedTuple):
 
 
 class RuledRequests:
-    """Dealings of one lane. `ruling` is that of the frame at the lane's head, once it is made; `drawn` says of rules
-    whose triggers were asked about it before that, whether they fire, and is None when none was asked."""
+    """Dealings of one lane. `ruling` is that of the frame at the lane's head, once it is made; `watched` stands in its
+    place, with the frame's step, if no rule is about it; `drawn` says of rules whose triggers were asked about it
+    before that, whether they fire, and is None when none was asked."""
 
-    __slots__ = ("drawn", "lane", "ruling", "session", "templates")
+    __slots__ = ("drawn", "lane", "ruling", "session", "templates", "watched")
 
     def __init__(self, lane: RequestLane) -> None:
         self.lane, self.session = lane, lane.session
         self.templates = FrameTemplates()
         self.ruling: Ruling | None = None
         self.drawn: dict[Running, bool] | None = None
+        self.watched: tuple[Step, Watched] | None = None
 
     @property
     def has_begun(self) -> bool:
-        """Return True if rules have counted the frame at hand, so that the rules in force have to stay for it."""
-        return self.ruling is not None or self.drawn is not None
+        """Return True if rules were asked about the frame at hand, so that the rules in force have to stay for it."""
+        return self.ruling is not None or self.drawn is not None or self.watched is not None
 
     def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
         """True: the frame passes as it is, and is entered in the FIFO. False: `lane.halt` says how it goes on."""
         lane, session = self.lane, self.session
         size = int.from_bytes(buf[pos : pos + 4], "big")
         end = pos + 4 + size
+        if self.watched is not None:
+            return self.pass_on(step.plain, buf, pos, n, now)
         if self.ruling is None:
             known = None if self.drawn is not None else self.templates.recognise(step, buf, pos, n)
             if known is not None and (not known.waiting or self.none_fires(known, now)):
@@ -72,7 +76,10 @@ class RuledRequests:
             session.context.now = now
             try:
                 have, since = min(n, end), lane.since(now)
-                ruling = freeing(size, lambda: session.engine.request(step, buf, pos, end, have, since, self.drawn))
+                if size < LONG:
+                    ruling = session.engine.request(step, buf, pos, end, have, since, self.drawn)
+                else:
+                    ruling = freeing(size, lambda: session.engine.request(step, buf, pos, end, have, since, self.drawn))
             except DecodeError as error:
                 session.close("decode", str(error), "client")
                 return False
@@ -83,6 +90,9 @@ class RuledRequests:
             if ruling is None:
                 lane.halt = Blocked()
                 return False
+            if isinstance(ruling, Watched):
+                self.watched = step, ruling
+                return self.pass_on(step.plain, buf, pos, n, now)
             if ruling.waiting and self.drawn is None:
                 client_id = ruling.exchange.client_id
                 self.templates.learn_waiting(step, buf, pos, n, ruling.waiting, client_id)
@@ -201,8 +211,10 @@ class RuledRequests:
             return True
         if plain.request != HEAD:
             passes = lane.look(plain, buf, pos, n, now)
-            if self.ruling is not None and isinstance(lane.halt, Changed):  # answered, and not entered
-                self.done(self.ruling, now)
+            if isinstance(lane.halt, Changed):  # perhaps answered, and not entered
+                self.watched = None
+                if self.ruling is not None:
+                    self.done(self.ruling, now)
             return passes
         assert plain.acks is not None
         size = int.from_bytes(buf[pos : pos + 4], "big")
@@ -216,6 +228,11 @@ class RuledRequests:
 
     def entry(self, correlation: int, step: Step, now: float, note: dict[str, Any] | None, answered: bool) -> Entry:
         """The FIFO's entry for the frame that goes on now."""
+        if self.watched is not None:
+            (step, watched), self.watched = self.watched, None
+            self.lane.plan = self.session.plan
+            self.lane.weigh(len(watched.request))
+            return correlation, step, now, watched if note is None else watched._replace(rewrite=note)
         ruling = self.ruling
         assert ruling is not None
         exchange = ruling.exchange
@@ -251,6 +268,8 @@ def sized(frame: bytes) -> bytes:
 def remembered_bytes(entry: Entry) -> int:
     """Bytes of the request of which rules remember something until its response has come."""
     note = entry[3]
+    if isinstance(note, Watched):
+        return len(note.request)
     if not isinstance(note, Noted) or note.exchange is None:
         return 0
     size = note.exchange.request_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kproxy.rules.depth import Depth
 from kproxy.wire.breath import freeing
@@ -17,7 +17,7 @@ from .inflight import Entry
 from .rewrite import Buffer
 from .ruled_exchange import RuledExchange
 from .ruled_requests import Noted, sized
-from .ruling import Ruling
+from .ruling import Ruling, Watched
 from .step import RULED, Step
 from .subjects import SESSION_HEAD
 from .verdict import Verdict
@@ -44,6 +44,8 @@ class RuledResponses:
         """True: the frame passes as it is. False: `lane.halt` says how it goes on."""
         lane, session = self.lane, self.session
         step, end = entry[1], pos + 4 + size
+        if isinstance(entry[3], Watched):
+            return self.look_watched(entry, entry[3], buf, pos, n, end, now)
         noted: Noted = entry[3]
         if noted.exchange is None:
             return self.with_another(entry, noted, buf, pos, n, end, now)
@@ -72,6 +74,29 @@ class RuledResponses:
             return False
         return self.send(ruling, entry, noted, buf, pos, end, now)
 
+    def look_watched(self, entry: Entry, watched: Watched, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
+        """No rule was about the request, and the answer may mention what some forbid."""
+        lane, step = self.lane, entry[1]
+        assert step.ruled is not None
+        if end > n:
+            lane.halt = Keep(end - pos, hold=True)
+            return False
+        frame = self.client_side(step.plain, watched.rewrite, buf, pos, end)
+        if frame is None:
+            return False
+        if self.session.engine.may_show(step.ruled, frame):
+            exchange = self.session.engine.watched(step, watched.request, watched.came)
+            entry = lane.fifo[0] = (entry[0], step, entry[2], Noted(watched.rewrite, exchange))
+            long = max(len(frame), exchange.request_size)
+            self.ruling = freeing(long, lambda: self.judge_whole(exchange, frame, buf, pos, end, now))
+            return self.look(entry, buf, pos, n, end - pos - 4, now)
+        if frame == buf[pos + 4 : end]:
+            return True
+        lane.fifo.popleft()
+        step.latency.add(now - entry[2])
+        lane.halt = Changed([sized(frame)], end)
+        return False
+
     def judge(
         self, noted: Noted, exchange: RuledExchange, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float
     ) -> Ruling | None:
@@ -81,15 +106,8 @@ class RuledResponses:
             if end > n:
                 lane.halt = Keep(end - pos, hold=True)
                 return None
-            frame = self.client_side(step.plain, noted, buf, pos, end)
-            if frame is None:
-                return None
-            ruling = Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, frame)
-            ruling.whole = True
-            if ruling.frame is None and frame != buf[pos + 4 : end]:
-                ruling.frame = frame
-            exchange.end()
-            return ruling
+            frame = self.client_side(step.plain, noted.rewrite, buf, pos, end)
+            return None if frame is None else self.judge_whole(exchange, frame, buf, pos, end, now)
         need = self.more_of_head(exchange, step, buf, pos, n, end)
         if need:
             lane.halt = Keep(need)
@@ -97,6 +115,15 @@ class RuledResponses:
         if exchange.awaits:
             self.session.engine.subjects.head(exchange, buf, pos, n)
         ruling = Verdict(self.session.engine, exchange, lane.since(now)).reach(end - pos - 4, None)
+        exchange.end()
+        return ruling
+
+    def judge_whole(self, exchange: RuledExchange, frame: bytes, buf: Buffer, pos: int, end: int, now: float) -> Ruling:
+        """The rules' word on the whole response, which the client would get as `frame`."""
+        ruling = Verdict(self.session.engine, exchange, self.lane.since(now)).reach(end - pos - 4, frame)
+        ruling.whole = True
+        if ruling.frame is None and frame != buf[pos + 4 : end]:
+            ruling.frame = frame
         exchange.end()
         return ruling
 
@@ -113,12 +140,12 @@ class RuledResponses:
             return min(2 * have, end - pos)
         return 0
 
-    def client_side(self, plain: Step, noted: Noted, buf: Buffer, pos: int, end: int) -> bytes | None:
+    def client_side(self, plain: Step, note: dict[str, Any] | None, buf: Buffer, pos: int, end: int) -> bytes | None:
         """The frame as the client would get it without live rules; None with `lane.halt` set, or closed."""
         if plain.watched and plain.key in ANSWERED:
             self.session.identity.response(plain, bytes(buf[pos + 4 : end]))
             self.session.identified()
-        pieces = self.lane.rewritten(plain, noted.rewrite, buf, pos, end)
+        pieces = self.lane.rewritten(plain, note, buf, pos, end)
         if pieces is not None and not pieces:  # STOPPED
             return None
         return bytes(buf[pos + 4 : end]) if pieces is None else b"".join(pieces)[4:]
@@ -177,6 +204,8 @@ class RuledResponses:
         if not fifo or fifo[0][1].key < 0 or fifo[0][1].key == SASL_HANDSHAKE:  # behind which raw tokens may come
             return False
         correlation, step, then, note = fifo[0]
+        if isinstance(note, Watched):
+            note = Noted(note.rewrite, self.session.engine.watched(step, note.request, note.came))
         if isinstance(note, Noted):
             fifo[0] = (correlation, step, then, note._replace(behind=note.behind + out))
         else:
@@ -192,7 +221,7 @@ class RuledResponses:
         if end > n:
             lane.halt = Keep(end - pos, hold=True)
             return False
-        frame = self.client_side(entry[1].plain, noted, buf, pos, end)
+        frame = self.client_side(entry[1].plain, noted.rewrite, buf, pos, end)
         if frame is None:
             return False
         lane.fifo.popleft()

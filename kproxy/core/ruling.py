@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kproxy.rules.decision import How, Then
 
@@ -20,6 +20,15 @@ class Pass:
 
 
 PASS: Final = Pass()
+
+
+class Watched(NamedTuple):
+    """The ruling about a request that no rule is about, and whose answer may mention what some forbid; afterwards the
+    note of its entry. `request` has its size in front; `rewrite` is what the name rewrites left."""
+
+    request: bytes
+    came: float
+    rewrite: dict[str, Any] | None = None
 
 
 class Ruling:

@@ -1,28 +1,34 @@
 """A first look at a request: which rules can be about the names in it. Most are about none, and are spared all else.
 
 Strategy. A walk reads the fields that rules are indexed by (`PartIndex`), from where entities have them, and nothing
-else; the index knows the rules for each name. It gives up where names do not tell: in fetch sessions, which have to be
-followed, and for topic ids that nobody has named yet. Then the request is looked at as if there were no first look.
+else; the index knows the rules for each name. Rules that go by what requests mention elsewhere, or that screen
+answers, are looked for by the bytes of names (`core/name_scan.py`). It gives up where names do not tell: in fetch
+sessions, which have to be followed, and for topic ids that nobody has named yet. Then the request is looked at as if
+there were no first look.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from kproxy.rules.asks_all import asks_all, can_ask_all
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import Reader, number_reader, sightings, what
 from kproxy.rules.frame_match import OF_ENTITY
-from kproxy.wire import layout, schema
-from kproxy.wire.breath import each
+from kproxy.wire import decode_request, layout, schema
+from kproxy.wire.breath import FEW, each
 from kproxy.wire.head import body_start
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.shapes import Shape, shape
 from kproxy.wire.walk import Hits, Walk, walk
 
 from .fetch_sessions import FETCH, SESSIONS_SINCE
-from .part_index import PartIndex
+from .name_scan import NameScan
+from .part_index import Numbers, PartIndex
 from .partition_session import CLOSING
 from .rewrite import Buffer
+from .screening import BY_ID, DESCRIBE_TOPICS, joins
 from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 if TYPE_CHECKING:
@@ -36,10 +42,15 @@ NO_SESSION = {"session_id": 0, "session_epoch": CLOSING}
 class Screen:
     """Of one (api, version), over the index of its rules."""
 
-    __slots__ = ("frames", "general", "header", "index", "lacking", "seen", "walk")
+    __slots__ = ("frames", "general", "header", "index", "joins", "lacking", "lists", "scan", "scanned", "seen", "walk")
 
-    def __init__(self, key: int, version: int, index: PartIndex) -> None:
-        self.index, self.general = index, index.general
+    def __init__(self, key: int, version: int, index: PartIndex, scanned: Numbers) -> None:
+        self.index, self.general = index, index.general - scanned
+        self.scanned, self.lists, self.joins = scanned, can_ask_all(key, version), key in BY_ID
+        self.scan: NameScan | None = None
+        if scanned:
+            letters = chain.from_iterable(index.parts[number].letters or () for number in scanned)
+            self.scan = NameScan(key, version, "request", letters)
         self.frames = tuple((name, field) for name, field in index.fields.items() if name not in OF_ENTITY)
         self.header = schema.load(key).header_version("request", version)
         self.lacking: frozenset[str] = frozenset()  # fields whose absence has to be noticed
@@ -70,22 +81,41 @@ class Screen:
         self.lacking = frozenset(name for name in OF_ENTITY if name in fields and fields[name].lenient)
 
     def about(self, engine: Engine, client_id: str | None, buf: Buffer, pos: int, end: int) -> frozenset[int] | None:
-        """The rules that can be about the request buf[pos:end], size included. None: that cannot be told here.
+        """The rules that can be about the request buf[pos:end], size included. None: that cannot be told here. Without
+        any, answers may still be about to mention what those forbid that screen them.
 
         Raises DecodeError.
         """
-        found = set(self.general)
+        found: Numbers | None = self.general
+        if self.walk is not None or self.frames:
+            found = self.named(engine, client_id, buf, pos, end)
+        if self.scan is None or found is None:
+            return found
+        if found or self.scan.may_name(engine.cluster, buf, pos + 4, end, "request") or self.matters(buf, pos, end):
+            return found | self.scanned
+        return found
+
+    def matters(self, buf: Buffer, pos: int, end: int) -> bool:
+        """Return True if rules are about the request though it names nothing: it asks for all there is, or joins."""
+        if not (self.lists or self.joins):
+            return False
+        request = decode_request(bytes(buf[pos + 4 : end]), trailing=True)
+        return asks_all(request) or (self.joins and joins(request))
+
+    def named(self, engine: Engine, client_id: str | None, buf: Buffer, pos: int, end: int) -> Numbers | None:
+        """The same by the index, without the rules that bytes tell of."""
+        found = self.general
         for name, field in self.frames:
             found |= field.about(client_id if name == "client_id" else getattr(engine.view, NAMES[name]))
         if self.walk is None:
-            return frozenset(found)
+            return found
         body = body_start(buf, pos + 4, end, self.header, "request")
         if body is None:
             return None
         hits: Hits = []
         self.walk.run(buf, body, end, hits)
         lacking, fields, seen = self.lacking, self.index.fields, self.seen
-        for number, start, stop in each(hits):
+        for number, start, stop in hits if len(hits) < FEW else each(hits):
             one = seen[number]
             if one is None:
                 continue
@@ -109,7 +139,7 @@ class Screen:
                 found |= fields[role].lenient
         for name in lacking:
             found |= fields[name].lenient
-        return frozenset(found)
+        return found
 
 
 NAMES = {"principal": "principal", "client_software": "software"}
@@ -117,10 +147,11 @@ NAMES = {"principal": "principal", "client_software": "software"}
 
 def screen(key: int, version: int, index: PartIndex) -> Screen | None:
     """None where a first look would tell nothing."""
-    if not index.fields or len(index.general) == len(index.parts) or key in SHARED:
+    if key in SHARED or version not in schema.load(key).versions:
         return None
-    if version not in schema.load(key).versions:
+    scanned = frozenset[int]() if key == DESCRIBE_TOPICS else index.scanned
+    if len(index.general - scanned) == len(index.parts):
         return None
     form = shape(key, version)
     roles = {role for keys in (form.top, *(level.keys for level in form.request)) for role, _ in keys}
-    return None if roles & SPECIAL else Screen(key, version, index)
+    return None if roles & SPECIAL else Screen(key, version, index, scanned)

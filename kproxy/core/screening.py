@@ -38,6 +38,11 @@ PLACE = "?"
 """In front of the number of such a place; not legal in names of topics."""
 
 
+def joins(request: Message) -> bool:
+    """Return True if the heartbeat, of an API of `BY_ID`, is that of a member that joins."""
+    return bool(request.body["member_epoch"] == JOINING)
+
+
 class Screening:
     """Of one connection."""
 
@@ -57,8 +62,8 @@ class Screening:
         ids, self.ids = self.ids, set()
         for topic_id in ids:
             self.cluster.asks(topic_id, listed=False)
-        joins = exchange.api.key in BY_ID and exchange.request.body["member_epoch"] == JOINING
-        if joins and fresh_topics(context.cluster_memory, exchange.came) is None:
+        joining = exchange.api.key in BY_ID and joins(exchange.request)
+        if joining and fresh_topics(context.cluster_memory, exchange.came) is None:
             context.topics_wanted = True
 
     def begin(self, part: Part, exchange: RuledExchange, ruling: Ruling, *, judged: bool) -> None:

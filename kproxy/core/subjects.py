@@ -172,6 +172,7 @@ class Subjects:
             return None
         request = exchange.request
         exchange.awaits = session is not None
+        request = exchange.request
         body = sessions.forward(session, request, {key_of(one) for one in each(removed)})
         return None if body is None else Message(request.api, request.version, request.header, body)
 

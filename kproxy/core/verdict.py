@@ -40,12 +40,12 @@ class Verdict:
     """One response: made when as much of it is here as its exchange wants. `frame` is the client's, without its size;
     None where rules act on the header only."""
 
-    __slots__ = ("changed", "edited", "engine", "errors", "exchange", "now", "ruling", "session")
+    __slots__ = ("changed", "edited", "engine", "errors", "exchange", "now", "ruling", "session", "shows")
 
     def __init__(self, engine: Engine, exchange: RuledExchange, now: float) -> None:
         self.engine, self.session, self.exchange, self.now = engine, engine.session, exchange, now
         self.ruling = Ruling(exchange)
-        self.edited = self.changed = False
+        self.edited = self.changed = self.shows = False
         self.errors: Mapping[Entity, int] | None = None
 
     def reach(self, size: int, frame: bytes | None) -> Ruling:
@@ -53,6 +53,10 @@ class Verdict:
         it may show."""
         exchange, ruling = self.exchange, self.ruling
         exchange.response_size = size
+        if frame is not None and exchange.pending:
+            self.shows = self.engine.may_show(exchange.ruled, frame)
+            if exchange.only_leaves_out and not self.shows:
+                return ruling
         readable = frame is not None and self.read(frame)
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
@@ -134,8 +138,9 @@ class Verdict:
     def screen(self, pending: Pending) -> None:
         """Leave out what the rule forbids and the answer mentions; nothing is counted if there is no such thing."""
         running, exchange = pending.part.running, self.exchange
-        found = self.engine.screening.find(running.rule, exchange, exchange.response)
-        if not found:
+        if pending.part.letters is not None and not self.shows:
+            return
+        if not self.engine.screening.find(running.rule, exchange, exchange.response):
             return
         if not pending.judged:
             fired = running.trigger.fires(self.now, self.engine.view.number, exchange.client_id)

@@ -15,6 +15,8 @@ from gc import get_referents, is_tracked
 from sys import getrefcount
 from typing import Any, TypeVar
 
+LISTS: frozenset[type] = frozenset((list, tuple, dict, set, frozenset))
+"""Types that `isinstance` need not be asked about, which takes longer."""
 Hook = Callable[[], None]
 Apart = Callable[[Callable[[], Any]], Any]
 Item = TypeVar("Item")
@@ -70,7 +72,9 @@ def _steps(count: int) -> Iterator[int]:
 
 def each(items: Iterable[Item]) -> Iterable[Item]:
     """`items` with breath in between; as they are if they are few."""
-    return items if isinstance(items, Collection) and len(items) < FEW else _each(items)
+    if type(items) in LISTS or isinstance(items, Collection):
+        return items if len(items) < FEW else _each(items)  # type: ignore[arg-type]  # they have a length
+    return _each(items)
 
 
 def _each(items: Iterable[Item]) -> Iterator[Item]:

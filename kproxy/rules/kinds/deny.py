@@ -19,6 +19,7 @@ from kproxy.rules.kinds.access import AccessRule
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.mentions import mentioned, refused, said
+from kproxy.rules.name_bytes import needed_bytes
 from kproxy.rules.permissions import permissions
 
 ANYBODY = "nobody"
@@ -71,6 +72,14 @@ class DenyRule(AccessRule):
         """By what answers of this API mention."""
         of_names = self.selected <= OF_NAMES
         return of_names and bool(self.selected & mentioned(key, version, "response"))
+
+    def letters(self, key: int, version: int) -> tuple[bytes, ...] | None:
+        """Return what the names of selected topics hold."""
+        topics = None if self.match is None else self.match.topic
+        if topics is None or self.of_brokers(key):
+            return None
+        found = [needed_bytes(one) for one in topics]
+        return None if None in found else tuple(one for one in found if one is not None)
 
     def mentions(self, key: int, version: int) -> bool:
         """Whether a request may mention what is forbidden, and is refused for that."""

@@ -164,6 +164,11 @@ class LiveRule(Rule):
         """Whether an answer may mention what the rule forbids though nobody asked for it; it is then left out."""
         return False
 
+    def letters(self, key: int, version: int) -> tuple[bytes, ...] | None:
+        """Return bytes of which a frame holds one of these if the rule can be about it, topics given by id and requests
+        for all there is apart, or changes the answer; None: it cannot be told by bytes."""
+        return None
+
     def forbids(self, entity: Entity) -> bool:
         """Whether an answer must not mention it."""
         return False
