@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.errors import RecordsError
+from kproxy.errors import DecodeError, RecordsError
+from kproxy.wire.breath import each, steps
 from kproxy.wire.compression import CODECS, DECOMPRESSED_LIMIT, decompress, too_long
+from kproxy.wire.primitives import read_varint
 from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, decode
-from kproxy.wire.records.record import read_records
+from kproxy.wire.records.record import read_record
 
 
 def codec_name(entry: Batch | LegacyEntry) -> str:
@@ -64,7 +66,7 @@ class RecordSizes:
             data = memoryview(decompress(entry.codec, entry.payload, limit))
             self.left = limit - len(data)
         if len(data) > self.most:
-            yield from read_records(data, entry.count, 0, 0)
+            yield from long_records(data, entry.count, self.most)
 
     def legacy(self, entry: LegacyEntry) -> Iterator[Record]:
         limit, size = self.left, 0
@@ -75,7 +77,30 @@ class RecordSizes:
         self.left = limit - size
 
 
+def long_records(data: memoryview, count: int, most: int) -> Iterator[Record]:
+    """Those of the `count` records that fill `data` that have more than `most` bytes as they stand there. Raises
+    RecordsError.
+
+    The others are passed over by their lengths: a kilobyte can stand for millions of them.
+    """
+    position = 0
+    for number in steps(count):
+        try:
+            length, body = read_varint(data, position)
+            if 0 < length <= most and body + length <= len(data):
+                position = body + length
+                continue
+            record, position = read_record(data, position, 0, 0)
+        except (DecodeError, IndexError) as problem:
+            raise RecordsError(f"record {number} of {count} at byte {position}: {problem}") from problem
+        yield record
+    if position != len(data):
+        raise RecordsError(f"{len(data) - position} bytes are left after {count} records")
+
+
 def size_of(record: Record) -> int:
     """Bytes that a user has put into it."""
-    headers = sum(len(key.encode("utf-8", "surrogateescape")) + len(value or b"") for key, value in record.headers)
+    headers = sum(
+        len(key.encode("utf-8", "surrogateescape")) + len(value or b"") for key, value in each(record.headers)
+    )
     return len(record.key or b"") + len(record.value or b"") + headers

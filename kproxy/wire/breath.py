@@ -203,6 +203,6 @@ def use(hook: Hook | None, apart: Apart | None = None, guard: Callable[[int], No
 
 
 __all__ = [
-    "FEW", "apart", "breathe", "each", "freeing", "holds_many", "keep", "rest", "spread", "spread_tuple", "steps",
-    "to_the_end", "use", "whole",
+    "FEW", "apart", "breathe", "each", "free", "freeing", "holds_many", "keep", "rest", "spread", "spread_tuple",
+    "steps", "to_the_end", "use", "whole",
 ]  # fmt: skip

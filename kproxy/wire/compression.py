@@ -2,7 +2,8 @@
 
 Strategy: the decompressed size is not trusted from any header. Output goes into a buffer that starts small and
 grows fourfold up to the limit; a stream that wants more is a RecordsError, so a bomb costs at most the limit in
-memory. Snappy states its size in front; it is believed only as far as snappy can compress at all.
+memory. Snappy states its size in front; it is believed only as far as snappy can compress at all. Long buffers are
+pages that the kernel clears when they are first written to: to clear a hundred megabytes at once holds up everybody.
 
 Framings: gzip and zstd are their own. Snappy on the wire is raw (librdkafka) or in xerial's framing (Java, Python
 clients); both are read, xerial is written. lz4 is the frame format with independent blocks, as Java refuses linked
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from mmap import mmap
 from struct import Struct, error
 from typing import Any
 
@@ -21,7 +23,7 @@ import cramjam
 from kproxy.errors import RecordsError
 
 from . import lz4
-from .breath import apart
+from .breath import apart, breathe
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}  # bits 0-2 of the attributes
@@ -73,13 +75,18 @@ def too_long(limit: int) -> RecordsError:
     return RecordsError(f"decompressed data is longer than {limit} bytes")
 
 
+def room(size: int) -> bytearray | mmap:
+    """A buffer of so many zeros."""
+    return bytearray(size) if size <= SHORT else mmap(-1, size)
+
+
 def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
     """A reader of streams that do not say reliably how long they are."""
 
     def read(data: Buffer, limit: int) -> Buffer:
         size = min(limit, max(FIRST_BUFFER, GROWTH * len(data)))
         while True:
-            output = bytearray(size)
+            output = room(size)
             unpack = partial(module.decompress_into, data, output)
             try:
                 length = unpack() if size <= SHORT else apart(unpack)
@@ -97,12 +104,18 @@ def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
 
 
 def read_snappy(data: Buffer, limit: int) -> Buffer:
-    if bytes(data[:8]) != XERIAL_MAGIC:
-        return read_raw_snappy(data, limit)
-    output = bytearray()
-    for block in xerial_blocks(memoryview(data)):
-        output += read_raw_snappy(block, limit - len(output))
-    return output
+    blocks = xerial_blocks(memoryview(data)) if bytes(data[:8]) == XERIAL_MAGIC else iter((data,))
+    sized = [(block, raw_length(block)) for block in blocks]
+    size = sum(length for _, length in sized)
+    if size > limit:
+        raise too_long(limit)
+    output, position = memoryview(room(size)), 0
+    for block, length in sized:
+        unpack = partial(cramjam.snappy.decompress_raw_into, block, output[position : position + length])
+        unpack() if length <= SHORT else apart(unpack)
+        position += length
+        breathe()
+    return output.toreadonly()
 
 
 def xerial_blocks(data: memoryview) -> Iterator[memoryview]:
@@ -121,18 +134,15 @@ def xerial_blocks(data: memoryview) -> Iterator[memoryview]:
             raise RecordsError(f"xerial block of {length} bytes where {len(data) - position} are left")
         yield data[position : position + length]
         position += length
+        breathe()
 
 
-def read_raw_snappy(data: Buffer, limit: int) -> Buffer:
-    size = cramjam.snappy.decompress_raw_len(data)
+def raw_length(data: Buffer) -> int:
+    """What a block of raw snappy says that it holds."""
+    size = int(cramjam.snappy.decompress_raw_len(data))
     if size > SNAPPY_AT_BEST * len(data):
         raise RecordsError(f"snappy data of {len(data)} bytes claims to hold {size}")
-    if size > limit:
-        raise too_long(limit)
-    output = bytearray(size)
-    unpack = partial(cramjam.snappy.decompress_raw_into, data, output)
-    unpack() if size <= SHORT else apart(unpack)
-    return output
+    return size
 
 
 def write_xerial(data: Buffer) -> bytes:

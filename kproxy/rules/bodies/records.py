@@ -1,14 +1,17 @@
 """Records inside of Produce requests and Fetch answers: changed entry by entry, in every format and codec.
 
-What cannot be read (a cut entry, a codec that is not known, bad bytes) stays as it is, and so do control batches.
+What cannot be read (a cut entry, a codec that is not known, bad bytes) stays as it is, and so do control batches. A
+kilobyte can stand for a million records: what more than `Room` comes out of stays as it is, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from kproxy.errors import RecordsError
+from kproxy.wire.breath import breathe, each, free
+from kproxy.wire.compression import DECOMPRESSED_LIMIT
 from kproxy.wire.records import (
     Batch,
     Cut,
@@ -19,10 +22,20 @@ from kproxy.wire.records import (
     encode_batch,
     encode_message_set,
     entries,
+    rewrite,
 )
 
 Buffer = bytes | bytearray | memoryview
 Whole = Batch | LegacyEntry
+ChangeRecords = Callable[[Whole, Sequence[Record]], Sequence[Record] | None]
+"""The records of an entry as they shall be, None to leave them."""
+WriteRecords = Callable[[Whole, Sequence[Record]], bytes]
+"""An entry with other records."""
+
+MOST_RECORDS = 500_000
+"""Records and headers that may be made of the entries of one frame: some 200 MB and seconds of work, in turns."""
+SENT_BY_RECORD = 16
+"""Bytes of a frame for which it may have one record more: what was really sent is gone through, however much it is."""
 NOBODY = -1
 """The producer id of a batch without idempotence."""
 
@@ -57,6 +70,7 @@ def change_entries(data: Buffer | None, change: ChangeEntry) -> bytes | None:
 
 def attempt(change: ChangeEntry, entry: Whole) -> bytes | None:
     """The entry changed, None when it cannot be read or written so."""
+    breathe()
     try:
         return change(entry)
     except RecordsError:
@@ -73,17 +87,83 @@ def is_idempotent(entry: Whole) -> bool:
     return isinstance(entry, Batch) and entry.producer_id != NOBODY
 
 
-def stored(entry: Whole) -> list[Record]:
-    """The records of an entry as they stand in it. Raises RecordsError."""
-    return list(decode(entry, stored=True))
+@dataclass(slots=True)
+class Room:
+    """What may still come out of the entries of a frame: records with their headers, and bytes of keys and values."""
+
+    records: int = field(default_factory=lambda: MOST_RECORDS)
+    size: int = DECOMPRESSED_LIMIT
+
+    def add(self, sent: int) -> None:
+        """Make room for what so many bytes of the frame hold if they are honest."""
+        self.records += sent // SENT_BY_RECORD
+        self.size += sent
+
+    def take(self, record: Record) -> None:
+        """Raises RecordsError when there is no room left."""
+        self.records -= 1 + len(record.headers)
+        self.size -= len(record.key or b"") + len(record.value or b"")
+        if self.records < 0 or self.size < 0:
+            raise RecordsError("more records than are looked at in one frame")
+
+
+def stored(entry: Whole, room: Room) -> list[Record]:
+    """The records of an entry as they stand in it. Raises RecordsError, also when there is no room for them."""
+    if room.records <= 0 or room.size <= 0:
+        raise RecordsError("more records than are looked at in one frame")
+    found: list[Record] = []
+    most, before = min(MOST_RECORDS, room.records), room.records
+    try:
+        for record in decode(entry, min(room.size, DECOMPRESSED_LIMIT), stored=True):
+            room.take(record)
+            if before - room.records > most:
+                raise RecordsError("more records than are looked at in one entry")
+            found.append(record)
+    except RecordsError:
+        if entry.codec:  # how much had come out of it by then is not known
+            room.size -= DECOMPRESSED_LIMIT // 8
+        free([found, found := []])
+        raise
+    return found
+
+
+def change_records(
+    data: Buffer, room: Room, change: ChangeRecords, write: WriteRecords = rewrite,
+    leave: Callable[[Whole], bool] = lambda entry: False,
+) -> bytes | None:  # fmt: skip
+    """A records field with the records in it changed, but in those entries that are to be left."""
+    room.add(len(data))
+
+    def changed(entry: Whole) -> bytes | None:
+        if leave(entry):
+            return None
+        lists = [stored(entry, room)]
+        try:
+            after = change(entry, lists[0])
+            if after is None:
+                return None
+            lists.append(list(after))
+            del after
+            return write(entry, lists[1])
+        finally:
+            free(lists)
+
+    return change_entries(data, changed)
+
+
+def differ(before: Sequence[Record], after: Sequence[Record]) -> bool:
+    """Whether any record is another one now."""
+    return len(before) != len(after) or any(
+        new is not old and new != old for old, new in each(zip(before, after, strict=True))
+    )
 
 
 def renumbered(entry: Whole, records: Sequence[Record]) -> bytes:
     """An entry of a Produce request with these records, one or more, numbered from its first offset on."""
     if isinstance(entry, LegacyEntry):
-        following = [replace(record, offset=number) for number, record in enumerate(records)]
+        following = [replace(record, offset=number) for number, record in enumerate(each(records))]
         return encode_message_set(following, entry.magic, codec=entry.codec)
-    following = [replace(record, offset=entry.base_offset + number) for number, record in enumerate(records)]
+    following = [replace(record, offset=entry.base_offset + number) for number, record in enumerate(each(records))]
     return encode_batch(
         following,
         codec=entry.codec,

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Whole, change_entries, first_offset, last_offset
+from kproxy.rules.bodies.records import Buffer, Room, Whole, change_entries, first_offset, last_offset
 from kproxy.rules.bodies.topics import Place
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.wire.records import Batch
@@ -40,7 +40,7 @@ class CorruptRecords(SomeRecordsRule):
     )
     bits: int = Field(default=1, ge=1, le=MOST, description="how many bits of each batch flip")
 
-    def change(self, data: Buffer, place: Place) -> bytes | None:
+    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
         def flipped(entry: Whole) -> bytes | None:
             if not self.holds_one(place, entry):
                 return None

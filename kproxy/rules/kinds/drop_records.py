@@ -7,14 +7,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Whole, change_entries, is_idempotent, renumbered, stored
+from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, is_idempotent, renumbered
 from kproxy.rules.bodies.topics import OF_REQUEST, Place, partitions_of_request
 from kproxy.rules.decision import Decision, Drop, Edit, Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.records_rule import RECORDS, RecordChanges, SomeRecordsRule
-from kproxy.wire.records import rewrite
+from kproxy.wire.breath import each
+from kproxy.wire.records import Record
 
 SUCCESS = 0
 
@@ -45,22 +46,22 @@ class DropRecords(SomeRecordsRule):
         if self.at == "produce":
             yield "batches of idempotent producers, Java's default, are left alone: their records are counted"
 
-    def change(self, data: Buffer, place: Place) -> bytes | None:
-        def thinned(entry: Whole) -> bytes | None:
-            if self.at == "produce" and is_idempotent(entry):
-                return None
-            records = stored(entry)
-            kept = [record for record in records if not self.chooses(place, record.offset, record.value)]
-            if len(kept) == len(records):
-                return None
-            if self.at == "fetch":
-                return rewrite(entry, kept)
-            return renumbered(entry, kept) if kept else b""
+    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+        def thinned(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
+            kept = [record for record in each(records) if not self.chooses(place, record.offset, record.value)]
+            return kept if len(kept) < len(records) else None
 
-        return change_entries(data, thinned)
+        if self.at == "fetch":
+            return change_records(data, room, thinned)
+        return change_records(data, room, thinned, left, is_idempotent)
 
     def start(self) -> Effect:
         return LostRecords(self)
+
+
+def left(entry: Whole, records: Sequence[Record]) -> bytes:
+    """The entry of a Produce request with what is left of its records."""
+    return renumbered(entry, records) if records else b""
 
 
 class LostRecords(RecordChanges):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Whole, change_entries, is_idempotent, renumbered, stored
+from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, is_idempotent, renumbered
 from kproxy.rules.bodies.topics import Place
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
-from kproxy.wire.records import rewrite
+from kproxy.wire.breath import each
+from kproxy.wire.records import Record
 
 MOST = 100
 """Copies of one record; a batch grows with it, towards the broker's `message.max.bytes`."""
@@ -44,18 +45,15 @@ class DuplicateRecords(SomeRecordsRule):
         else:
             yield "consumers that go by offsets, such as Java's, pass over copies: they have no offsets of their own"
 
-    def change(self, data: Buffer, place: Place) -> bytes | None:
-        def doubled(entry: Whole) -> bytes | None:
-            if self.at == "produce" and is_idempotent(entry):
-                return None
-            records = stored(entry)
+    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+        def doubled(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
             more = [
                 one
-                for record in records
+                for record in each(records)
                 for one in [record] * (1 + self.copies * self.chooses(place, record.offset, record.value))
             ]
-            if len(more) == len(records):
-                return None
-            return rewrite(entry, more) if self.at == "fetch" else renumbered(entry, more)
+            return more if len(more) > len(records) else None
 
-        return change_entries(data, doubled)
+        if self.at == "fetch":
+            return change_records(data, room, doubled)
+        return change_records(data, room, doubled, renumbered, is_idempotent)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.errors import RecordsError
-from kproxy.rules.bodies.records import Buffer, Whole, is_control, stored, whole_entries
+from kproxy.rules.bodies.records import Buffer, Room, Whole, is_control, stored, whole_entries
 from kproxy.rules.bodies.topics import Place, partitions_of_answer
 from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
@@ -24,6 +24,8 @@ CRC_AT = {0: 12, 1: 12, 2: 17}
 ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}  # their low byte
 NEGATIVE = b"\xff\xff\xff\xff"
 ABORT = "abort"
+FEW_RECORDS = 100
+"""In a control batch; brokers write one."""
 
 
 class MalformedBatch(RecordsRule):
@@ -47,7 +49,7 @@ class MalformedBatch(RecordsRule):
         description="what is wrong with it"
     )
 
-    def change(self, data: Buffer, place: Place) -> bytes | None:
+    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
         found, rest = whole_entries(data)
         if self.how == "double_abort":
             pieces = [entry.raw for entry in found for _ in range(1 + is_abort(entry))]
@@ -99,6 +101,6 @@ def is_abort(entry: Whole) -> bool:
     if not is_control(entry):
         return False
     try:
-        return any(decode_control(record).name == ABORT for record in stored(entry))
+        return any(decode_control(record).name == ABORT for record in stored(entry, Room(FEW_RECORDS)))
     except RecordsError:
         return False

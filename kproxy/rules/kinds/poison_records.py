@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Whole, change_entries, stored
+from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, differ
 from kproxy.rules.bodies.topics import Place
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
-from kproxy.wire.records import Record, rewrite
+from kproxy.wire.breath import each
+from kproxy.wire.records import Record
 
 Bytes = bytes  # the model has a field of that name
 MOST = 1000
@@ -37,16 +39,15 @@ class PoisonRecords(SomeRecordsRule):
     where: Literal["value", "key"] = Field(default="value", description="what is changed of a record")
     bytes: int = Field(default=1, ge=1, le=MOST, description="how many bytes of it change")
 
-    def change(self, data: Buffer, place: Place) -> Bytes | None:
-        def poisoned(entry: Whole) -> Bytes | None:
-            before = stored(entry)
+    def change(self, data: Buffer, place: Place, room: Room) -> Bytes | None:
+        def poisoned(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
             after = [
                 self.poison(record, place) if self.chooses(place, record.offset, record.value) else record
-                for record in before
+                for record in each(before)
             ]
-            return rewrite(entry, after) if after != before else None
+            return after if differ(before, after) else None
 
-        return change_entries(data, poisoned)
+        return change_records(data, room, poisoned)
 
     def poison(self, record: Record, place: Place) -> Record:
         """The record with other bytes in its value or key."""

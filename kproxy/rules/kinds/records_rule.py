@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies.apis import FETCH, PRODUCE, SHARE_FETCH
-from kproxy.rules.bodies.records import Buffer
+from kproxy.rules.bodies.records import Buffer, Room
 from kproxy.rules.bodies.topics import Place, partitions_of_answer, partitions_of_request
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
@@ -38,7 +38,7 @@ class RecordsRule(LiveRule):
             return Depth.BODY if direction == "request" and key == PRODUCE else Depth.NOTHING
         return Depth.BODY if direction == "response" and key in (FETCH, SHARE_FETCH) else Depth.NOTHING
 
-    def change(self, data: Buffer, place: Place) -> bytes | None:
+    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
         """The records field of a partition as it shall be, None to leave it."""
         raise NotImplementedError
 
@@ -59,10 +59,10 @@ class RecordChanges(Effect):
         return self.go_through(partitions_of_answer(exchange, entities))
 
     def go_through(self, places: Iterator[Place]) -> Decisions:
-        changed = False
+        changed, room = False, Room()
         for place in places:
             data = place.body[RECORDS]
-            after = self.rule.change(data, place) if data else None
+            after = self.rule.change(data, place, room) if data else None
             breathe()  # for each batch: one costs as much as many entities
             if after is not None:
                 place.body[RECORDS] = after

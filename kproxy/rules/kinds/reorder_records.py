@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Whole, change_entries, first_offset, stored
+from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, differ, first_offset
 from kproxy.rules.bodies.topics import Place
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
-from kproxy.wire.records import Record, rewrite
+from kproxy.wire.breath import each
+from kproxy.wire.records import Record
 
 
 class ReorderRecords(SomeRecordsRule):
@@ -30,14 +33,21 @@ class ReorderRecords(SomeRecordsRule):
 
     kind: Literal["reorder_records"] = Field(description="what the rule does")
 
-    def change(self, data: Buffer, place: Place) -> bytes | None:
-        def shuffled(entry: Whole) -> bytes | None:
-            records = stored(entry)
-            moving = [record for record in records if self.chooses(place, record.offset, record.value)]
-            moved = list(moving)
-            self.random(place, first_offset(entry)).shuffle(moved)
-            there = {id(old): replace(new, offset=old.offset) for old, new in zip(moving, moved, strict=True)}
-            after: list[Record] = [there.get(id(record), record) for record in records]
-            return rewrite(entry, after) if after != records else None
+    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+        def shuffled(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
+            moving = [record for record in each(records) if self.chooses(place, record.offset, record.value)]
+            moved = shuffle(moving, self.random(place, first_offset(entry)))
+            there = {id(old): replace(new, offset=old.offset) for old, new in each(zip(moving, moved, strict=True))}
+            after = [there.get(id(record), record) for record in each(records)]
+            return after if differ(records, after) else None
 
-        return change_entries(data, shuffled)
+        return change_records(data, room, shuffled)
+
+
+def shuffle(records: Sequence[Record], random: Random) -> list[Record]:
+    """The records as `random.shuffle` would put them, with breath in between."""
+    made = list(records)
+    for last in each(range(len(made) - 1, 0, -1)):
+        other = random.randrange(last + 1)
+        made[last], made[other] = made[other], made[last]
+    return made

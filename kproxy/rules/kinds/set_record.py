@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from kproxy.rules.bodies.records import Buffer, Whole, change_entries, stored
+from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, differ
 from kproxy.rules.bodies.topics import Place
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.rules.units import parse_duration
-from kproxy.wire.records import Record, rewrite
+from kproxy.wire.breath import each
+from kproxy.wire.records import Record
 
 SCHEMA_MAGIC = b"\x00"
 SCHEMA_SIZE = 5
@@ -66,16 +67,15 @@ class SetRecord(SomeRecordsRule):
         if "value" in raw and "schema_id" in raw:
             yield ("schema_id",), '"value" leaves nothing of the value for "schema_id" to go into'
 
-    def change(self, data: Buffer, place: Place) -> bytes | None:
-        def set_in(entry: Whole) -> bytes | None:
-            before = stored(entry)
+    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+        def set_in(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
             after = [
                 self.altered(record) if self.chooses(place, record.offset, record.value) else record
-                for record in before
+                for record in each(before)
             ]
-            return rewrite(entry, after) if after != before else None
+            return after if differ(before, after) else None
 
-        return change_entries(data, set_in)
+        return change_records(data, room, set_in)
 
     def altered(self, record: Record) -> Record:
         """The record with what is set."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kproxy.errors import RecordsError
 
-from ..breath import each
+from ..breath import FEW, breathe, each
 from ..compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress
 from .entry import (
     BATCH,
@@ -75,7 +75,7 @@ def encode_batch(
     first = records[0].offset if records else 0
     base = first if base_offset is None else base_offset
     last = records[-1].offset - base if records else 0
-    timestamps = [record.timestamp for record in records] or [-1]
+    timestamps = [record.timestamp for record in each(records)] or [-1]
     header = Batch(
         base_offset=base,
         length=0,
@@ -108,12 +108,12 @@ def rewrite_batch(batch: Batch, records: Sequence[Record]) -> bytes:
     """
     if batch.is_control:
         raise RecordsError(f"control batch at offset {batch.base_offset} is never changed")
-    for record in records:
+    for record in each(records):
         if not batch.base_offset <= record.offset <= batch.last_offset:
             raise RecordsError(f"offset {record.offset} outside its batch, {batch.base_offset} to {batch.last_offset}")
     if not records:
         return write_batch(without_records(batch), records)
-    timestamps = [record.timestamp for record in records]
+    timestamps = [record.timestamp for record in each(records)]
     newest = batch.max_timestamp if batch.is_log_append_time else max(timestamps)
     return write_batch(replace(batch, count=len(records), max_timestamp=newest), records)
 
@@ -133,7 +133,7 @@ def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
     """The bytes of a batch with this header; its length and crc are made here. Without records it has no codec."""
     if not records and header.codec:
         header = replace(header, attributes=header.attributes & ~CODEC)
-    written = b"".join(write_record(record, header.base_offset, header.base_timestamp) for record in each(records))
+    written = b"".join(pieces(header, records))
     payload = compress(header.codec, written) if records else b""
     fields = [getattr(header, name) for name in Batch.__slots__[:-1]]
     fields[1] = BATCH.size - OVERHEAD + len(payload)
@@ -143,3 +143,14 @@ def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
         raise RecordsError(f"batch at offset {header.base_offset}: {problem}") from problem
     made[BATCH_CRC_FROM - 4 : BATCH_CRC_FROM] = crc_of(made, 2).to_bytes(4, "big")
     return bytes(made)
+
+
+def pieces(header: Batch, records: Sequence[Record]) -> Iterator[bytes]:
+    """The bytes of each record."""
+    done = 0
+    for record in records:
+        done += 1 + len(record.headers)
+        if done >= FEW:
+            done = 0
+            breathe()
+        yield write_record(record, header.base_offset, header.base_timestamp)

@@ -25,6 +25,8 @@ from crc32c import crc32c
 
 from kproxy.errors import RecordsError
 
+from ..breath import breathe
+
 Buffer = bytes | bytearray | memoryview
 
 OVERHEAD = 12  # offset and length
@@ -156,6 +158,7 @@ def entries(data: Buffer | None) -> Iterator[Entry]:
             return
         yield read_entry(view[position:end], magic)
         position = end
+        breathe()
 
 
 def read_entry(raw: memoryview, magic: int) -> Batch | LegacyEntry:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from kproxy.errors import RecordsError
 
+from ..breath import each
 from ..compression import DECOMPRESSED_LIMIT, compress, decompress
 from .entry import CODEC, LEGACY, LEGACY_CRC_FROM, LOG_APPEND_TIME, OVERHEAD, TIMESTAMP, LegacyEntry, crc_of, entries
 from .record import Record
@@ -100,10 +101,10 @@ def encode_message_set(
     kind = LOG_APPEND_TIME if magic and log_append_time is not None else 0
     if not codec or not records:
         seen = log_append_time if kind else None
-        return b"".join(write_record(record, record.offset, magic, kind, seen) for record in records)
+        return b"".join(write_record(record, record.offset, magic, kind, seen) for record in each(records))
     first, last = (records[0].offset if magic else 0), records[-1].offset
-    inner = b"".join(write_record(record, record.offset - first, magic) for record in records)
-    timestamp = log_append_time if log_append_time is not None else max(record.timestamp for record in records)
+    inner = b"".join(write_record(record, record.offset - first, magic) for record in each(records))
+    timestamp = log_append_time if log_append_time is not None else max(record.timestamp for record in each(records))
     return write_message(last, magic, codec & CODEC | kind, timestamp, None, compress(codec, inner, magic))
 
 

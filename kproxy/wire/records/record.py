@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from kproxy.errors import DecodeError, EncodeError, RecordsError
 
-from ..breath import steps
+from ..breath import FEW, breathe, each, holds_many, steps
 from ..primitives import read_varint, read_varlong, write_varint, write_varlong
 
 HEADERS_LIMIT = 100_000
 """Headers in one record. Two bytes make one, so that without a limit a frame of 100 MB would become 5 GB of objects."""
 
 
+@holds_many
 @dataclass(frozen=True, slots=True)
 class Record:
     """A record of any magic: offset and timestamp absolute (-1: magic 0 has none), None for null.
@@ -38,13 +39,17 @@ class Record:
 
 def read_records(data: memoryview, count: int, base_offset: int, base_timestamp: int) -> Iterator[Record]:
     """The `count` records that fill `data`. Raises RecordsError where they do not."""
-    position = 0
-    for number in steps(count):
+    position = done = 0
+    for number in range(count):
         try:
             record, position = read_record(data, position, base_offset, base_timestamp)
         except (DecodeError, IndexError) as problem:
             raise RecordsError(f"record {number} of {count} at byte {position}: {problem}") from problem
         yield record
+        done += 1 + len(record.headers)
+        if done >= FEW:
+            done = 0
+            breathe()
     if position != len(data):
         raise RecordsError(f"{len(data) - position} bytes are left after {count} records")
 
@@ -85,7 +90,7 @@ def read_headers(data: memoryview, position: int, end: int) -> tuple[tuple[tuple
     if not 0 <= count <= HEADERS_LIMIT:
         raise DecodeError(f"{count} headers, expected 0 to {HEADERS_LIMIT}", offset=position)
     found = []
-    for _ in range(count):
+    for _ in steps(count):
         key, position = read_field(data, position, end)
         if key is None:
             raise DecodeError("header key is null", offset=position)
@@ -99,21 +104,24 @@ def write_record(record: Record, base_offset: int, base_timestamp: int) -> bytes
     if wrapped(record.timestamp) != record.timestamp:
         raise RecordsError(f"record at offset {record.offset}: timestamp {record.timestamp} is no int64")
     try:
-        pieces = [
-            (record.attributes & 0xFF).to_bytes(1, "big"),
-            write_varlong(wrapped(record.timestamp - base_timestamp)),
-            write_varint(record.offset - base_offset),
-            *field(record.key),
-            *field(record.value),
-            write_varint(len(record.headers)),
-        ]
-        for key, value in record.headers:
-            pieces += field(key.encode("utf-8", "surrogateescape"))
-            pieces += field(value)
-        return b"".join((write_varint(sum(map(len, pieces))), *pieces))
+        made = bytearray((record.attributes & 0xFF,))
+        made += write_varlong(wrapped(record.timestamp - base_timestamp))
+        made += write_varint(record.offset - base_offset)
+        put(made, record.key)
+        put(made, record.value)
+        made += write_varint(len(record.headers))
+        for key, value in each(record.headers):
+            put(made, key.encode("utf-8", "surrogateescape"))
+            put(made, value)
+        return write_varint(len(made)) + made
     except (EncodeError, UnicodeEncodeError) as problem:
         raise RecordsError(f"record at offset {record.offset}: {problem}") from problem
 
 
-def field(data: bytes | None) -> tuple[bytes, ...]:
-    return (b"\x01",) if data is None else (write_varint(len(data)), data)
+def put(made: bytearray, data: bytes | None) -> None:
+    """Add a key or a value."""
+    if data is None:
+        made += b"\x01"
+    else:
+        made += write_varint(len(data))
+        made += data

@@ -1,0 +1,139 @@
+"""Records that are made to keep a proxy busy or to fill it: many headers, many batches, and much out of little."""
+
+from __future__ import annotations
+
+import json
+from time import thread_time
+from typing import Any
+
+import cramjam
+import pytest
+from crc32c import crc32c
+
+from kproxy.rules import batch_checks
+from kproxy.rules.bodies import records as bodies
+from kproxy.testing.dialogue import Dialogue, request
+from kproxy.testing.stretches import Stopwatch
+from kproxy.wire import breath
+from kproxy.wire.compression import GZIP, SNAPPY, ZSTD, decompress
+from kproxy.wire.records.batch import encode_batch
+from kproxy.wire.records.entry import BATCH
+from kproxy.wire.records.record import Record, write_record
+
+LONGEST = 0.050
+TRIES = 4
+KINDS: dict[str, dict[str, Any]] = {
+    "set_record": {"value": None},
+    "drop_records": {"fraction": 0.5},
+    "duplicate_records": {},
+    "reorder_records": {},
+    "poison_records": {},
+    "corrupt_records": {},
+    "malformed_batch": {"how": "negative_count"},
+    "require": {"max_record": "1KB"},
+}
+
+
+def with_headers(records: int, headers: int) -> bytes:
+    """A batch of so many records that have so many headers each."""
+    return encode_batch(
+        [Record(n, 1_700_000_000_000, b"k", b"%d" % n, (("h", b""),) * headers) for n in range(records)]
+    )
+
+
+def bomb(count: int) -> bytes:
+    """A batch of zstd with so many records without a key or value: a byte for a hundred of them and more."""
+    one = write_record(Record(0, 0, None, None), 0, 0)
+    made = bytearray(encode_batch([Record(0, 1_700_000_000_000, None, None)], codec=ZSTD)[: BATCH.size])
+    made += bytes(cramjam.zstd.compress(one * count, 3))
+    made[8:12] = (len(made) - 12).to_bytes(4, "big")
+    made[57:61] = count.to_bytes(4, "big")
+    made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
+    return bytes(made)
+
+
+HOSTILE = {
+    "a record of many headers": with_headers(1, 99_999),
+    "some headers in each of many records": with_headers(2_000, 31),
+    "many batches": with_headers(1, 0) * 5_000,
+}
+
+
+def dialogue(kind: str) -> Dialogue:
+    rule = {"name": "a", "kind": kind, **KINDS[kind]}
+    return Dialogue(json.dumps({"rules": [rule if kind == "require" else rule | {"at": "produce"}]}))
+
+
+def produce(records: bytes) -> bytes:
+    data = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
+    return request(0, 9, 1, acks=1, timeout_ms=1000, topic_data=data)
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_stretch_is_long(kind: str, what: str) -> None:
+    """Wherever a rule looks into records, there are places at which others may run."""
+    frame, found = produce(HOSTILE[what]), 1.0
+    for _ in range(TRIES):
+        talk, watch = dialogue(kind), Stopwatch()
+        with watch:
+            talk.client(frame, 262144)
+        assert talk.closed is None
+        found = min(found, watch.longest)
+        if found <= LONGEST:
+            break
+    assert found <= LONGEST, f"{found * 1000:.0f} ms in one go"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.endswith("_records") or kind == "set_record"])
+def test_a_little_that_stands_for_much_is_left_as_it_is(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fill the memory: a kilobyte for each ten thousand records. Beside it, what is sent is changed."""
+    monkeypatch.setattr(bodies, "MOST_RECORDS", 20_000)
+    usual, much = with_headers(10, 1), bomb(40_000)
+    assert len(much) < 1000
+    talk, watch = dialogue(kind), Stopwatch()
+    with watch:
+        talk.client(produce(usual + much))
+    assert watch.longest <= LONGEST
+    assert usual not in talk.to_broker
+    assert (much in talk.to_broker) == (kind != "corrupt_records")  # it flips bits as they stand there
+
+
+def test_what_was_really_sent_is_changed_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The room grows with the bytes of the frame."""
+    monkeypatch.setattr(bodies, "MOST_RECORDS", 100)
+    batches = b"".join(with_headers(10, 0) for _ in range(100))
+    assert b"\x02k\x020" in batches
+    talk = dialogue("set_record").client(produce(batches))
+    assert b"\x02k\x020" not in talk.to_broker
+
+
+def test_records_that_are_too_short_to_break_a_rule_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`require` passes over them by their lengths."""
+    made: list[int] = []
+    read = batch_checks.read_record
+    monkeypatch.setattr(batch_checks, "read_record", lambda *of: made.append(1) or read(*of))
+    dialogue("require").client(produce(bomb(100_000)))
+    assert made == []
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, ZSTD])
+def test_room_for_what_comes_out_of_a_codec_is_made_at_once(codec: int) -> None:
+    """To clear a hundred megabytes takes long, and a thread that does it keeps the interpreter to itself."""
+    pack = {GZIP: cramjam.gzip.compress, SNAPPY: cramjam.snappy.compress_raw, ZSTD: cramjam.zstd.compress}
+    data, longest = bytes(pack[codec](bytes(100 << 20))), 1.0
+    for _ in range(TRIES):
+        watch = Stopwatch()
+
+        def apart(work: Any, watch: Stopwatch = watch) -> Any:
+            watch.look()
+            try:
+                return work()
+            finally:
+                watch.last = thread_time()  # a thread's time is not the loop's
+
+        with watch:
+            breath.use(watch.look, apart)
+            decompress(codec, data)
+        longest = min(longest, watch.longest)
+    assert longest <= 0.025
