@@ -16,10 +16,12 @@ with `halt` set at the first one that does not simply pass. `go_on` deals with t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from .commands import BROKER, CLIENT, Send
+from kproxy.wire.breath import FEW, rest
+
+from .commands import BROKER, CLIENT, LONG, Send
 from .halts import Blocked, Changed, Halt, Keep, Streaming
 from .identity import LONGEST_TOKEN
 from .memory import HeldMemory
@@ -42,6 +44,9 @@ BY_RULE = ("delay", "held")
 """Words for what a lane waits for that are a rule's doing."""
 CORRELATION_AT = {CLIENT: 8, BROKER: 4}
 """Where the correlation id stands in a frame with its size, by who sent it."""
+
+MANY = 4096
+"""Pieces that are put together in one go."""
 
 Scan = Callable[[Buffer, int, int, float], int]
 
@@ -325,18 +330,29 @@ class Lane:
             self.session.hand_over(self.target, size)
 
     def emit(self, *pieces: Buffer) -> None:
-        """Send a copy, in one piece with what goes just before it; the buffer is the driver's."""
+        """Send a copy, in one piece with what goes just before it; the buffer is the driver's. Long `bytes`, which
+        nobody changes, leave as they are: to copy them would take long."""
         if not any(map(len, pieces)):
             return
-        commands, end = self.session.commands, self.session.last_words
-        if end is None:
-            end = len(commands)
-        last = commands[end - 1] if end else None
-        if isinstance(last, Send) and last.side == self.target and isinstance(last.data, bytearray):
+        if len(pieces) < FEW and any(type(piece) is bytes and len(piece) >= LONG for piece in pieces):
             for piece in pieces:
-                last.data.extend(piece)
+                self.put(piece if type(piece) is bytes and len(piece) >= LONG else bytearray(piece))
         else:
-            commands.insert(end, Send(self.target, bytearray().join(pieces)))
+            self.put(joined(pieces))
+
+    def put(self, data: bytes | bytearray) -> None:
+        """Send this behind what the lane has sent before."""
+        session = self.session
+        commands, end = session.commands, session.last_words
+        last = commands[(len(commands) if end is None else end) - 1] if end != 0 and commands else None
+        before = last.data if isinstance(last, Send) and last.side == self.target else None
+        if isinstance(before, bytearray) and isinstance(data, bytearray):
+            before.extend(data)
+        elif end is None:
+            commands.append(Send(self.target, data))
+        else:
+            commands.insert(end, Send(self.target, data))
+            session.last_words = end + 1
 
     def die(self) -> None:
         """Nothing more passes; what comes is taken and thrown away."""
@@ -359,3 +375,14 @@ class Lane:
     def at_boundary(self) -> bool:
         """No frame is under way."""
         return not self.skip and not self.kept and self.stream is None
+
+
+def joined(pieces: Sequence[Any]) -> bytearray:
+    """A copy of all pieces, with breath in between."""
+    if len(pieces) <= MANY:
+        return bytearray().join(pieces)
+    data = bytearray()
+    for start in range(0, len(pieces), MANY):
+        rest()
+        data += b"".join(pieces[start : start + MANY])
+    return data

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kproxy.rules.depth import Depth
-from kproxy.wire.breath import freeing
+from kproxy.wire.breath import freeing, rest
 from kproxy.wire.head import body_start
 
 from .commands import CLIENT
@@ -14,6 +14,7 @@ from .engine import milliseconds
 from .halts import Blocked, Changed, Keep
 from .identity import ANSWERED, SASL_HANDSHAKE
 from .inflight import Entry
+from .lane import joined
 from .rewrite import Buffer
 from .ruled_exchange import RuledExchange
 from .ruled_requests import Noted, sized
@@ -81,20 +82,21 @@ class RuledResponses:
         if end > n:
             lane.halt = Keep(end - pos, hold=True)
             return False
-        frame = self.client_side(step.plain, watched.rewrite, buf, pos, end)
-        if frame is None:
+        found = self.client_side(step.plain, watched.rewrite, buf, pos, end)
+        if found is None:
             return False
+        frame, changed = found
         if self.session.engine.may_show(step.ruled, frame):
             exchange = self.session.engine.watched(step, watched.request, watched.came)
             entry = lane.fifo[0] = (entry[0], step, entry[2], Noted(watched.rewrite, exchange))
             long = max(len(frame), exchange.request_size)
-            self.ruling = freeing(long, lambda: self.judge_whole(exchange, frame, buf, pos, end, now))
+            self.ruling = freeing(long, lambda: self.judge_whole(exchange, frame, changed, end - pos - 4, now))
             return self.look(entry, buf, pos, n, end - pos - 4, now)
-        if frame == buf[pos + 4 : end]:
+        if not changed:
             return True
         lane.fifo.popleft()
         step.latency.add(now - entry[2])
-        lane.halt = Changed([sized(frame)], end)
+        lane.halt = Changed([len(frame).to_bytes(4, "big"), frame], end)
         return False
 
     def judge(
@@ -106,8 +108,8 @@ class RuledResponses:
             if end > n:
                 lane.halt = Keep(end - pos, hold=True)
                 return None
-            frame = self.client_side(step.plain, noted.rewrite, buf, pos, end)
-            return None if frame is None else self.judge_whole(exchange, frame, buf, pos, end, now)
+            found = self.client_side(step.plain, noted.rewrite, buf, pos, end)
+            return None if found is None else self.judge_whole(exchange, *found, end - pos - 4, now)
         need = self.more_of_head(exchange, step, buf, pos, n, end)
         if need:
             lane.halt = Keep(need)
@@ -118,11 +120,12 @@ class RuledResponses:
         exchange.end()
         return ruling
 
-    def judge_whole(self, exchange: RuledExchange, frame: bytes, buf: Buffer, pos: int, end: int, now: float) -> Ruling:
-        """The rules' word on the whole response, which the client would get as `frame`."""
-        ruling = Verdict(self.session.engine, exchange, self.lane.since(now)).reach(end - pos - 4, frame)
+    def judge_whole(self, exchange: RuledExchange, frame: bytes, changed: bool, size: int, now: float) -> Ruling:
+        """Evaluate the rules over a whole response of `size` bytes, which the client would get as `frame`; it is
+        `changed` if it is not the broker's."""
+        ruling = Verdict(self.session.engine, exchange, self.lane.since(now)).reach(size, frame)
         ruling.whole = True
-        if ruling.frame is None and frame != buf[pos + 4 : end]:
+        if ruling.frame is None and changed:
             ruling.frame = frame
         exchange.end()
         return ruling
@@ -140,15 +143,20 @@ class RuledResponses:
             return min(2 * have, end - pos)
         return 0
 
-    def client_side(self, plain: Step, note: dict[str, Any] | None, buf: Buffer, pos: int, end: int) -> bytes | None:
-        """The frame as the client would get it without live rules; None with `lane.halt` set, or closed."""
+    def client_side(
+        self, plain: Step, note: dict[str, Any] | None, buf: Buffer, pos: int, end: int
+    ) -> tuple[bytes, bool] | None:
+        """The frame as the client would get it without live rules, and whether it is another than the broker's; None
+        with `lane.halt` set, or closed."""
         if plain.watched and plain.key in ANSWERED:
-            self.session.identity.response(plain, bytes(buf[pos + 4 : end]))
+            self.session.identity.response(plain, copied(buf, pos + 4, end))
             self.session.identified()
         pieces = self.lane.rewritten(plain, note, buf, pos, end)
         if pieces is not None and not pieces:  # STOPPED
             return None
-        return bytes(buf[pos + 4 : end]) if pieces is None else b"".join(pieces)[4:]
+        rest()
+        frame = copied(buf, pos + 4, end) if pieces is None else bytes(joined(pieces[1:]))
+        return frame, pieces is not None
 
     def go_plain(
         self, ruling: Ruling, entry: Entry, noted: Noted, buf: Buffer, pos: int, n: int, end: int, now: float
@@ -188,14 +196,16 @@ class RuledResponses:
             return True
         fifo.popleft()
         entry[1].latency.add(now - entry[2])
-        out = b"" if ruling.drop is not None else bytes(buf[pos:end]) if ruling.frame is None else sized(ruling.frame)
+        out = b"" if ruling.drop is not None else copied(buf, pos, end) if ruling.frame is None else sized(ruling.frame)
         for change in ruling.changes if out else ():
+            rest()
             out = change(out)
-        out *= 1 + ruling.repeat
-        if ruling.swap and self.leave_behind(out):
-            out = b""
+        often = 1 + ruling.repeat
+        if ruling.swap and self.leave_behind(out * often):
+            often = 0
         then = None if ruling.then is None else partial(session.close_by_rule, ruling.then, ruling.acted)
-        lane.halt = Changed([out, noted.behind], end, then=then)
+        lane.halt = Changed([*[out] * often, noted.behind], end, then=then)
+        rest()
         return False
 
     def leave_behind(self, out: bytes) -> bool:
@@ -221,14 +231,20 @@ class RuledResponses:
         if end > n:
             lane.halt = Keep(end - pos, hold=True)
             return False
-        frame = self.client_side(entry[1].plain, noted.rewrite, buf, pos, end)
-        if frame is None:
+        found = self.client_side(entry[1].plain, noted.rewrite, buf, pos, end)
+        if found is None:
             return False
+        frame, _ = found
         lane.fifo.popleft()
         entry[1].latency.add(now - entry[2])
-        lane.halt = Changed([sized(frame), noted.behind], end)
+        lane.halt = Changed([len(frame).to_bytes(4, "big"), frame, noted.behind], end)
         return False
 
     def done(self, ruling: Ruling) -> None:
         self.ruling = None
         self.session.mark(CLIENT, ruling.to_count())
+
+
+def copied(buf: Buffer, start: int, end: int) -> bytes:
+    """buf[start:end] as bytes, by one copy."""
+    return bytes(memoryview(buf)[start:end])

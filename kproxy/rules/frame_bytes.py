@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kproxy.rules.exchange import Exchange
+from kproxy.wire.breath import FEW, breathe, each
 from kproxy.wire.head import body_start
 from kproxy.wire.headers import header_version
 
@@ -37,7 +38,7 @@ def flipped(data: bytes, start: int, end: int, bits: int, random: Random) -> byt
     """Other values for so many different bits of data[start:end], or for all of them if there are not so many."""
     places = list(range(start * 8, end * 8)) if (end - start) * 8 <= bits else _draw(start * 8, end * 8, bits, random)
     spoilt = bytearray(data)
-    for place in places:
+    for place in each(places):
         spoilt[place >> 3] ^= 0x80 >> (place & 7)
     return bytes(spoilt)
 
@@ -45,5 +46,7 @@ def flipped(data: bytes, start: int, end: int, bits: int, random: Random) -> byt
 def _draw(start: int, end: int, count: int, random: Random) -> set[int]:
     places: set[int] = set()
     while len(places) < count:
+        if not len(places) % FEW:
+            breathe()
         places.add(start + int(random.random() * (end - start)))  # random() alone is the same in every Python
     return places

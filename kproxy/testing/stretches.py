@@ -19,9 +19,10 @@ from functools import lru_cache
 from itertools import groupby, product
 from time import thread_time
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
+from kproxy.core.commands import BROKER
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.wire import Message, breath, encode, layout, schema
@@ -70,8 +71,15 @@ class Stopwatch:
             gc.enable()
 
 
+PARTITION = ("partition", "partition_index", "partition_indexes", "index", "partition_id")
+"""Fields with a partition's number; other numbers are few, since a response may not name many nodes."""
+
+
 class Large:
-    """Makes bodies in which one array has many elements. `deep`: the one inside the first element."""
+    """Makes bodies in which one array has many elements. `deep`: the one inside the first element.
+
+    Elements are called by their place in that array, so an answer is about what its request has asked for.
+    """
 
     def __init__(self, count: int, deep: bool, records: bytes = b"") -> None:
         self.count, self.deep, self.records = count, deep, records
@@ -88,10 +96,15 @@ class Large:
         inner = slot.struct is not None and any(one.array and one.struct is not None for one in slot.struct.slots)
         here = many and not (self.deep and inner)
         count = self.count if here else 1
-        return [self.value(slot, depth + 1, many and not here) for _ in range(count)]
+        made = []
+        for number in range(count):
+            self.number = number if here else self.number
+            made.append(self.value(slot, depth + 1, many and not here))
+        if here:
+            self.number = 0
+        return made
 
     def value(self, slot: Slot, depth: int, many: bool) -> Any:
-        self.number += 1
         if slot.struct is not None:
             if not slot.array and slot.nullable:
                 return None
@@ -99,11 +112,13 @@ class Large:
         if slot.type == "string":
             return f"name-{self.number}"
         if slot.type == "uuid":
-            return UUID(int=self.number | 4 << 76)
+            return UUID(int=(self.number + 1) | 4 << 76)
         if slot.type == "records":
             return self.records
         if slot.type == "bytes":
             return b""
+        if slot.name in PARTITION:
+            return self.number
         return 0 if slot.name == "error_code" or slot.type == "bool" or depth == 0 else self.number % 100
 
 
@@ -119,7 +134,9 @@ def large(
     api = schema.load(key)
     header: dict[str, Any] = {"correlation_id": 1}
     if direction == "request":
-        header |= {"request_api_key": key, "request_api_version": version, "client_id": "tester"}
+        header |= {"request_api_key": key, "request_api_version": version}
+        if api.header_version("request", version):
+            header["client_id"] = "tester"
     made = body(key, version, direction, count, deep=deep, records=records) | values
     return sized(encode(Message(api, version, header, made)))
 
@@ -130,9 +147,22 @@ def batch(count: int, codec: int = 0) -> bytes:
     return encode_batch(records, codec=codec)
 
 
+class Length(bytearray):
+    """Stands for what came out, which a driver hands to the kernel without copying it: only its length is kept."""
+
+    length = 0
+
+    def __iadd__(self, more: Any) -> Self:  # type: ignore[misc]  # it is never added to anything
+        self.length += len(more)
+        return self
+
+    def __bool__(self) -> bool:
+        return self.length > 0
+
+
 @dataclass(frozen=True)
 class Case:
-    """A rule of one kind, and an exchange of which one frame is long."""
+    """A rule of one kind, and an exchange of which one frame is long, or both are."""
 
     kind: str
     rules: str
@@ -148,17 +178,19 @@ class Case:
         """Have a session pass both frames; one has `count` elements."""
         key = schema.names()[self.api]
         talk, watch = Dialogue(self.rules), Stopwatch(trace)
-        asked, said = (frame(key, self.version, way, count if way == self.way else 1, self.deep) for way in WAYS)
+        talk.out = {side: Length() for side in talk.out}
+        counts = {way: count if self.way in (way, BOTH) else 1 for way in WAYS}
+        asked, said = (frame(key, self.version, way, counts[way], self.deep) for way in WAYS)
         with watch:
             talk.client(asked, READ)
-        if talk.closed is None and talk.to_broker:
+        if talk.closed is None and talk.out[BROKER]:
             with watch:
                 talk.broker(said, READ)
         talk.session.end(0.0)
         return watch
 
 
-WAYS = ("request", "response")
+WAYS, BOTH = ("request", "response"), "both"
 MATCHES: tuple[dict[str, str] | None, ...] = (None, {"topic": "name-*"}, {"group": "name-*"})
 NAMED = ("Metadata", "Produce", "Fetch", "OffsetFetch", "DescribeTopicPartitions", "CreateTopics", "DescribeGroups")
 """APIs that are measured for kinds that bind when a connection opens."""
@@ -180,7 +212,7 @@ def broad(kind: str) -> list[str]:
 
 def cases(everything: bool = False) -> Iterator[Case]:
     """Each kind with one API and both long frames; `everything`: with all APIs, versions, forms and selectors."""
-    every = tuple(sorted(schema.names()))
+    every = tuple(sorted(schema.load(key).name for key in schema.paths()))  # not under the names that they once had
     for number, (kind, model) in enumerate(KINDS.items()):
         apis = acts_on(kind, every) if issubclass(model, LiveRule) else list(NAMED)
         rules = broad(kind)
@@ -191,7 +223,8 @@ def cases(everything: bool = False) -> Iterator[Case]:
             key = schema.names()[api]
             versions = schema.load(key).versions
             named = max((version for version in versions if not by_id(key, version)), default=versions.last)
-            for version, way, deep in product(sorted({versions.first, named, versions.last}), WAYS, (False, True)):
+            chosen = sorted({versions.first, named, versions.last})
+            for version, way, deep in product(chosen, (*WAYS, BOTH), (False, True)):
                 if everything or (version == named and deep == bool(number % 2)):
                     yield Case(kind, rule, api, version, way, deep)
 

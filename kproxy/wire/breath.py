@@ -113,17 +113,21 @@ def keep(thing: Item) -> Item:
     return thing
 
 
-def freeing(size: int, work: Callable[[], Item]) -> Item:
+def freeing(size: int, work: Callable[[], Item], *, part: bool = False) -> Item:
     """Call `work`, which is about `size` bytes. What is kept meanwhile is freed in pieces: for a hundred thousand
-    elements it takes as long as to make them, and a list that goes takes everything in it along at once."""
-    if size < LONG or State.hook is None or State.kept is not None:
+    elements it takes as long as to make them, and a list that goes takes everything in it along at once.
+
+    `part`: it is a part of such work, and what it keeps is freed behind it; else that has time until all is done.
+    """
+    outer = State.kept
+    if size < LONG or State.hook is None or (outer is not None and not part):
         return work()
     kept: list[Any] = []
     State.kept = kept
     try:
         result = work()
     finally:
-        State.kept = None
+        State.kept = outer
     free(kept)
     return result
 

@@ -33,6 +33,8 @@ DECOMPRESSED_LIMIT = 104857600
 
 SHORT = 1 << 20
 """Bytes, unpacked, that take a few milliseconds at most; more are left to a thread where there is one."""
+SHORT_TO_PACK = 1 << 17
+"""The same of packing, which takes longer."""
 FIRST_BUFFER = 4096
 GROWTH = 4
 
@@ -67,7 +69,7 @@ def compress(codec: int, data: Buffer, magic: int = 2) -> bytes:
     writer = WRITERS.get(codec)
     if writer is None or (codec == ZSTD and magic < 2):
         raise RecordsError(f"{CODECS.get(codec, 'unknown')} codec {codec} in an entry of magic {magic}")
-    packed = writer(data) if len(data) <= SHORT else apart(partial(writer, data))
+    packed = writer(data) if len(data) <= SHORT_TO_PACK else apart(partial(writer, data))
     return lz4.broken(packed) if codec == LZ4 and magic == 0 else packed
 
 
@@ -122,6 +124,7 @@ def xerial_blocks(data: memoryview) -> Iterator[memoryview]:
     """The raw blocks: int32 length, block. A header in the middle is a second stream, as snappy-java appends them."""
     position = 0
     while position < len(data):
+        breathe()
         if data[position : position + 8] == XERIAL_MAGIC:
             version, oldest = XERIAL_VERSIONS.unpack_from(data, position + 8)
             if version < 1 or oldest != 1:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.errors import RecordsError
+from kproxy.rules.bodies.records import Buffer
 from kproxy.rules.decision import Edit, Reframe
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -112,14 +113,14 @@ class Corrupt(FrameFault):
         changed = False
         for _, part in selected(message, entities or exchange.entities):
             records = part["records"]
-            if isinstance(records, bytes | bytearray | memoryview) and (spans := covered(bytes(records))):
+            if isinstance(records, bytes | bytearray | memoryview) and (spans := covered(records)):
                 start, end = spans[int(random.random() * len(spans))]
                 part["records"] = flipped(bytes(records), start, end, self.bits, random)
                 changed = True
         return (Edit(),) if changed else ()
 
 
-def covered(records: bytes) -> list[tuple[int, int]]:
+def covered(records: Buffer) -> list[tuple[int, int]]:
     """Where the bytes of each whole batch stand that its checksum is over."""
     spans: list[tuple[int, int]] = []
     position = 0

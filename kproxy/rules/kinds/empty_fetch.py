@@ -19,6 +19,7 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.kinds.reading import SelectingRule
 from kproxy.rules.units import Bytes
+from kproxy.wire.breath import each
 
 RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"
 
@@ -73,7 +74,7 @@ class WithheldRecords(Effect):
         if self.rule.cut:
             return bytes(data[: self.rule.max_bytes])
         fits = 0
-        for entry in whole_entries(data)[0]:
+        for entry in each(whole_entries(data)[0]):
             if fits + len(entry.raw) > self.rule.max_bytes:
                 break
             fits += len(entry.raw)

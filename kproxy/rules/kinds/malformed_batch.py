@@ -15,6 +15,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.kinds.records_rule import RecordChanges, RecordsRule
+from kproxy.wire.breath import each
 from kproxy.wire.records import Batch, decode_control
 from kproxy.wire.records.entry import CODEC, MAGIC_AT, crc_of
 
@@ -52,9 +53,9 @@ class MalformedBatch(RecordsRule):
     def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
         found, rest = whole_entries(data)
         if self.how == "double_abort":
-            pieces = [entry.raw for entry in found for _ in range(1 + is_abort(entry))]
+            pieces = [entry.raw for entry in each(found) for _ in range(1 + is_abort(entry))]
             return b"".join((*pieces, rest)) if len(pieces) > len(found) else None
-        for number, entry in enumerate(found):
+        for number, entry in each(enumerate(found)):
             made = None if is_control(entry) else self.malformed(entry)
             if made is not None:
                 before, after = found[:number], found[number + 1 :]
@@ -91,7 +92,7 @@ class MalformedBatches(RecordChanges):
             return decided
         for place in partitions_of_answer(exchange, entities):
             if aborted := place.body.get("aborted_transactions"):
-                place.body["aborted_transactions"] = [one for one in aborted for _ in range(2)]
+                place.body["aborted_transactions"] = [one for one in each(aborted) for _ in range(2)]
                 decided = (Edit(),)
         return decided
 

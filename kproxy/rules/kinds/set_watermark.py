@@ -20,6 +20,7 @@ from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.wire.breath import each
 
 HIGHEST = 2**63 - 1
 MOST_PARTITIONS = 100_000
@@ -117,7 +118,7 @@ class Watermarks(Effect):
             body["last_stable_offset"] = high
         if start is not None and "log_start_offset" in body:
             body["log_start_offset"] = max(body["log_start_offset"], start)
-        visible = [entry.raw for entry in found if last_offset(entry) < high]
+        visible = [entry.raw for entry in each(found) if last_offset(entry) < high]
         if high < before and len(visible) < len(found):
             body["records"] = b"".join(visible)
         return changed

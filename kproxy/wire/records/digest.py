@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
+from ..breath import breathe
 from .entry import BATCH, CODEC, CONTROL, LEGACY, MAGIC_AT, OVERHEAD, SHORTEST, TRANSACTIONAL
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknown")
@@ -71,6 +72,7 @@ def read_digest(buf: bytes, start: int, size: int, *, sketched: bool = False) ->
     found = RecordsDigest(size, 0, 0, "", None, None, None, None, None)
     p, left, told, row = start, size, 0, False
     while left > MAGIC_AT:
+        breathe()
         magic = buf[p + MAGIC_AT]
         (length,) = LENGTH.unpack_from(buf, p + LENGTH_AT)
         if not (magic <= 2 and SHORTEST[magic] <= length <= left - OVERHEAD):

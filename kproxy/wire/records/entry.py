@@ -25,7 +25,7 @@ from crc32c import crc32c
 
 from kproxy.errors import RecordsError
 
-from ..breath import breathe
+from ..breath import breathe, rest
 
 Buffer = bytes | bytearray | memoryview
 
@@ -36,6 +36,8 @@ BATCH_CRC_FROM = 21
 LEGACY = Struct(">qiIbb")
 LEGACY_CRC_FROM = 16
 TIMESTAMP = Struct(">q")
+AT_ONCE = 1 << 22
+"""Bytes of which the checksum is made in one go."""
 SHORTEST = (14, 22, BATCH.size - OVERHEAD)  # of the length, by magic: everything but keys and values
 
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
@@ -156,6 +158,7 @@ def entries(data: Buffer | None) -> Iterator[Entry]:
         if end > len(view):
             yield Cut(view[position:])
             return
+        breathe()
         yield read_entry(view[position:end], magic)
         position = end
         breathe()
@@ -170,8 +173,13 @@ def read_entry(raw: memoryview, magic: int) -> Batch | LegacyEntry:
 
 def crc_of(raw: Buffer, magic: int) -> int:
     """The checksum that an entry with these bytes should carry."""
-    view = memoryview(raw)
-    return crc32c(view[BATCH_CRC_FROM:]) if magic == 2 else zlib.crc32(view[LEGACY_CRC_FROM:])
+    view = memoryview(raw)[BATCH_CRC_FROM if magic == 2 else LEGACY_CRC_FROM :]
+    found, add = 0, crc32c if magic == 2 else zlib.crc32
+    for start in range(0, len(view), AT_ONCE):
+        if start:
+            rest()
+        found = add(view[start : start + AT_ONCE], found)
+    return found
 
 
 def check_crc(entry: Batch | LegacyEntry) -> None:
