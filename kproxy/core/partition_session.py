@@ -54,7 +54,7 @@ class Listing:
     def topics(self, partitions: Iterable[tuple[Key, Mapping[str, Any]]]) -> list[dict[str, Any]]:
         """As they stand under `topics`: neighbours of the same topic together."""
         found: list[dict[str, Any]] = []
-        last = None
+        last: object = self  # no topic, not even one that is null
         for (name, _), partition in each(partitions):
             if name != last:
                 found.append({_field(name): name, "partitions": []})
@@ -156,4 +156,4 @@ def _topic(entry: Mapping[str, Any]) -> str | UUID:
 
 
 def _field(name: str | UUID) -> str:
-    return "topic" if isinstance(name, str) else "topic_id"
+    return "topic_id" if isinstance(name, UUID) else "topic"

@@ -6,7 +6,7 @@ request without any level.
 
 Two roles depend on others. A coordinator key is a group, a transactional id or a share partition, by the request's key
 type (KIP-98, KIP-932). The name of a config or ACL resource is also a topic, group or transactional id if its type says
-so and the name is meant literally, so that a rule on the topic `orders` sees who alters its configs.
+so, so that a rule on the topic `orders` sees who alters its configs.
 """
 
 from __future__ import annotations
@@ -129,21 +129,24 @@ def make_special(roles: Roles, where: tuple[int, ...]) -> Entity:
         said["resource"] = USER_RESOURCE, said["user"]
     elif said.get("resource_name") is not None:
         said |= resource(said)
-    covers = granted(said) if "granted_type" in said else ()
+    covers = granted(said) if "granted_acl" in said else ()
     values = {name: said[name] for name in SAID if name in said and said[name] is not None}
     return Entity(**values, where=where, covers=covers)
 
 
-SPECIAL = frozenset(("coordinator_key", "user", "resource_name", "granted_type"))
+SPECIAL = frozenset(("coordinator_key", "user", "resource_name", "granted_acl"))
 SAID = ("topic", "topic_id", "partition", "group", "transactional_id", "resource", "member")
 
 
 def coordinator(key: str | None, key_type: int) -> dict[str, Any]:
-    """What a coordinator key stands for. That of a share partition is `group:topic id:partition`, the id in base64."""
+    """What a coordinator key stands for. That of a share partition is `group:topic id:partition`, the id in base64.
+    What one of a type stands for that kproxy does not know nobody can tell: for either."""
     if key_type in KEY_TYPES:
         return {KEY_TYPES[key_type]: key}
+    if key_type != SHARE_KEY:
+        return dict.fromkeys(KEY_TYPES.values(), key)
     group, *rest = (key or "").rsplit(":", 2)
-    if key_type != SHARE_KEY or len(rest) != 2:
+    if len(rest) != 2:
         return {}
     try:
         return {"group": group, "topic_id": UUID(bytes=urlsafe_b64decode(rest[0] + "==")), "partition": int(rest[1])}
@@ -152,22 +155,28 @@ def coordinator(key: str | None, key_type: int) -> dict[str, Any]:
 
 
 def resource(said: Roles) -> dict[str, Any]:
-    """A config or ACL resource, and the topic, group or transactional id that it names literally."""
+    """A config or ACL resource, and the topic, group or transactional id that it names: of ACLs that are made or
+    deleted literally, of those that are listed also as what names begin with."""
     name = said["resource_name"]
     if "acl_type" in said:
         number, known = said["acl_type"], ACL_TYPES
-        literal = said.get("pattern_type", said.get("granted_type", LITERAL)) == LITERAL and name != EVERY
+        named = said.get("pattern_type", LITERAL) in (LITERAL, PREFIXED) and name != EVERY
+    elif "granted_acl" in said:
+        number, known = said["granted_acl"], ACL_TYPES
+        named = said.get("granted_type", LITERAL) == LITERAL and name != EVERY
     else:
-        number, known, literal = said.get("config_type", CLIENT_METRICS), CONFIG_TYPES, True
+        number, known, named = said.get("config_type", CLIENT_METRICS), CONFIG_TYPES, True
     found: dict[str, Any] = {"resource": (number, name)}
-    if literal and number in known:
+    if named and number in known:
         found[known[number]] = name
+    elif named and number == ANY_TYPE and "granted_acl" in said:
+        found |= dict.fromkeys(known.values(), name)
     return found
 
 
 def granted(said: Roles) -> tuple[tuple[str, str], ...]:
     """What ACLs that a request makes or deletes hold for, beyond the one name that a literal one has."""
-    name, number = said.get("resource_name"), said["acl_type"]
+    name, number = said.get("resource_name"), said["granted_acl"]
     roles = tuple(ACL_TYPES.values()) if number == ANY_TYPE else tuple(filter(None, (ACL_TYPES.get(number),)))
     pattern = said.get("granted_type", LITERAL)
     if pattern == LITERAL and name not in (None, EVERY):

@@ -160,7 +160,7 @@ def may_leave(asked: Message, slot: Slot, value: Any, around: dict[str, Any]) ->
             return value == "" or value.startswith("*")
         case "coordinator_key":
             space = {1: TRANSACTIONAL_ID}.get(asked.body.get("key_type", 0), GROUP)
-            return asked.body.get("key_type", 0) > 2 or is_own(space, value)
+            return is_own(space, value)
         case "config_resource_name":
             space = {2: TOPIC, 32: GROUP}.get(around["resource_type"])
             return space is None or is_own(space, value)
@@ -177,16 +177,22 @@ def may_leave(asked: Message, slot: Slot, value: Any, around: dict[str, Any]) ->
 
 def embedded_is_own(kind: str, data: bytes, asked: Message) -> bool:
     """The topics of consumer protocol bytes, as the broker's coordinator would read them."""
-    kind_of_group = asked.body.get("protocol_type", "consumer")
-    if len(data) < 2 or kind_of_group not in ("consumer", None):
+    if asked.body.get("protocol_type", "consumer") not in ("consumer", None):
         return True
+    return all(is_own(TOPIC, name) for name in embedded_topics(kind, data))
+
+
+def embedded_topics(kind: str, data: bytes) -> list[str]:
+    """The topics that a coordinator reads in consumer protocol bytes; none where they are not that protocol's."""
+    if len(data) < 2:
+        return []
     name = "consumer_subscription" if kind == "group_metadata" else "consumer_assignment"
     struct = layout.embedded(name, min(int.from_bytes(data[:2], "big"), 3))
     try:
         body, _ = decode(struct, data[2:])
     except DecodeError:  # what is not the consumer protocol's is read by nobody
-        return True
-    return all(is_own(TOPIC, value) for slot, value, _ in places(struct, body) if slot.kind == "topic_name")
+        return []
+    return [value for slot, value, _ in places(struct, body) if slot.kind == "topic_name"]
 
 
 def request(key: int, version: int, correlation: int, body: dict[str, Any]) -> bytes:

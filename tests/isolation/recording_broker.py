@@ -43,14 +43,18 @@ class RecordingBroker:
             whole = frames(come)
             self.seen += sum(len(one) + 4 for one in whole)
             for frame in whole:
-                asked = decode_request(frame, trailing=True)
-                if asked.header["correlation_id"] == CORRELATION:
-                    self.questions.append(asked)
-                    self.answer(asked, topics=self.listed(asked.body["topics"]))
-                else:
-                    self.reached.append(asked)
-                    self.answer(asked, **self.reply(asked))
+                self.take(frame)
         return self
+
+    def take(self, frame: bytes) -> None:
+        """One that has come."""
+        asked = decode_request(frame, trailing=True)
+        if asked.header["correlation_id"] == CORRELATION:
+            self.questions.append(asked)
+            self.answer(asked, topics=self.listed(asked.body["topics"]))
+        else:
+            self.reached.append(asked)
+            self.answer(asked, **self.reply(asked))
 
     def answer(self, asked: Message, **body: Any) -> None:
         """Send the answer to a request that has come."""

@@ -11,7 +11,9 @@ from kproxy.rules.decision import Decision
 from kproxy.rules.kinds.deny import DenyEffect
 from kproxy.rules.kinds.read_only import ReadOnlyEffect
 from kproxy.rules.kinds.require import RequireEffect
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.testing.dialogue import Dialogue, defaults, request, response, sized
+
+from .forbidden import request as asking
 
 PRODUCE, METADATA, OFFSET_COMMIT, HEARTBEAT, API_VERSIONS = 0, 3, 8, 12, 18
 SECRET = b"secret.x"
@@ -148,3 +150,28 @@ def test_apis_that_are_not_shown_are_not_served(version: int) -> None:
     (answer,) = talk.responses((API_VERSIONS, asked))
 
     assert {one["api_key"] for one in answer.body["api_keys"]} == {3}
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 4, 6])
+@pytest.mark.parametrize("key_type", [0, 1, 3, -1])
+@pytest.mark.parametrize("role", ["group", "transactional_id"])
+def test_a_coordinator_of_an_unknown_type_may_be_anybody_s(role: str, key_type: int, version: int) -> None:
+    """A newer broker may know it: what is denied by name is denied as it, too."""
+    typed: dict[str, Any] = {"key_type": key_type} if version else {}
+    keys: dict[str, Any] = {"coordinator_keys": ["secret.x"]} if version > 3 else {"key": "secret.x"}
+    body = defaults(10, version, "request") | typed | keys
+    talk = Dialogue(rules("deny", f"{role}: 'secret*'")).client(asking(10, version, 1, body))
+    known = {0: "group", 1: "transactional_id"}.get(key_type if version else 0)
+
+    assert (SECRET in talk.to_broker) == (known not in (None, role))
+
+
+@pytest.mark.parametrize("version", [7, 12])
+def test_a_topic_without_a_name_is_none(version: int) -> None:
+    """Brokers refuse a Fetch in which one is null; the rest of it is judged all the same."""
+    named: list[str | None] = [None, "secret.x", None, "open.y"]
+    topics = [{"topic": name, "partitions": [{"partition": 0}]} for name in named]
+    for kind in ("deny", "read_only, offsets: true"):
+        talk = Dialogue(rules(kind, "topic: 'secret*'"))
+        talk.client(request(1, version, 1, session_epoch=0, topics=topics))
+        assert talk.closed is None and (SECRET in talk.to_broker) == (kind != "deny")

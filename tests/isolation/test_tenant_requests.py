@@ -89,6 +89,21 @@ def test_pipelined_under_one_correlation_id_is_no_different(key: int) -> None:
                 assert may_leave(reached, slot, value, around), f"{version}: {slot.path} {value!r}"
 
 
+@pytest.mark.parametrize("version", [0, 3, 4, 5])
+def test_what_a_member_says_of_a_group_is_not_its_protocol(version: int) -> None:
+    """It joins as something else, which the group refuses or was once: an assignment is read as the consumer
+    protocol's all the same, as brokers do when the group changes over. What cannot be that stays as it is."""
+    broker = RecordingBroker(RULES, TOPICS, lambda asked: {"error_code": 23})
+    join = {"group_id": "g", "protocol_type": "connect", "member_id": "m", "protocols": []}
+    topics = b"\0\0\0\1\0\x08b.secret\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
+    for sent, kept in ((b"\0\0" + topics, False), (b"\0\1\0\0\0\x04lead b.secret", True)):
+        sync = {"group_id": "g", "member_id": "m", "assignments": [{"member_id": "m", "assignment": sent}]}
+        broker.send(request(11, 5, 1, join) + request(14, version, 2, sync))
+        (one,) = broker.reached[-1].body["assignments"]
+        assert (bytes(one["assignment"]) == sent) == kept
+        assert kept or b"\0\x08b.secret" not in bytes(one["assignment"])
+
+
 def test_what_it_is_told_is_no_way_in() -> None:
     """Ids that answers have given back, turned over once more and in fetch sessions, lead nowhere either."""
     rng = Random(5)

@@ -73,7 +73,7 @@ def test_groups_and_members() -> None:
 
 
 def test_coordinator_keys() -> None:
-    """A key is a group, a transactional id, or (v6) a share partition; what an unknown type's key is, nobody knows."""
+    """A key is a group, a transactional id, or (v6) a share partition; that of an unknown type may be either."""
     share = "a:b:LJt9HgAAQACAAAAAAAAAAQ:5"
 
     assert asked("FindCoordinator", 0, key="g") == (Entity(group="g"),)
@@ -86,7 +86,9 @@ def test_coordinator_keys() -> None:
         Entity(where=(1,)),
         Entity(group="g", where=(2,)),
     )
-    assert asked("FindCoordinator", 4, key_type=9, coordinator_keys=["t"]) == (Entity(where=(0,)),)
+    assert asked("FindCoordinator", 4, key_type=9, coordinator_keys=["t"]) == (
+        Entity(group="t", transactional_id="t", where=(0,)),
+    )
 
 
 def test_resources() -> None:

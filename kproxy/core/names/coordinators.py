@@ -2,7 +2,8 @@
 
 Strategy. Versions up to 3 have one key, with its type behind it (or none: a group); later ones a list behind the type,
 and keys in the response, which says nothing of their type: it is noted with the request. The key of a share partition
-is `group:topic id:partition` (KIP-932), where the group may hold colons, too.
+is `group:topic id:partition` (KIP-932), where the group may hold colons, too. What keys of other types are nobody can
+tell: those of a tenant are taken for its groups, the rest stays as it is.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class CoordinatorKeys:
         """Answers hold what was asked for, so no hidden name comes back; should a broker name one, it is blanked."""
         spelling = self.spellings.get(TRANSACTIONAL_ID if kind == TRANSACTION_KEY else GROUP)
         old = read_string(buf, start, end, self.compact)
-        if old is None or spelling is None or kind not in (GROUP_KEY, TRANSACTION_KEY, SHARE_KEY):
+        if old is None or spelling is None:
+            return
+        if kind not in (GROUP_KEY, TRANSACTION_KEY, SHARE_KEY) and not spelling.names.isolates:
             return
         name, *rest = old.rsplit(b":", 2) if kind == SHARE_KEY else [old]
         other = spelling.translate(name, context)

@@ -2,7 +2,8 @@
 
 Strategy. The bytes are the consumer protocol's only if the group's protocol type says so. Where a version does not
 carry the type it comes from the request of the same exchange, or from the JoinGroup that this connection sent for the
-group before. If nobody said, bytes that fill the consumer protocol's grammar exactly are taken as such.
+group before. If nobody said, bytes that fill the consumer protocol's grammar exactly are taken as such; of a tenant all
+that can be read as such.
 
 Brokers read these bytes when a group changes over to the newer protocol (KIP-848), and tell what is assigned. So of a
 tenant none leave that kproxy cannot read: an empty list of topics goes in their place.
@@ -89,11 +90,12 @@ class GroupBytes:
             self.learn(found, context)
 
     def known_type(self, group: bytes | None, context: Context) -> bytes | None:
-        """The protocol type that earlier messages of this connection told."""
+        """The protocol type that earlier messages of this connection told. Of a tenant's only that it is consumers':
+        a group may have refused who said another, or have changed by other connections."""
         if self.spelling.direction == "response":
             return (context.note or {}).get(PROTOCOLS)
         kept: bytes | None = recall(context.memory, PROTOCOLS).get(group)
-        return kept
+        return None if self.spelling.names.isolates and kept != CONSUMER else kept
 
     def learn(self, found: dict[str, bytes | None], context: Context) -> None:
         """For the response, which need not say it, and for the group's next requests."""
@@ -102,7 +104,7 @@ class GroupBytes:
         if kind and len(group or b"") + len(kind) <= MAX_GROUP_BYTES:
             remember(kept, group, kind, MAX_PROTOCOLS)
         note = context.note = context.note or {}
-        note[PROTOCOLS] = kind or kept.get(group)
+        note[PROTOCOLS] = kind or self.known_type(group, context)
 
     def bytes_at(
         self, buf: Buffer, start: int, end: int, what: str, assignor: bytes, guess: bool, edits: Edits, context: Context

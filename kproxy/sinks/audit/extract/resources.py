@@ -32,8 +32,9 @@ def type_and_name(roles: Mapping[str, Any]) -> tuple[str, str | None]:
     """Return the resource's type and name for an element with these roles; the first role decides."""
     if "resource_name" in roles:
         name = roles["resource_name"]
-        if "acl_type" in roles:
-            return word(ACL_RESOURCES, roles["acl_type"]), name
+        for role in ("acl_type", "granted_acl"):
+            if role in roles:
+                return word(ACL_RESOURCES, roles[role]), name
         return word(CONFIG_RESOURCES, roles.get("config_type", CLIENT_METRICS)), name
     if "coordinator_key" in roles:
         return word(COORDINATORS, roles.get("key_type", 0)), roles["coordinator_key"]
