@@ -2,7 +2,8 @@
 
 Strategy: tests that need the same heavy thing (a Spark session, a Kafka of three brokers) go to one worker, which then
 has it once; else a file is what goes to a worker. What takes longest begins first, so that all workers have work to
-the end. Seconds are written down here for what takes long; all else is guessed from the number of tests.
+the end. Seconds are written down here for what takes long; all else is guessed from the number of tests and from what a
+test of its folder usually takes: a file of three tests that start processes must not be the last of a run.
 """
 
 from __future__ import annotations
@@ -38,10 +39,17 @@ SECONDS = {
     "tests/cli/test_demo.py": 15,
     "tests/cli/test_tail.py": 15,
     "tests/clients/test_matrix.py": 20,
+    "tests/core/test_bounded_work.py": 20,
+    "tests/deploy/test_grafana.py": 10,
     "tests/e2e/test_abuse.py": 20,
+    "tests/e2e/test_allow_from.py": 15,
     "tests/e2e/test_audit.py": 15,
+    "tests/e2e/test_circles.py": 35,
+    "tests/e2e/test_drain.py": 30,
     "tests/e2e/test_ends.py": 15,
+    "tests/e2e/test_large_rules.py": 20,
     "tests/e2e/test_reaching_brokers.py": 20,
+    "tests/e2e/test_readiness.py": 25,
     "tests/e2e/test_recording_busy.py": 10,
     "tests/e2e/test_reload.py": 20,
     "tests/e2e/test_start_and_state.py": 20,
@@ -63,13 +71,30 @@ SECONDS = {
     "tests/sinks/audit/test_kills.py": 15,
     "tests/test_docs.py": 30,
     "tests/test_howto_pages.py": 25,
+    "tests/test_log_queue.py": 12,
     "tests/test_readme.py": 12,
+    "tests/test_release.py": 10,
+    "tests/test_replay_page.py": 8,
     "tests/testing/test_pytest_plugin.py": 30,
+    "tests/testing/test_reports.py": 20,
 }
 """Seconds that a file, or what is in TOGETHER, takes on a quiet machine. Only the order follows from it."""
 
-A_TEST = 0.015
-"""Seconds of a test that nothing is known of."""
+A_TEST = {
+    "tests/kafka/": 1.0,
+    "tests/e2e/": 1.0,
+    "tests/clients/": 1.0,
+    "tests/faults/": 0.5,
+    "tests/replay/": 0.3,
+    "tests/testing/": 0.2,
+    "tests/deploy/": 0.2,
+    "tests/net/": 0.1,
+    "tests/admin/": 0.1,
+    "tests/sinks/": 0.1,
+    "tests/cli/": 0.1,
+    "tests/": 0.015,
+}
+"""Seconds of a test that nothing else is known of, by how its path begins: the first that fits."""
 
 
 def unit_of(nodeid: str) -> str:
@@ -78,10 +103,15 @@ def unit_of(nodeid: str) -> str:
     return next((name for name, paths in TOGETHER.items() if file.startswith(paths)), file)
 
 
+def seconds_of(unit: str, tests: int) -> float:
+    """About how long a unit of so many tests takes."""
+    return SECONDS.get(unit) or tests * next(seconds for path, seconds in A_TEST.items() if unit.startswith(path))
+
+
 def longest_first(items: list[pytest.Item]) -> None:
     """Sort tests so that units that take longest come first, each in one piece and in the order that it had."""
     counts = Counter(unit_of(item.nodeid) for item in items)
-    order = sorted(counts, key=lambda unit: -SECONDS.get(unit, counts[unit] * A_TEST))
+    order = sorted(counts, key=lambda unit: -seconds_of(unit, counts[unit]))
     place = {unit: number for number, unit in enumerate(order)}
     items.sort(key=lambda item: place[unit_of(item.nodeid)])
 
