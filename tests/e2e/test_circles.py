@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -46,15 +47,18 @@ def refused(bootstrap: str) -> bool:
         return client.rest() == b""
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+ITSELF = [
+    ("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("[::]", "127.0.0.1"), ("[::1]", "[::1]"),
+    ("127.0.0.1", "[::ffff:127.0.0.1]"), ("127.0.0.1", "0.0.0.0"), ("127.0.0.1", "localhost"), ("0.0.0.0", "LOCALHOST"),
+]  # fmt: skip
+"""All as one process; with workers, who find it in the same way, one address and one name unless KPROXY_TEST_ALL=1."""
+
+
 @pytest.mark.parametrize(
-    ("listen", "upstream"),
-    [
-        ("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("[::]", "127.0.0.1"), ("[::1]", "[::1]"),
-        ("127.0.0.1", "[::ffff:127.0.0.1]"), ("127.0.0.1", "0.0.0.0"),
-            ("127.0.0.1", "localhost"), ("0.0.0.0", "LOCALHOST"),
-    ],
-)  # fmt: skip
+    ("listen", "upstream", "workers"),
+    [(*pair, 1) for pair in ITSELF]
+    + [(*pair, 2) for pair in (ITSELF if os.environ.get("KPROXY_TEST_ALL") else [ITSELF[0], ITSELF[-1]])],
+)
 def test_a_bootstrap_server_that_is_kproxy_itself(listen: str, upstream: str, workers: int) -> None:
     """It does not start, and says so in one line."""
     port = free_port()

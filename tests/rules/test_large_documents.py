@@ -104,10 +104,11 @@ def seconds(text: str) -> float:
 
 @pytest.mark.parametrize("case", [*WRONG, *RIGHT])
 def test_the_time_grows_with_the_length(case: str) -> None:
+    """The better of two attempts: the second one is made only where the first took longer."""
     make = {**WRONG, **RIGHT}[case]
     small = max(min(seconds(make(SMALL)) for _ in range(2)), LEAST)
 
-    assert min(seconds(make(LARGE)) for _ in range(2)) < small * LARGE / SMALL * RATIO
+    assert any(seconds(make(LARGE)) < small * LARGE / SMALL * RATIO for _ in range(2))
 
 
 @pytest.mark.parametrize("case", TOO_MUCH)
