@@ -7,17 +7,18 @@ import itertools
 import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
-from kproxy.testing import ask
+from kproxy.testing import ask, process
 from kproxy.testing.jars import kafka_libs
 from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka
@@ -27,6 +28,7 @@ from kproxy.testing.wait import until
 from kproxy.testing.watch import ConnectionWatch
 
 from .order import ByUnit, longest_first
+from .preloaded import Forks, is_kproxy
 
 pytest_plugins = ["kproxy.testing.plugin"]
 
@@ -67,6 +69,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByUnit 
         return None
     config.option.loadscopereorder = False  # the order is ours, not that of the number of tests
     return ByUnit(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked() -> Iterator[None]:
+    """kproxies that tests start are forked from one process that has imported kproxy (preloaded.py)."""
+    if os.environ.get("KPROXY_TEST_ALL"):
+        yield
+        return
+    forks, begin = Forks(), process.begin
+
+    def fork(command: Sequence[str], output: BinaryIO, env: Mapping[str, str], cwd: Path | None) -> Any:
+        return (forks.start if is_kproxy(command) else begin)(command, output, env, cwd)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "begin", fork)
+        yield
+    forks.close()
 
 
 @dataclass

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from kproxy.errors import WeDidWrong
 
@@ -29,6 +29,21 @@ def children_of(pid: int) -> list[int]:
     return sorted(map(int, listed.split()))
 
 
+def begin(
+    command: Sequence[str], output: BinaryIO, env: Mapping[str, str], cwd: Path | None
+) -> subprocess.Popen[bytes]:
+    """Start a command that writes to `output`."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=env,
+        cwd=cwd,
+        preexec_fn=_die_with_parent if _in_main_thread() else None,  # noqa: PLW1509 -- one system call, no locks
+    )
+
+
 class Child:
     """A running child process. `log` holds its standard output and error, that of earlier starts included.
 
@@ -41,15 +56,7 @@ class Child:
     ) -> None:
         self.command, self.log = list(command), log
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **(env or {})},
-                cwd=cwd,
-                preexec_fn=_die_with_parent if _in_main_thread() else None,  # noqa: PLW1509 -- one system call, no locks
-            )
+            self._process = begin(self.command, output, {**os.environ, **(env or {})}, cwd)
         atexit.register(self.kill)
 
     @property
