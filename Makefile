@@ -1,4 +1,4 @@
-# One verb a line. Each makes .venv and fetches what it needs by itself.
+# One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
 .PHONY: demo test check test-all docs fuzz soak bench bench-check matrix java jars tools house
 
 PYTHON ?= python3
@@ -14,10 +14,12 @@ DOCS_READY := .venv/.ready-for-docs
 demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
 
-test: java tools check jars  ## style, types, imports, and every test in its short form
+test: java tools $(READY)  ## style, types, imports, and every test in its short form
+	@$(MAKE) --no-print-directory -j2 check jars
 	$(PYTEST)
 
-test-all: java tools check jars  ## the same with every sweep whole; takes long
+test-all: java tools $(READY)  ## the same with every sweep whole; takes long
+	@$(MAKE) --no-print-directory -j2 check jars
 	KPROXY_TEST_ALL=1 $(PYTEST)
 
 check: $(READY)  ## style, types and the direction of imports
