@@ -41,6 +41,7 @@ SECONDS = {
     "tests/clients/test_matrix.py": 20,
     "tests/core/test_bounded_work.py": 20,
     "tests/deploy/test_grafana.py": 10,
+    "tests/docs/test_develop_pages.py": 40,
     "tests/e2e/test_abuse.py": 20,
     "tests/e2e/test_allow_from.py": 15,
     "tests/e2e/test_audit.py": 15,
