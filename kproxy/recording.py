@@ -20,7 +20,7 @@ from kproxy.net.server import Server
 from kproxy.net.survey import Survey
 from kproxy.rules.running import Running
 from kproxy.sinks.audit.audit_sink import AuditSink
-from kproxy.sinks.audit.gate import Gate
+from kproxy.sinks.audit.gate import EventGate
 from kproxy.sinks.audit.outlets import make_recorder
 from kproxy.sinks.audit.rule_events import RuleEvents
 from kproxy.sinks.audit.topology_events import TopologyEvents
@@ -61,7 +61,7 @@ class Audit:
         self.wall = WallClock()
         source = f"{instance(config)}/{uuid4()}/{worker}"
         self.recorder = make_recorder(audit, source, log)
-        self.gate = Gate(self.recorder, self.on_blocked)
+        self.gate = EventGate(self.recorder, self.on_blocked)
         self.sink = AuditSink(audit, self.gate, self.wall)
         self.rules = RuleEvents(self.gate, live)
         fanout = server.taps.fanout

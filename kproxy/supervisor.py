@@ -194,12 +194,12 @@ class Supervisor:
         from kproxy.admin.over_workers.crew_captures import CrewCaptures
         from kproxy.admin.over_workers.operations import CREW_OPERATIONS
         from kproxy.recording import WallClock, instance
-        from kproxy.sinks.crew_metrics import CrewCollector
         from kproxy.sinks.metrics import LogCollector
         from kproxy.sinks.rule_metrics import RuleCollector
+        from kproxy.sinks.worker_metrics import WorkerCollector
 
         rules = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
-        own = [CrewCollector(self.crew, self.counts), LogCollector(lost_lines), rules,
+        own = [WorkerCollector(self.crew, self.counts), LogCollector(lost_lines), rules,
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         self.captures = CrewCaptures(self.config.captures, self.crew, self.table, WallClock, instance(self.config))
         backend = CrewBackend(

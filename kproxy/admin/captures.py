@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from kproxy.capture.policy import HEAD, Policy
 from kproxy.errors import FilterError
 from kproxy.rules.units import parse_size
-from kproxy.sinks.capture_file import Limits
-from kproxy.sinks.captures import LAST_WORDS, CaptureRefused, Captures, NoSuchCapture, Running
+from kproxy.sinks.capture_file import CaptureLimits
+from kproxy.sinks.captures import LAST_WORDS, CaptureRefused, Captures, NoSuchCapture, StartedCapture
 
 from .asked import Query, Timeout
 from .backend import Backend
@@ -108,7 +108,7 @@ async def start_capture(backend: Backend, call: Call) -> CaptureShown:
             query.file,
             wanted=query.filter,
             policy=Policy(query.payload, query.head),
-            limits=Limits(query.max_size, query.max_seconds, query.max_exchanges),
+            limits=CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges),
             side=query.side,
         )
     except (CaptureRefused, FilterError) as error:
@@ -142,7 +142,7 @@ def made_by(backend: Backend) -> Captures:
     return backend.captures
 
 
-def find(backend: Backend, call: Call) -> Running:
+def find(backend: Backend, call: Call) -> StartedCapture:
     """Raises Problem."""
     name = call.path["name"]
     try:
@@ -153,7 +153,7 @@ def find(backend: Backend, call: Call) -> Running:
     raise Problem(404, "no_such_capture", f'there is no capture "{name}"')
 
 
-def show_capture(one: Running) -> CaptureShown:
+def show_capture(one: StartedCapture) -> CaptureShown:
     file, written = one.file, one.file.written
     return CaptureShown(
         name=one.name,

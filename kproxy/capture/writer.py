@@ -38,7 +38,8 @@ APART = 100_003
 NOTHING: Mapping[str, Any] = {}
 
 Endpoint = tuple[str, int]
-Wall = Callable[[float], float]
+ToWallTime = Callable[[float], float]
+"""Converter from the clock of exchanges, such as monotonic seconds, to seconds since 1970."""
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class CaptureWriter:
     """
 
     def __init__(
-        self, file: IO[bytes], policy: Policy, *, wall: Wall = float, about: dict[str, Any] | None = None,
+        self, file: IO[bytes], policy: Policy, *, wall: ToWallTime = float, about: dict[str, Any] | None = None,
         begun: bool = False, names_from: int = 0,
     ) -> None:  # fmt: skip
         self.file, self.policy, self.wall, self.names_from = file, policy, wall, names_from

@@ -61,16 +61,16 @@ def families() -> Iterator[Metric]:
     from kproxy.core.counters import Counters
     from kproxy.rules.store import RuleStore
     from kproxy.sinks.audit_metrics import AuditCollector
-    from kproxy.sinks.crew_metrics import CrewCollector
     from kproxy.sinks.metrics import TrafficCollector
     from kproxy.sinks.process_metrics import ProcessCollector
     from kproxy.sinks.rule_metrics import RuleCollector
+    from kproxy.sinks.worker_metrics import WorkerCollector
 
     nothing = cast("Any", Nothing())
     yield from TrafficCollector(Counters(), nothing, tuple, nothing, nothing).collect()
     yield from RuleCollector(RuleStore(), nothing, 0).collect()
     yield from AuditCollector(nothing).collect()
-    yield from CrewCollector(nothing, nothing).collect()
+    yield from WorkerCollector(nothing, nothing).collect()
     yield from ProcessCollector({}).collect()
 
 

@@ -11,7 +11,7 @@ from .driven import HostPort, host_port, show
 
 if TYPE_CHECKING:
     from kproxy.rules.names import NameMap
-    from kproxy.sinks.pictures import Picture
+    from kproxy.sinks.cluster_metadata import ClusterMetadata
 
     from .connection import Connection
 
@@ -21,7 +21,7 @@ class ConnectionWho:
 
     __slots__ = ("connection", "end", "picture", "server")
 
-    def __init__(self, connection: Connection, picture: Picture) -> None:
+    def __init__(self, connection: Connection, picture: ClusterMetadata) -> None:
         self.connection, self.picture = connection, picture
         self.end: Ended | None = None
         sock = connection.client.sock

@@ -12,13 +12,13 @@ from .audit.event_sink import EventSink
 
 GROWING = {
     "kproxy_audit_written": ("written", "Events that are durable."),
-    "kproxy_audit_bytes": ("bytes", "Bytes of their lines, before compression."),
-    "kproxy_audit_files": ("files", "Files published."),
-    "kproxy_audit_recovered": ("recovered", "Ends of processes before this one that were put right."),
+    "kproxy_audit_bytes": ("bytes", "Bytes of the lines of durable events, before compression."),
+    "kproxy_audit_files": ("files", "Event files that were published."),
+    "kproxy_audit_recovered": ("recovered", "Unclean ends of earlier processes whose files were recovered."),
 }
 PRESENT = {
     "kproxy_audit_queued": ("queued", "Events that are not durable yet."),
-    "kproxy_audit_queued_bytes": ("queued_bytes", "Bytes of their lines."),
+    "kproxy_audit_queued_bytes": ("queued_bytes", "Bytes of the lines of events that are not durable yet."),
     "kproxy_audit_last_durable_timestamp_seconds": ("last_durable", "When events last became durable; 0: never."),
 }
 BY_REASON = {
@@ -48,14 +48,13 @@ class AuditCollector(Collector):
         failing = GaugeMetricFamily("kproxy_audit_failing", "1 while events cannot be written.", labels=["outlet"])
         yield filled(failing, outlets, "failing")
         yield GaugeMetricFamily(
-            "kproxy_audit_blocked", "1 while clients are not read because of that.", value=int(self.events.blocked)
+            "kproxy_audit_blocked",
+            "1 while clients are not read because events cannot be written.",
+            value=int(self.events.blocked),
         )
 
 
-Family = CounterMetricFamily | GaugeMetricFamily
-
-
-def filled(family: Family, outlets: Mapping[str, object], field: str) -> Metric:
+def filled(family: CounterMetricFamily | GaugeMetricFamily, outlets: Mapping[str, object], field: str) -> Metric:
     """Return the family with one line for each outlet."""
     for outlet, counters in outlets.items():
         family.add_metric([outlet], float(getattr(counters, field)))

@@ -21,7 +21,7 @@ from kproxy.watch.seen import Depth, Frame, Seen, Who
 
 from .capture_file import CaptureFile
 
-Side = Literal["client", "broker", "both"]
+CaptureSide = Literal["client", "broker", "both"]
 V = TypeVar("V")
 MOST_UNPAIRED = 200
 """Exchanges of a connection that wait for their counterpart; clients have five in flight, what is older has none."""
@@ -46,9 +46,9 @@ class Unpaired(Generic[V]):
     def __contains__(self, correlation_id: int) -> bool:
         return correlation_id in self.by_id
 
-    def add(self, correlation_id: int, one: V) -> Iterator[V]:
+    def add(self, correlation_id: int, exchange: V) -> Iterator[V]:
         """Add an exchange. Returns an iterator over the one that has to leave for it, if any."""
-        self.by_id.setdefault(correlation_id, deque()).append(one)
+        self.by_id.setdefault(correlation_id, deque()).append(exchange)
         self.count += 1
         return iter([self.take(next(iter(self.by_id)))] if self.count > MOST_UNPAIRED else ())
 
@@ -66,7 +66,7 @@ class Unpaired(Generic[V]):
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedConnection:
     """Connection that a capture watches.
 
     `fronts`, `behinds`: exchanges without their counterpart so far, by correlation id and in order; a front is None if
@@ -87,12 +87,12 @@ class CaptureSink:
     """
 
     def __init__(
-        self, file: CaptureFile, policy: Policy, wanted: Filter, side: Side,
+        self, file: CaptureFile, policy: Policy, wanted: Filter, side: CaptureSide,
         server: Callable[[Who], Endpoint], view: Callable[[Seen], View],
     ) -> None:  # fmt: skip
         self.file, self.policy, self.wanted, self.side = file, policy, wanted, side
         self.server, self.view = server, view
-        self.watched: dict[int, Watched] = {}
+        self.watched: dict[int, WatchedConnection] = {}
 
     @property
     def broker_side(self) -> bool:
@@ -105,7 +105,7 @@ class CaptureSink:
         return max(Depth.SKETCH, self.policy.depth, self.wanted.depth(key, version))
 
     def opened(self, who: Who, now: float) -> None:
-        self.watched[who.number] = Watched(self.server(who), now)
+        self.watched[who.number] = WatchedConnection(self.server(who), now)
 
     def take(self, seen: Seen) -> None:
         if self.file.stopped:
@@ -144,38 +144,38 @@ class CaptureSink:
             if watched.recorded:
                 self.file.closed(who, now)
 
-    def _watched(self, who: Who) -> Watched:
+    def _watched(self, who: Who) -> WatchedConnection:
         """Return the record of a connection, made here if the capture began after it did.
 
         A connection of which `opened` did not tell begins with its first request.
         """
-        found = self.watched.get(who.number)
-        if found is None:
-            found = self.watched[who.number] = Watched(self.server(who), None)
-        return found
+        watched = self.watched.get(who.number)
+        if watched is None:
+            watched = self.watched[who.number] = WatchedConnection(self.server(who), None)
+        return watched
 
     def _meant(self, seen: Seen) -> bool:
         return not self.wanted or self.wanted.holds(self.view(seen))
 
-    def _alone(self, watched: Watched, behind: Seen) -> None:
+    def _alone(self, watched: WatchedConnection, behind: Seen) -> None:
         """Write an exchange at the broker that has no counterpart at the client, if the filter holds for it."""
         if self._meant(behind):
             self._write_behind(watched, behind)
 
-    def _write_behind(self, watched: Watched, seen: Seen) -> None:
+    def _write_behind(self, watched: WatchedConnection, seen: Seen) -> None:
         watched.recorded = True
         self.file.exchange(seen, host_port(seen.who.broker), watched.opened, behind=True)
 
 
 def differ(front: Seen, behind: Seen) -> bool:
     """Return True if the broker got, or sent, other bytes than the client."""
-    return other(front.request, behind.request) or other(front.response, behind.response)
+    return frames_differ(front.request, behind.request) or frames_differ(front.response, behind.response)
 
 
-def other(one: Frame | None, two: Frame | None) -> bool:
-    if one is None or two is None:
-        return one is not two
-    return one.size != two.size or one.data != two.data
+def frames_differ(front: Frame | None, behind: Frame | None) -> bool:
+    if front is None or behind is None:
+        return front is not behind
+    return front.size != behind.size or front.data != behind.data
 
 
 def host_port(address: str | None) -> Endpoint:

@@ -16,10 +16,10 @@ from time import monotonic
 from typing import IO, Any, Literal, cast
 
 from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter, Endpoint, Wall, Written
+from kproxy.capture.writer import CaptureWriter, Endpoint, ToWallTime, Written
 from kproxy.watch.seen import Frame, Seen, Who
 
-from .shared_file import Blocks, Part, Totals
+from .shared_file import BlockFile, CapturePart, Totals
 
 MOST_WAITING = 20_000
 """Exchanges that wait to be written; a second's worth of small ones."""
@@ -29,12 +29,12 @@ FLUSH = 1.0
 """Seconds after which what was written can be seen by whoever reads along."""
 PERMISSIONS = 0o600  # it holds what clients write
 
-Stopped = Literal["", "asked", "max_size", "max_seconds", "max_exchanges", "proxy_ended", "failed"]
-Entry = tuple[Callable[..., None], tuple[Any, ...], int]
+StopReason = Literal["", "asked", "max_size", "max_seconds", "max_exchanges", "proxy_ended", "failed"]
+QueuedCall = tuple[Callable[..., None], tuple[Any, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CaptureLimits:
     """Limits at which one capture ends: bytes of its file, seconds, exchanges."""
 
     size: int = 1 << 30
@@ -50,20 +50,20 @@ class CaptureFile:
     """
 
     def __init__(
-        self, path: Path, policy: Policy, limits: Limits, wall: Wall, over: Callable[[], None], about: dict[str, Any],
-        part: Part | None = None,
+        self, path: Path, policy: Policy, limits: CaptureLimits, wall: ToWallTime, over: Callable[[], None],
+        about: dict[str, Any], part: CapturePart | None = None,
     ) -> None:  # fmt: skip
         self.part = part
         self.path, self.policy, self.limits, self.wall, self.over = path, policy, limits, wall, over
         self.about = about
-        self.stopped: Stopped = ""
+        self.stopped: StopReason = ""
         self.error = ""
         self.dropped = 0
         self.began = monotonic()
         self.ended: float | None = None
-        self.queue: SimpleQueue[Entry | None] = SimpleQueue()
+        self.queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
         self.put_bytes = self.done_bytes = 0  # each is changed by one thread only
-        self.asked: Stopped = "asked"
+        self.stop_reason: StopReason = "asked"
         self.leaving = False
         how = os.O_CREAT | os.O_EXCL if part is None else os.O_APPEND
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | how, PERMISSIONS)
@@ -71,7 +71,7 @@ class CaptureFile:
         if part is None:
             self.file = os.fdopen(descriptor, "wb", buffering=1 << 18)
         else:
-            self.file = cast("IO[bytes]", Blocks(descriptor))
+            self.file = cast("IO[bytes]", BlockFile(descriptor))
         self.writer: CaptureWriter | None = None
         self.thread = threading.Thread(target=self._run, name=f"capture {path.name}", daemon=True)
         self.thread.start()
@@ -105,9 +105,9 @@ class CaptureFile:
         if not self.stopped:
             self.queue.put((self._closed, (who, now), 0))
 
-    def stop(self, why: Stopped = "asked") -> None:
+    def stop(self, why: StopReason = "asked") -> None:
         """Stop taking exchanges; the thread writes those that wait, then ends. `join` waits for that."""
-        self.asked, self.leaving = why, True
+        self.stop_reason, self.leaving = why, True
         self.queue.put(None)
 
     def join(self, timeout: float) -> bool:
@@ -135,7 +135,7 @@ class CaptureFile:
         self.ended = monotonic()
         self.over()
 
-    def _write(self, writer: CaptureWriter) -> Stopped:
+    def _write(self, writer: CaptureWriter) -> StopReason:
         """Write from the queue until `stop` is called or a limit is reached, and return which."""
         limits = self.limits
         until = self.began + limits.seconds
@@ -152,14 +152,14 @@ class CaptureFile:
             except Empty:
                 continue
             if entry is None:
-                return self.asked
+                return self.stop_reason
             call, given, size = entry
             why = self._put(writer, call, given)
             self.done_bytes += size
             if why:
                 return why
 
-    def _put(self, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...]) -> Stopped:
+    def _put(self, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...]) -> StopReason:
         """Write one entry; returns the limit that is reached or would be exceeded, "" for none."""
         limits, written = self.limits, writer.written
         most = 0 if call == self._closed else writer.most(given[0])
@@ -173,20 +173,20 @@ class CaptureFile:
 
     def _put_together(
         self, totals: Totals, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...], most: int
-    ) -> Stopped:
+    ) -> StopReason:
         """Write one entry of a shared capture, for which room is reserved before and released after."""
-        limits, written, one = self.limits, writer.written, int(call == self._front)
-        size, exchanges = totals.grow(most, one)
+        limits, written, exchange = self.limits, writer.written, int(call == self._front)
+        size, exchanges = totals.grow(most, exchange)
         if most and size > limits.size:
-            totals.grow(-most, -one)
+            totals.grow(-most, -exchange)
             return "max_size"
         if limits.exchanges is not None and exchanges > limits.exchanges:
-            totals.grow(-most, -one)
+            totals.grow(-most, -exchange)
             return "max_exchanges"
         before = written.size
         call(*given)
         totals.grow(written.size - before - most)
-        return "max_exchanges" if one and exchanges == limits.exchanges else ""
+        return "max_exchanges" if exchange and exchanges == limits.exchanges else ""
 
     def _front(self, seen: Seen, server: Endpoint, opened: float | None) -> None:
         assert self.writer is not None, "the thread has made it"

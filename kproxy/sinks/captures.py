@@ -13,16 +13,16 @@ from pathlib import Path
 from time import time
 
 from kproxy.capture.policy import Policy
-from kproxy.capture.writer import Endpoint, Wall
+from kproxy.capture.writer import Endpoint, ToWallTime
 from kproxy.errors import TheyDidWrong
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import View
 from kproxy.watch.seen import Seen, Who
 
-from .capture import CaptureSink, Side
-from .capture_file import CaptureFile, Limits, Stopped
+from .capture import CaptureSide, CaptureSink
+from .capture_file import CaptureFile, CaptureLimits, StopReason
 from .fanout import Fanout
-from .shared_file import Part
+from .shared_file import CapturePart
 
 SUFFIX = ".pcapng"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -32,7 +32,7 @@ MOST_RUNNING = 16
 """At a time; each has a thread and a queue of its own."""
 MOST_REMEMBERED = 100
 """Captures that are over and still listed."""
-HEADS, USUAL = Policy(), Limits()
+HEADS, USUAL = Policy(), CaptureLimits()
 LAST_WORDS = 5.0
 """Seconds for what still waits to be written, when one is stopped."""
 
@@ -51,13 +51,13 @@ class NoSuchCapture(TheyDidWrong):
 
 
 @dataclass(slots=True)
-class Running:
+class StartedCapture:
     """Capture that was started in this process, still running or over."""
 
     name: str
     sink: CaptureSink
     file: CaptureFile
-    limits: Limits
+    limits: CaptureLimits
     since: float = field(default_factory=time)
     """Seconds since 1970."""
 
@@ -71,41 +71,52 @@ class Captures:
     """
 
     def __init__(
-        self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], Endpoint], wall: Callable[[], Wall],
-        soon: Callable[[Callable[[], None]], object], view: Callable[[Seen], View], instance: str = "",
+        self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], Endpoint],
+        wall: Callable[[], ToWallTime], soon: Callable[[Callable[[], None]], object], view: Callable[[Seen], View],
+        instance: str = "",
     ) -> None:  # fmt: skip
         self.folder = None if folder is None else Path(folder)
         self.fanout, self.server, self.wall, self.soon, self.view = fanout, server, wall, soon, view
         self.instance = instance
-        self.by_name: dict[str, Running] = {}
+        self.by_name: dict[str, StartedCapture] = {}
 
     def start(
-        self, name: str, *, wanted: str = "", policy: Policy = HEADS, limits: Limits = USUAL, side: Side = "both"
-    ) -> Running:
+        self,
+        name: str,
+        *,
+        wanted: str = "",
+        policy: Policy = HEADS,
+        limits: CaptureLimits = USUAL,
+        side: CaptureSide = "both",
+    ) -> StartedCapture:
         """Start a capture. Raises CaptureRefused, and FilterError for `wanted`."""
         name = usable(self.folder, name, sum(not one.file.stopped for one in self.by_name.values()))
         meant = Filter(wanted)
-        made = self._make(name, meant, policy, limits, side)
+        capture = self._make(name, meant, policy, limits, side)
         self.by_name.pop(name, None)
-        self.by_name[name] = made
+        self.by_name[name] = capture
         self._forget()
-        self.fanout.add(made.sink)
-        return made
+        self.fanout.add(capture.sink)
+        return capture
 
-    def join(self, path: Path, part: Part, *, wanted: str, policy: Policy, limits: Limits, side: Side) -> Running:
+    def join(
+        self, path: Path, part: CapturePart, *, wanted: str, policy: Policy, limits: CaptureLimits, side: CaptureSide
+    ) -> StartedCapture:
         """Start to write into a capture that another process has begun. Raises CaptureRefused."""
         meant, name = Filter(wanted), path.name
         try:
             file = CaptureFile(path, policy, limits, self.wall(), lambda: self._over(name), {}, part)
         except OSError as error:
             raise not_written(path, error) from None
-        made = Running(name, CaptureSink(file, policy, meant, side, self.server, self.view), file, limits)
-        self.by_name[name] = made
+        capture = StartedCapture(name, CaptureSink(file, policy, meant, side, self.server, self.view), file, limits)
+        self.by_name[name] = capture
         self._forget()
-        self.fanout.add(made.sink)
-        return made
+        self.fanout.add(capture.sink)
+        return capture
 
-    def _make(self, name: str, wanted: Filter, policy: Policy, limits: Limits, side: Side) -> Running:
+    def _make(
+        self, name: str, wanted: Filter, policy: Policy, limits: CaptureLimits, side: CaptureSide
+    ) -> StartedCapture:
         assert self.folder is not None, "start has looked"
         path = self.folder / name
         about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": side}
@@ -114,31 +125,31 @@ class Captures:
             file = CaptureFile(path, policy, limits, self.wall(), lambda: self._over(name), about)
         except OSError as error:
             raise not_written(path, error) from None
-        return Running(name, CaptureSink(file, policy, wanted, side, self.server, self.view), file, limits)
+        return StartedCapture(name, CaptureSink(file, policy, wanted, side, self.server, self.view), file, limits)
 
-    def stop(self, name: str, why: Stopped = "asked") -> Running:
+    def stop(self, name: str, why: StopReason = "asked") -> StartedCapture:
         """Stop a capture; what waits is still written. Raises NoSuchCapture."""
-        found = self[name]
-        self.fanout.remove(found.sink)
-        if not found.file.stopped:
-            found.file.stop(why)
-        return found
+        capture = self[name]
+        self.fanout.remove(capture.sink)
+        if not capture.file.stopped:
+            capture.file.stop(why)
+        return capture
 
-    def __getitem__(self, name: str) -> Running:
+    def __getitem__(self, name: str) -> StartedCapture:
         """Return the capture of this name, with or without `.pcapng`. Raises NoSuchCapture."""
-        found = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
-        if found is None:
+        capture = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
+        if capture is None:
             raise NoSuchCapture(f'there is no capture "{name}"')
-        return found
+        return capture
 
     def close(self) -> None:
         """Stop all captures when the proxy ends, and write what waits. Blocks for LAST_WORDS seconds at most, each."""
-        for one in self.by_name.values():
-            if not one.file.stopped:
-                self.fanout.remove(one.sink)
-                one.file.stop("proxy_ended")
-        for one in self.by_name.values():
-            one.file.join(LAST_WORDS)
+        for capture in self.by_name.values():
+            if not capture.file.stopped:
+                self.fanout.remove(capture.sink)
+                capture.file.stop("proxy_ended")
+        for capture in self.by_name.values():
+            capture.file.join(LAST_WORDS)
 
     def _over(self, name: str) -> None:
         """Have the loop take the capture's sink off; called in the capture's thread."""
@@ -148,9 +159,9 @@ class Captures:
             return
 
     def _detach(self, name: str) -> None:
-        found = self.by_name.get(name)
-        if found is not None and found.file.stopped:
-            self.fanout.remove(found.sink)
+        capture = self.by_name.get(name)
+        if capture is not None and capture.file.stopped:
+            self.fanout.remove(capture.sink)
 
     def _forget(self) -> None:
         over = [name for name, one in self.by_name.items() if one.file.stopped]

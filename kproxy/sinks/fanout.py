@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.watch.seen import Depth, Seen, Who
 from kproxy.wire.breath import to_the_end
 
-from .pictures import Picture
+from .cluster_metadata import ClusterMetadata
 from .sink import Sink
 
 METADATA = 3
@@ -27,13 +27,13 @@ class Fanout:
     def __init__(self, log: FilteringBoundLogger, changed: Callable[[], None] = lambda: None) -> None:
         self.log, self.changed = log, changed
         self.sinks: tuple[Sink, ...] = ()
-        self.pictures: dict[str, Picture] = {}
+        self.pictures: dict[str, ClusterMetadata] = {}
         self.failures = 0
         """How often a sink raised, which none should."""
 
-    def picture(self, cluster: str) -> Picture:
+    def picture(self, cluster: str) -> ClusterMetadata:
         """Return the metadata of a cluster, made when it is first asked for."""
-        return self.pictures.setdefault(cluster, Picture(cluster))
+        return self.pictures.setdefault(cluster, ClusterMetadata(cluster))
 
     def add(self, sink: Sink) -> None:
         """Attach a sink; it gets what begins from now on."""
@@ -59,34 +59,34 @@ class Fanout:
     def take(self, seen: Seen) -> None:
         with to_the_end():
             if seen.key == METADATA and seen.outcome == "answered":
-                self._tell(self._learn, seen)
+                self._call(self._learn, seen)
             for sink in self.sinks:
-                self._tell(sink.take, seen)
+                self._call(sink.take, seen)
 
     def take_behind(self, seen: Seen) -> None:
         """Give an exchange as the broker saw it to the sinks that want it."""
         with to_the_end():
             for sink in self.sinks:
                 if sink.broker_side:
-                    self._tell(sink.take_behind, seen)
+                    self._call(sink.take_behind, seen)
 
     def opened(self, who: Who, now: float) -> None:
         for sink in self.sinks:
-            self._tell(sink.opened, who, now)
+            self._call(sink.opened, who, now)
 
     def closed(self, who: Who, now: float) -> None:
         for sink in self.sinks:
-            self._tell(sink.closed, who, now)
+            self._call(sink.closed, who, now)
 
     def _learn(self, seen: Seen) -> None:
         body = seen.response_body
         if body is not None and seen.who.cluster is not None:
             self.picture(seen.who.cluster).learn(body, seen.who.broker_topic)
 
-    def _tell(self, call: Callable[..., None], *told: object) -> None:
+    def _call(self, method: Callable[..., None], *arguments: object) -> None:
         """Call a sink, and count and log what it raises: traffic goes on, whatever a sink does."""
         try:
-            call(*told)
+            method(*arguments)
         except Exception as error:
             self.failures += 1
             if self.failures == 1:

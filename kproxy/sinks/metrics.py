@@ -31,7 +31,7 @@ class Connections(Protocol):
     logins_refused: dict[str, int]
 
 
-class Live(Protocol):
+class OpenConnections(Protocol):
     """Connections that are open now, as the driver counts them."""
 
     def open_by_listener(self) -> Mapping[str, int]: ...
@@ -40,14 +40,19 @@ class Live(Protocol):
         """Return the bytes from clients and from brokers, of open and ended connections together."""
 
 
-Counted = Callable[[], Iterable[Tally]]
+ReadTallies = Callable[[], Iterable[Tally]]
 
 
 class TrafficCollector(Collector):
     """Collector of the metrics of connections and frames. `tallies` gives what is counted of frames."""
 
     def __init__(
-        self, counters: Counters, connections: Connections, tallies: Counted, live: Live, held: Mapping[str, HeldMemory]
+        self,
+        counters: Counters,
+        connections: Connections,
+        tallies: ReadTallies,
+        live: OpenConnections,
+        held: Mapping[str, HeldMemory],
     ) -> None:
         self.counters, self.ends, self.tallies, self.live, self.held = counters, connections, tallies, live, held
 
@@ -55,11 +60,13 @@ class TrafficCollector(Collector):
         yield from self.connections()
         yield from self.frames()
         counters = self.counters
-        yield counted("kproxy_events", "Things worth counting, by event.", "event", counters.events)
-        yield counted("kproxy_rewritten", "Values changed on their way, by what.", "what", counters.rewritten)
-        yield counted("kproxy_address_leaks", "Brokers' addresses kept from clients, by how.", "how", self.leaks())
-        yield counted("kproxy_stopped", "Frames not let through, by API.", "api", counters.stopped)
-        held = GaugeMetricFamily("kproxy_held_bytes", "Memory of frames held back now.", labels=["direction"])
+        yield counter_family("kproxy_events", "Things worth counting, by event.", "event", counters.events)
+        yield counter_family("kproxy_rewritten", "Values changed on their way, by what.", "what", counters.rewritten)
+        yield counter_family(
+            "kproxy_address_leaks", "Brokers' addresses kept from clients, by how.", "how", self.leaks()
+        )
+        yield counter_family("kproxy_stopped", "Frames not let through, by API.", "api", counters.stopped)
+        held = GaugeMetricFamily("kproxy_held_bytes", "Bytes of frames that are held back now.", labels=["direction"])
         for direction, memory in self.held.items():
             held.add_metric([direction], memory.used)
         yield held
@@ -75,13 +82,19 @@ class TrafficCollector(Collector):
 
     def connections(self) -> Iterator[Metric]:
         ends = self.ends
-        yield counted("kproxy_connections_opened", "Client connections accepted.", "listener", ends.opened)
-        yield counted("kproxy_connections_closed", "Client connections ended, by cause.", "cause", ends.closed)
-        yield counted("kproxy_connections_refused", "Client connections refused, by cause.", "cause", ends.refused)
-        yield counted("kproxy_unreachable", "Times that no broker could be reached.", "cluster", ends.unreachable)
-        yield counted("kproxy_broker_logins", "kproxy's own logins at brokers.", "cluster", ends.logins)
+        yield counter_family("kproxy_connections_opened", "Client connections accepted.", "listener", ends.opened)
+        yield counter_family("kproxy_connections_closed", "Client connections ended, by cause.", "cause", ends.closed)
+        yield counter_family(
+            "kproxy_connections_refused", "Client connections refused, by cause.", "cause", ends.refused
+        )
+        yield counter_family(
+            "kproxy_unreachable", "Times that no broker could be reached.", "cluster", ends.unreachable
+        )
+        yield counter_family("kproxy_broker_logins", "kproxy's own logins at brokers.", "cluster", ends.logins)
         refused = ends.logins_refused
-        yield counted("kproxy_broker_logins_failed", "Those that brokers refused.", "cluster", refused)
+        yield counter_family(
+            "kproxy_broker_logins_failed", "kproxy's own logins that brokers refused.", "cluster", refused
+        )
         active = GaugeMetricFamily("kproxy_connections_open", "Client connections open now.", labels=["listener"])
         for listener, number in self.live.open_by_listener().items():
             active.add_metric([listener], number)
@@ -109,7 +122,9 @@ class TrafficCollector(Collector):
                 family.add_metric(labels, number)
             yield family
         broker = HistogramMetricFamily(
-            "kproxy_broker_seconds", "From a request's header read to its response's.", labels=["api"]
+            "kproxy_broker_seconds",
+            "Seconds from reading a request's header to reading its response's header.",
+            labels=["api"],
         )
         for api, times in latency.items():
             broker.add_metric([api], cumulative(times), times.total)
@@ -117,10 +132,14 @@ class TrafficCollector(Collector):
         for name, text, times in (
             (
                 "kproxy_proxy_seconds",
-                "How long kproxy is at work on one read, one turn in 16.",
+                "Seconds of work on one read, measured in one turn of 16.",
                 self.counters.proxy_time,
             ),
-            ("kproxy_held_seconds", "How long frames were held, for their rest or an answer.", self.counters.held_time),
+            (
+                "kproxy_held_seconds",
+                "Seconds for which frames were held, for their rest or an answer.",
+                self.counters.held_time,
+            ),
         ):
             histogram = HistogramMetricFamily(name, text)
             histogram.add_metric([], cumulative(times), times.total)
@@ -135,11 +154,13 @@ class LogCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
-            "kproxy_log_lines_lost", "Lines of the log that nobody has read in time.", value=self.lost()
+            "kproxy_log_lines_lost",
+            "Log lines that were dropped because they were not read in time.",
+            value=self.lost(),
         )
 
 
-def counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
+def counter_family(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily(name, text, labels=[label])
     for word, number in dict(numbers).items():
         family.add_metric([word], number)
@@ -148,36 +169,36 @@ def counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Met
 
 def cumulative(times: Histogram) -> list[tuple[str, float]]:
     """Return a histogram in Prometheus' form: each bucket holds all that are smaller, too."""
-    total, found = 0, []
+    total, buckets = 0, []
     for bound, number in zip((*times.bounds, None), times.buckets, strict=True):
         total += number
-        found.append(("+Inf" if bound is None else repr(bound), float(total)))
-    return found
+        buckets.append(("+Inf" if bound is None else repr(bound), float(total)))
+    return buckets
 
 
 def registry(*collectors: Collector) -> CollectorRegistry:
     """Return a registry with these collectors and those of the process."""
-    made = registry_of(*collectors)
-    ProcessCollector(registry=made)
-    PlatformCollector(registry=made)
-    return made
+    collected = registry_of(*collectors)
+    ProcessCollector(registry=collected)
+    PlatformCollector(registry=collected)
+    return collected
 
 
 def registry_of(*collectors: Collector) -> CollectorRegistry:
     """Return a registry with these collectors only."""
-    made = CollectorRegistry(auto_describe=False)
+    collected = CollectorRegistry(auto_describe=False)
     for collector in collectors:
-        made.register(collector)
-    return made
+        collected.register(collector)
+    return collected
 
 
-def exposition(made: CollectorRegistry) -> Iterator[bytes]:
+def exposition(collected: CollectorRegistry) -> Iterator[bytes]:
     """Yield the text that Prometheus reads, a piece for each metric."""
-    for metric in made.collect():
-        yield generate_latest(_Alone(metric))
+    for metric in collected.collect():
+        yield generate_latest(_SingleMetric(metric))
 
 
-class _Alone:
+class _SingleMetric:
     """Registry of one metric."""
 
     def __init__(self, metric: Metric) -> None:

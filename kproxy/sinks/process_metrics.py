@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 from kproxy.distribution import own_version
 from kproxy.wire.releases import RELEASES
 
-Side = Literal["client", "broker"]
-CertificateFiles = Mapping[tuple[Side, str], str]
+CertificateSide = Literal["client", "broker"]
+CertificateFiles = Mapping[tuple[CertificateSide, str], str]
 """(side, name of the listener or cluster) → PEM file with the certificate that kproxy shows there."""
 
 MAX_CERTIFICATE_BYTES = 1 << 20
@@ -102,5 +102,8 @@ def certificate_files(
     listeners: Iterable[tuple[str, str | None]], clusters: Iterable[tuple[str, str | None]]
 ) -> CertificateFiles:
     """Return the files of those (name, certificate file or None) that have one, by side and name."""
-    sides: tuple[tuple[Side, Iterable[tuple[str, str | None]]], ...] = (("client", listeners), ("broker", clusters))
+    sides: tuple[tuple[CertificateSide, Iterable[tuple[str, str | None]]], ...] = (
+        ("client", listeners),
+        ("broker", clusters),
+    )
     return {(side, name): file for side, named in sides for name, file in named if file is not None}

@@ -17,18 +17,18 @@ from prometheus_client.registry import Collector
 from kproxy.rules.kinds.base import Family
 from kproxy.rules.store import RuleStore
 
-from .metrics import counted
+from .metrics import counter_family
 
 OTHER = "other"
 COUNTERS = {
-    "kproxy_rule_matched": "Requests (of some rules: connections) that a live rule's selectors held for.",
-    "kproxy_rule_fired": "Those of them that its trigger chose.",
-    "kproxy_rule_applied": "Those of them where what it changed has been handed to the kernel.",
-    "kproxy_rule_problems": "Times that something went wrong in a rule, such as a function of yours that raised.",
+    "kproxy_rule_matched": "Requests (of some rules: connections) for which a live rule's selectors held.",
+    "kproxy_rule_fired": "Requests for which a live rule's trigger held, too.",
+    "kproxy_rule_applied": "Requests where what a live rule changed has been handed to the kernel.",
+    "kproxy_rule_problems": "Failures inside a rule, such as a user's function that raised.",
 }
 
 
-class Loads(Protocol):
+class RuleSetCounts(Protocol):
     """Counts of the rule sets that were taken in or refused, by origin."""
 
     loaded: dict[str, int]
@@ -38,7 +38,7 @@ class Loads(Protocol):
 class RuleCollector(Collector):
     """Collector of the counters of the rules in a store, and of the version in force."""
 
-    def __init__(self, store: RuleStore, loads: Loads, most: int) -> None:
+    def __init__(self, store: RuleStore, loads: RuleSetCounts, most: int) -> None:
         self.store, self.loads, self.most = store, loads, most
 
     def collect(self) -> Iterator[Metric]:
@@ -54,29 +54,31 @@ class RuleCollector(Collector):
         yield info
         states = GaugeMetricFamily("kproxy_rules", "Rules by whether they are in force, and by family.",
                                    labels=["state", "family"])  # fmt: skip
-        found = Counter(("in_force" if one.active else "off", one.rule.family) for one in list(store.kept.values()))
+        rules = Counter(("in_force" if one.active else "off", one.rule.family) for one in list(store.kept.values()))
         for family in get_args(Family):
             for state in ("in_force", "off"):
-                states.add_metric([state, family], found[state, family])
+                states.add_metric([state, family], rules[state, family])
         yield states
-        yield counted("kproxy_rules_loaded", "Sets of rules taken in, by origin.", "origin", self.loads.loaded)
-        yield counted("kproxy_rules_rejected", "Sets of rules refused, by origin.", "origin", self.loads.rejected)
-        yield gauge("kproxy_faults_killed", "1 while the kill switch is on.", None, {"": int(store.killed)})
+        yield counter_family("kproxy_rules_loaded", "Sets of rules taken in, by origin.", "origin", self.loads.loaded)
+        yield counter_family(
+            "kproxy_rules_rejected", "Sets of rules refused, by origin.", "origin", self.loads.rejected
+        )
+        yield gauge_family("kproxy_faults_killed", "1 while the kill switch is on.", None, {"": int(store.killed)})
 
     def counts(self) -> dict[tuple[str, str, str], list[int]]:
         """Return matched, fired, applied and problems by rule, kind, and "true" for a fault, else "false"."""
-        found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-        for one in list(self.store.kept.values()):
-            if one.running is not None:
-                name = one.name if len(found) < self.most else OTHER
-                into = found[name, one.rule.kind, "true" if one.is_fault else "false"]
-                own_counts = (one.running.matched, one.running.fired, one.running.applied, one.running.problems)
+        counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        for rule in list(self.store.kept.values()):
+            if rule.running is not None:
+                name = rule.name if len(counts) < self.most else OTHER
+                into = counts[name, rule.rule.kind, "true" if rule.is_fault else "false"]
+                own_counts = (rule.running.matched, rule.running.fired, rule.running.applied, rule.running.problems)
                 for number, count in enumerate(own_counts):
                     into[number] += count
-        return found
+        return counts
 
 
-def gauge(name: str, text: str, label: str | None, numbers: Mapping[str, int]) -> Metric:
+def gauge_family(name: str, text: str, label: str | None, numbers: Mapping[str, int]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=[] if label is None else [label])
     for word, number in numbers.items():
         family.add_metric([] if label is None else [word], number)

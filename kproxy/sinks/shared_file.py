@@ -18,7 +18,7 @@ MOST_KEPT = 1 << 18
 """Bytes that are collected; as much as a file's buffer."""
 
 
-class Blocks:
+class BlockFile:
     """File of one process's blocks, which are only ever written whole."""
 
     def __init__(self, descriptor: int) -> None:
@@ -43,7 +43,7 @@ class Blocks:
         while data:
             data = data[os.write(self.descriptor, data) :]
 
-    def __enter__(self) -> Blocks:
+    def __enter__(self) -> BlockFile:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -69,7 +69,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CapturePart:
     """Part of one process in a shared capture.
 
     `names_from`: the number of its first address for a host that has only a name, which no other process gives to

@@ -54,7 +54,7 @@ class TailSink:
         self.waiting: deque[tuple[Seen, int]] = deque()
         self.bytes = 0
         self.dropped = 0
-        self._told = Missed()
+        self._missed_before = Missed()
 
     def depth(self, key: int, version: int) -> Depth:
         """Return SKETCH or more for exchanges that can match, COUNT for all others."""
@@ -84,18 +84,18 @@ class TailSink:
 
     def drain(self, most: int) -> list[Seen]:
         """Remove and return the oldest exchanges that wait, at most `most`."""
-        found: list[Seen] = []
-        while self.waiting and len(found) < most:
+        drained: list[Seen] = []
+        while self.waiting and len(drained) < most:
             seen, size = self.waiting.popleft()
             self.bytes -= size
-            found.append(seen)
-        return found
+            drained.append(seen)
+        return drained
 
     def missed(self) -> Missed:
         """Return what the listener has missed since the last call."""
         now = Missed(self.dropped, self.wanted.unknown, self.wanted.why)
-        told, self._told = self._told, now
-        return Missed(now.dropped - told.dropped, now.unknown - told.unknown, now.why)
+        before, self._missed_before = self._missed_before, now
+        return Missed(now.dropped - before.dropped, now.unknown - before.unknown, now.why)
 
 
 def _kept(frame: Frame | None) -> int:

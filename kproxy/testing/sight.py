@@ -10,7 +10,7 @@ from typing import Any
 from kproxy.capture.policy import Payload, Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.events.schema import REQUEST_EVENT
-from kproxy.sinks.audit.lines import Lines
+from kproxy.sinks.audit.lines import EventEncoder
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.watch.credentials import take_out
 from kproxy.watch.seen import Form, Frame, Seen
@@ -148,7 +148,7 @@ def write_capture(path: Path, exchanges: Iterable[Seen], payload: Payload = "ful
 
 def event_lines(exchanges: Iterable[Seen], source: str = "host/5b0c1e2f/0") -> bytes:
     """Their request events, as event files hold them."""
-    lines = Lines(source)
+    lines = EventEncoder(source)
     made = [lines.line(REQUEST_EVENT.name, seen.request.first if seen.request else NOON, request_event(seen, float))
             for seen in exchanges]  # fmt: skip
     return b"".join(made)

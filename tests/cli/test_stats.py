@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from kproxy.cli import main, tally
 from kproxy.cli.tally import OTHERS, Latencies, Tally
 from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.sinks.audit.lines import Lines
+from kproxy.sinks.audit.lines import EventEncoder
 from kproxy.testing.sight import NOON, conversation, event_lines, write_capture
 
 
@@ -85,7 +85,7 @@ def test_tables(capture: Path) -> None:
 def summary(**columns: Any) -> bytes:
     data = {"connection": 1, "client_id": "c", "api": "Produce", "first": "2026-11-21T12:00:00.000000Z",
             "last": "2026-11-21T12:00:59.000000Z", **columns}  # fmt: skip
-    return Lines("host/1/0").line(SUMMARY_EVENT.name, NOON, data)
+    return EventEncoder("host/1/0").line(SUMMARY_EVENT.name, NOON, data)
 
 
 def test_summaries_count_as_what_they_stand_for(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_partitions_that_events_do_not_tell_are_said_to_be_missing(tmp_path: Pat
     parts = [{"partition": 0, "records": 5}]
     data = {"api": "Produce", "outcome": "answered", "acks": -1, "topics": [{"topic": "t", "partitions": parts}],
             "omitted_partitions": 7}  # fmt: skip
-    path.write_bytes(Lines("s").line(REQUEST_EVENT.name, NOON, data))
+    path.write_bytes(EventEncoder("s").line(REQUEST_EVENT.name, NOON, data))
     ran = run(path)
 
     assert (ran.exit_code, "7 partitions are missing by topic" in ran.stderr) == (0, True)

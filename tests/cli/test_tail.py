@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from kproxy.cli import main
 from kproxy.events.schema import SUMMARY_EVENT
-from kproxy.sinks.audit.lines import Lines
+from kproxy.sinks.audit.lines import EventEncoder
 from kproxy.testing.client import RawClient
 from kproxy.testing.fake import FakeBroker
 from kproxy.testing.proxy import Proxy
@@ -106,7 +106,7 @@ def test_a_directory_of_event_files(tmp_path: Path) -> None:
 
 def test_lines_that_are_no_events_are_counted(events: Path) -> None:
     """With the first one's place; what is whole is shown. A summary is no exchange."""
-    summary = Lines("s").line(SUMMARY_EVENT.name, NOON, {"api": "Produce", "count": 3})
+    summary = EventEncoder("s").line(SUMMARY_EVENT.name, NOON, {"api": "Produce", "count": 3})
     events.write_bytes(events.read_bytes() + b"{broken\n" + b'"text"\n' + summary + b'{"id":"9","sour')
     ran = run(events)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.sinks.audit.event_sink import Counters
+from kproxy.sinks.audit.event_sink import OutletCounters
 from kproxy.sinks.audit_metrics import AuditCollector
 from kproxy.sinks.metrics import exposition, registry
 
@@ -17,7 +17,7 @@ class Written:
 
     blocked = True
     counters = {
-        "files": Counters(
+        "files": OutletCounters(
             written=7,
             bytes=900,
             files=2,

@@ -14,7 +14,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
 from kproxy.capture.writer import CaptureWriter
 from kproxy.sinks import capture_file
-from kproxy.sinks.capture_file import CaptureFile, Limits
+from kproxy.sinks.capture_file import CaptureFile, CaptureLimits
 from kproxy.testing.captures import SERVER, client, metadata, produce
 from kproxy.watch.seen import Seen
 
@@ -22,7 +22,7 @@ from kproxy.watch.seen import Seen
 class Begun:
     """A capture that has begun; `over` is set when it has ended."""
 
-    def __init__(self, path: Path, limits: Limits = Limits(), payload: str = "full") -> None:  # noqa: B008
+    def __init__(self, path: Path, limits: CaptureLimits = CaptureLimits(), payload: str = "full") -> None:  # noqa: B008
         self.over = threading.Event()
         self.path = path
         self.file = CaptureFile(path, Policy(payload), limits, float, self.over.set, {})  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_a_file_that_is_there_is_not_touched(tmp_path: Path) -> None:
 
 def test_limits(tmp_path: Path) -> None:
     """Of size, which the file never exceeds, of exchanges, and of time."""
-    size = Begun(tmp_path / "size", Limits(size=50_000))
+    size = Begun(tmp_path / "size", CaptureLimits(size=50_000))
     for number in range(100):
         size.put(produce(number, size=1000))
     found, said = size.read()
@@ -89,12 +89,12 @@ def test_limits(tmp_path: Path) -> None:
     assert 40_000 < size.path.stat().st_size <= 50_000
     assert found == list(range(len(found)))
 
-    count = Begun(tmp_path / "count", Limits(exchanges=7))
+    count = Begun(tmp_path / "count", CaptureLimits(exchanges=7))
     for number in range(100):
         count.put(metadata(number))
     assert (list(range(7)), "max_exchanges") == (count.read()[0], count.file.stopped)
 
-    time = Begun(tmp_path / "time", Limits(seconds=0.05))
+    time = Begun(tmp_path / "time", CaptureLimits(seconds=0.05))
     assert ([], "max_seconds") == (time.read()[0], time.file.stopped)
     assert 0.05 <= time.file.seconds < 10
 

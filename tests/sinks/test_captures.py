@@ -14,7 +14,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture, read
 from kproxy.errors import FilterError
 from kproxy.sinks import captures as module
-from kproxy.sinks.capture_file import Limits
+from kproxy.sinks.capture_file import CaptureLimits
 from kproxy.sinks.captures import CaptureRefused, Captures, NoSuchCapture
 from kproxy.sinks.fanout import Fanout
 from kproxy.testing.captures import SERVER, client, metadata
@@ -57,7 +57,7 @@ def test_from_start_to_stop(wired: Wired, tmp_path: Path) -> None:
 
 def test_one_that_ends_by_itself_is_taken_off_in_the_loop(wired: Wired) -> None:
     """Its thread asks the loop to."""
-    wired.captures.start("short", limits=Limits(exchanges=1))
+    wired.captures.start("short", limits=CaptureLimits(exchanges=1))
     wired.fanout.take(metadata(1))
     detach = wired.loop.get(timeout=20)
     assert 1 == len(wired.fanout.sinks)

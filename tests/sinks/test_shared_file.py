@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kproxy.sinks.shared_file import MOST_KEPT, Blocks, Totals
+from kproxy.sinks.shared_file import MOST_KEPT, BlockFile, Totals
 
 
 class Numbers:
@@ -21,8 +21,8 @@ class Numbers:
         self.numbers = numbers
 
 
-def appending(path: Path) -> Blocks:
-    return Blocks(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+def appending(path: Path) -> BlockFile:
+    return BlockFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
 
 
 def test_blocks_of_two_writers_stay_whole(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from kproxy.capture.policy import Policy
 from kproxy.errors import KproxyError
 from kproxy.net.workers.channel import Channel
 from kproxy.rules.common import Table
-from kproxy.sinks.capture_file import Limits
-from kproxy.sinks.measured import GROWING, Family, family, measured
-from kproxy.sinks.shared_file import Part, Totals
+from kproxy.sinks.capture_file import CaptureLimits
+from kproxy.sinks.merged_metrics import GROWING, MetricSamples, collect_samples, samples_of
+from kproxy.sinks.shared_file import CapturePart, Totals
 from kproxy.watch.filter.filter import Filter
 
 from .messages import BeginTail, EndTail, JoinCapture, Lines, Measure, NextLines, Operate, Operated
@@ -66,12 +66,12 @@ class WorkerAnswers:
         assert isinstance(shown, Shown), "streams are asked for otherwise"
         return Operated(shown.model_dump(mode="json"))
 
-    def measure(self, asked: Measure) -> list[Family]:
+    def measure(self, asked: Measure) -> list[MetricSamples]:
         cpu = CounterMetricFamily("process_cpu_seconds", "Total user and system CPU time spent in seconds.",
                                   value=process_time())  # fmt: skip
-        families = [*measured(self.collectors), family(cpu)]
+        families = [*collect_samples(self.collectors), samples_of(cpu)]
         if not asked.growing:  # to count open files takes milliseconds when there are thousands
-            families += [one for one in measured([self.process]) if one.kind not in GROWING]
+            families += [one for one in collect_samples([self.process]) if one.kind not in GROWING]
         return families
 
     def begin_tail(self, asked: BeginTail) -> None:
@@ -97,10 +97,10 @@ class WorkerAnswers:
         totals = Totals(self.table.cells(asked.owner, None), monotonic)
         self.backend.captures.join(
             Path(asked.path),
-            Part(totals, self.index * NAMES),
+            CapturePart(totals, self.index * NAMES),
             wanted=asked.filter,
             policy=Policy(asked.payload, asked.head),
-            limits=Limits(asked.size, asked.seconds, asked.exchanges),
+            limits=CaptureLimits(asked.size, asked.seconds, asked.exchanges),
             side=asked.side,
         )
 

@@ -20,7 +20,7 @@ from kproxy.net.readiness import Need, Readiness
 from kproxy.net.workers.channel import Question, Unanswered
 from kproxy.net.workers.crew_keeper import CrewKeeper
 from kproxy.net.workers.everybody import Crew, Member, ask_all
-from kproxy.sinks.measured import Family, Merged, growing, measured, merged
+from kproxy.sinks.merged_metrics import MergedCollector, MetricSamples, collect_samples, growing_metrics, merge_metrics
 from kproxy.sinks.metrics import exposition
 
 from .crew_captures import CrewCaptures
@@ -48,8 +48,8 @@ class CrewBackend:
     log: FilteringBoundLogger
     need: Need = "any"
     began: float = field(default_factory=monotonic)
-    latest: dict[int, list[Family]] = field(default_factory=dict)  # by worker
-    lost: list[Family] = field(default_factory=list)  # of workers that have ended
+    latest: dict[int, list[MetricSamples]] = field(default_factory=dict)  # by worker
+    lost: list[MetricSamples] = field(default_factory=list)  # of workers that have ended
     listeners: set[int] = field(default_factory=set)
     numbers: count[int] = field(default_factory=count)
 
@@ -57,7 +57,7 @@ class CrewBackend:
 
     def member_begins(self, member: Member) -> None:
         """Another process is in its place; what the one before had counted stays."""
-        self.lost = merged([self.lost, growing(self.latest.pop(member.index, []))])
+        self.lost = merge_metrics([self.lost, growing_metrics(self.latest.pop(member.index, []))])
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Know what workers have counted, should they end, until cancelled."""
@@ -77,7 +77,7 @@ class CrewBackend:
         await self.measure(Measure())
         await self.keeper.count()
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(Merged(self.everybody))
+        registry.register(MergedCollector(self.everybody))
         return await joined(exposition(registry))
 
     async def measure(self, question: Measure) -> None:
@@ -85,13 +85,13 @@ class CrewBackend:
             if not isinstance(families, Unanswered):
                 self.latest[member.index] = families
 
-    def everybody(self) -> Iterable[Sequence[Family]]:
+    def everybody(self) -> Iterable[Sequence[MetricSamples]]:
         """What is known of all processes that are and were."""
         running = {member.index for member in self.crew.members if member.channel is not None}
-        yield measured(self.collectors)
+        yield collect_samples(self.collectors)
         yield self.lost
         for index, families in sorted(self.latest.items()):
-            yield families if index in running else growing(families)
+            yield families if index in running else growing_metrics(families)
 
     # ---- for operations
 

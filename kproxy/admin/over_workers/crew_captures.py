@@ -21,13 +21,13 @@ import trio
 from kproxy.admin.captures import CaptureShown
 from kproxy.admin.problem import Problem
 from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter, Wall
+from kproxy.capture.writer import CaptureWriter, ToWallTime
 from kproxy.net.workers.channel import Channel, Unanswered
 from kproxy.net.workers.everybody import Crew
 from kproxy.net.workers.shared_table import SharedTable
-from kproxy.sinks.capture_file import PERMISSIONS, Limits
+from kproxy.sinks.capture_file import PERMISSIONS, CaptureLimits
 from kproxy.sinks.captures import MOST_REMEMBERED, SUFFIX, NoSuchCapture, make_folder, not_written, usable
-from kproxy.sinks.shared_file import Blocks, Totals
+from kproxy.sinks.shared_file import BlockFile, Totals
 from kproxy.watch.filter.filter import Filter
 
 from .messages import JoinCapture, Operate
@@ -46,11 +46,11 @@ class CrewCapture:
     path: Path
     wanted: Filter
     policy: Policy
-    limits: Limits
+    limits: CaptureLimits
     join: JoinCapture
     totals: Totals
     writer: CaptureWriter
-    file: Blocks
+    file: BlockFile
     since: float = field(default_factory=time)
     began: float = field(default_factory=monotonic)
     parts: dict[Channel, dict[str, Any]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class CrewCaptures:
     """`folder` None: there are none. `wall` makes the clock of a capture, see `sinks.captures`."""
 
     def __init__(
-        self, folder: str | Path | None, crew: Crew, table: SharedTable, wall: Callable[[], Wall], instance: str
+        self, folder: str | Path | None, crew: Crew, table: SharedTable, wall: Callable[[], ToWallTime], instance: str
     ) -> None:
         self.folder = None if folder is None else Path(folder)
         self.crew, self.table, self.wall, self.instance = crew, table, wall, instance
@@ -119,9 +119,9 @@ class CrewCaptures:
     def _make(self, path: Path, wanted: Filter, query: Any) -> CrewCapture:
         """With the file begun. Raises OSError."""
         policy = Policy(query.payload, query.head)
-        limits = Limits(query.max_size, query.max_seconds, query.max_exchanges)
+        limits = CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges)
         how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        file = Blocks(os.open(path, how, PERMISSIONS))
+        file = BlockFile(os.open(path, how, PERMISSIONS))
         about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": query.side}
         writer = CaptureWriter(cast("Any", file), policy, wall=self.wall(), about=about)
         file.flush()

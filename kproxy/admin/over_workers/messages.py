@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from kproxy.net.workers.channel import Notice, Question
-from kproxy.sinks.measured import Family
+from kproxy.sinks.merged_metrics import MetricSamples
 
 
 class Operated(msgspec.Struct, frozen=True):
@@ -28,10 +28,10 @@ class Operate(Question[Operated], frozen=True):
     query: dict[str, Any]
 
 
-class Measure(Question[list[Family]], frozen=True):
+class Measure(Question[list[MetricSamples]], frozen=True):
     """What have you counted? `growing`: only what must not be lost when you end."""
 
-    answer: ClassVar[Any] = list[Family]
+    answer: ClassVar[Any] = list[MetricSamples]
     growing: bool = False
 
 

@@ -7,8 +7,7 @@ second decides nothing by that: the minutes are those of the requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from kproxy.audit_config import AuditConfig
 from kproxy.core.principal import Outcome
@@ -18,19 +17,19 @@ from kproxy.watch.summary import Summary
 from kproxy.wire import schema
 
 from .connection_event import LiveWho, authenticated, closed, opened
-from .gate import Gate
+from .gate import EventGate
 from .request_event import request_event
 from .summary_event import summary_event
 
+if TYPE_CHECKING:
+    from kproxy.capture.writer import ToWallTime
+
 SASL = frozenset((17, 36))
-"""SaslHandshake and SaslAuthenticate: after their answers the client may be somebody."""
+"""SaslHandshake and SaslAuthenticate: after their responses the client may have a principal."""
 DEPTHS = {"connections": Depth.COUNT, "summary": Depth.ROWS, "requests": Depth.SKETCH}
 
-Wall = Callable[[float], float]
-"""Monotonic seconds → seconds since 1970."""
 
-
-class Account:
+class ConnectionAccount:
     """Record of an open connection that the audit keeps: its client, its summary and what was told last."""
 
     __slots__ = ("client_id", "outcome", "summary", "who")
@@ -46,9 +45,9 @@ class AuditSink:
 
     broker_side = False
 
-    def __init__(self, config: AuditConfig, events: Gate, wall: Wall) -> None:
+    def __init__(self, config: AuditConfig, events: EventGate, wall: ToWallTime) -> None:
         self.config, self.events, self.wall = config, events, wall
-        self.accounts: dict[int, Account] = {}  # by the connection's number
+        self.accounts: dict[int, ConnectionAccount] = {}  # by the connection's number
 
     # ---- what a Sink does
 
@@ -84,11 +83,11 @@ class AuditSink:
 
     # ---- summaries
 
-    def account(self, who: LiveWho) -> Account:
+    def account(self, who: LiveWho) -> ConnectionAccount:
         """Return the connection's account, making it when it is first asked for."""
         account = self.accounts.get(who.number)
         if account is None:
-            account = self.accounts[who.number] = Account(who, Summary(self.counts, self.wall, who=who))
+            account = self.accounts[who.number] = ConnectionAccount(who, Summary(self.counts, self.wall, who=who))
         return account
 
     def summary_for(self, who: Who) -> Summary:
@@ -107,12 +106,12 @@ class AuditSink:
 
     # ---- inside
 
-    def tell(self, account: Account, now: float, everything: bool) -> None:
+    def tell(self, account: ConnectionAccount, now: float, everything: bool) -> None:
         for cell in account.summary.drain(now, everything=everything):
             time, event = summary_event(cell, account.who)
             self.events.put(SUMMARY_EVENT.name, time, event)
 
-    def look_who(self, account: Account, now: float) -> None:
+    def look_who(self, account: ConnectionAccount, now: float) -> None:
         """Put an event about an authentication that has come to an end."""
         outcome = account.who.outcome
         if outcome is not account.outcome and outcome is not None:

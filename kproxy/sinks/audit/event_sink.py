@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
+
+from kproxy.events.column import EventData
 
 WhenFull = Literal["drop", "block"]
 """drop: events that cannot be written are counted and lost. block: `blocked` asks that no new ones be made."""
 
-Data = Mapping[str, Any]
-"""Columns of an event by name; what is unknown is left out. Times in it are RFC 3339 text or aware datetimes."""
-
 
 @dataclass
-class Counters:
+class OutletCounters:
     """Counters of one outlet since it was made. Any thread may read them; the numbers may not be of the same moment."""
 
     written: int = 0
@@ -57,7 +56,7 @@ class EventSink(Protocol):
         """
         ...
 
-    def put(self, type_name: str, time: float, data: Data) -> None:
+    def put(self, type_name: str, time: float, data: EventData) -> None:
         """Take an event; `time` in seconds since 1970. Never waits, never raises: what cannot be taken is counted."""
         ...
 
@@ -69,7 +68,7 @@ class EventSink(Protocol):
         ...
 
     @property
-    def counters(self) -> Mapping[str, Counters]:
+    def counters(self) -> Mapping[str, OutletCounters]:
         """Return the counters by the outlet's name: `files`, `kafka`."""
         ...
 

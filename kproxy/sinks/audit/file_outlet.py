@@ -8,13 +8,15 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from .event_sink import Counters, Data, Unblocked
+from kproxy.events.column import EventData
+
+from .event_sink import OutletCounters, Unblocked
 from .file_settings import FileSettings
 from .file_writer import FileWriter
 from .publisher import Publisher
-from .queue import Gap, Queue
-from .recorder import Tell, told_gap
-from .recover import Dead, find_dead
+from .queue import Gap, LineQueue
+from .recorder import PutRecovered, gap_event
+from .recover import UncleanProcess, find_unclean
 
 
 class FileOutlet:
@@ -24,19 +26,21 @@ class FileOutlet:
 
     def __init__(self, settings: FileSettings, log: FilteringBoundLogger) -> None:
         self.settings, self.log = settings, log
-        self.counters = Counters()
-        self._queue: Queue[bytes] = Queue(self.counters, settings.when_full, settings.queue, settings.queue_bytes)
+        self.counters = OutletCounters()
+        self._queue: LineQueue[bytes] = LineQueue(
+            self.counters, settings.when_full, settings.queue, settings.queue_bytes
+        )
         self._publisher = Publisher(self.counters, log, settings.retry)
         self._writer = FileWriter(settings, self._queue, self._publisher, log, self._tell_gap)
         self._thread = threading.Thread(target=self._writer.run, name="audit writer", daemon=True)
-        self._tell: Tell = _nobody
-        self._dead: list[Dead] = []
+        self._tell: PutRecovered = _nobody
+        self._dead: list[UncleanProcess] = []
 
     @property
     def blocked(self) -> bool:
         return self._queue.blocked
 
-    def start(self, tell: Tell, on_unblocked: Unblocked) -> None:
+    def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
         self._tell, self._queue.on_unblocked = tell, on_unblocked
         self._writer.begin()
         self._thread.start()
@@ -44,7 +48,7 @@ class FileOutlet:
         self._publisher.start()
 
     def add(
-        self, line: bytes, number: int, day: str, _type_name: str, _data: Data,
+        self, line: bytes, number: int, day: str, _type_name: str, _data: EventData,
         must: bool = False, then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._queue.add(number, day, line, len(line), must, then)
@@ -67,16 +71,16 @@ class FileOutlet:
         return self._writer.leave(clean=published)
 
     def _tell_gap(self, gap: Gap) -> None:
-        self._tell(told_gap(gap, self.name), _nothing)
+        self._tell(gap_event(gap, self.name), _nothing)
 
     # ---- recovery, in the publisher's thread
 
     def _recover(self) -> None:
-        for dead in find_dead(self.settings.dir, self.settings.identity.stem):
+        for dead in find_unclean(self.settings.dir, self.settings.identity.stem):
             self._dead.append(dead)
             self._tell_all(dead)
 
-    def _tell_all(self, dead: Dead) -> None:
+    def _tell_all(self, dead: UncleanProcess) -> None:
         """Tell of all its files; when the last event is durable, publish them."""
         events = dead.events()
         durable = iter(range(len(events), 0, -1))
@@ -89,7 +93,7 @@ class FileOutlet:
             self.log.warning("audit: a process did not end in order, its events are kept", **data)
             self._tell(data, then)
 
-    def _publish(self, dead: Dead) -> None:
+    def _publish(self, dead: UncleanProcess) -> None:
         while dead.files:
             dead.files[0].publish()
             self.counters.files += bool(dead.files.pop(0).lines)
@@ -101,5 +105,5 @@ def _nothing() -> None:
     pass
 
 
-def _nobody(_data: Data, _then: Callable[[], None]) -> None:
+def _nobody(_data: EventData, _then: Callable[[], None]) -> None:
     pass

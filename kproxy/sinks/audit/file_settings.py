@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .event_sink import WhenFull
-from .names import Identity
+from .file_names import WriterIdentity
 from .queue import QUEUE_BYTES
 
 
@@ -15,7 +15,7 @@ class FileSettings:
     """Times in seconds, sizes in bytes; see docs/audit.md."""
 
     dir: Path
-    identity: Identity
+    identity: WriterIdentity
     flush: float = 1.0
     """A line is durable at most so long after it was put."""
     roll_size: int = 64_000_000

@@ -14,14 +14,14 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
+from .file_names import file_stem
 from .file_settings import FileSettings
-from .names import file_stem
 from .open_file import OpenFile
+from .process_mark import ProcessMark
 from .publish import publish
 from .publisher import Publisher
-from .queue import Batch, Gap, Queue
+from .queue import Gap, LineBatch, LineQueue
 from .reasons import reason_of
-from .session import Session
 
 MOST_UNPUBLISHED = 2
 """While so many files wait for compression the open one grows beyond its size: better a large file than many open."""
@@ -31,17 +31,17 @@ class FileWriter:
     """Writer of the event files of one process. `run` is its thread; `tell_gap` makes an event of what was dropped."""
 
     def __init__(
-        self, settings: FileSettings, queue: Queue[bytes], publisher: Publisher, log: FilteringBoundLogger,
+        self, settings: FileSettings, queue: LineQueue[bytes], publisher: Publisher, log: FilteringBoundLogger,
         tell_gap: Callable[[Gap], None],
     ) -> None:  # fmt: skip
         self.settings, self.queue, self.publisher, self.log = settings, queue, publisher, log
         self.tell_gap = tell_gap
         self.counters = queue.counters
-        self._session: Session | None = None
+        self._session: ProcessMark | None = None
         self._clean = False
         self._unpublished: set[OpenFile] = set()
-        self._todo: deque[Batch[bytes]] = deque()
-        self._written: list[Batch[bytes]] = []
+        self._todo: deque[LineBatch[bytes]] = deque()
+        self._written: list[LineBatch[bytes]] = []
         self._file: OpenFile | None = None
         self._opened_at = 0.0
         self._next = 0.0
@@ -96,7 +96,7 @@ class FileWriter:
 
     def _begin(self) -> None:
         if self._session is None:
-            self._session = Session(self.settings.dir, self.settings.identity)
+            self._session = ProcessMark(self.settings.dir, self.settings.identity)
 
     def _step(self) -> None:
         self._begin()
@@ -113,7 +113,7 @@ class FileWriter:
         if self._file is not None and now - self._opened_at >= self.settings.roll_age:
             self._roll()
 
-    def _append(self, batch: Batch[bytes]) -> None:
+    def _append(self, batch: LineBatch[bytes]) -> None:
         file = self._file
         if file is not None and file.size and (batch.day > file.day or self._large(file)):
             self._roll()

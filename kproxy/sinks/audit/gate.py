@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .event_sink import Data, EventSink
+from kproxy.events.column import EventData
+
+from .event_sink import EventSink
 
 
-class Gate:
+class EventGate:
     """Gate that passes events on to a sink.
 
     `on_blocked` is called, in the thread that puts, when the sink gets blocked.
@@ -17,7 +19,7 @@ class Gate:
         self.events, self.on_blocked = events, on_blocked
         self.shut = False
 
-    def put(self, type_name: str, time: float, data: Data) -> None:
+    def put(self, type_name: str, time: float, data: EventData) -> None:
         self.events.put(type_name, time, data)
         if self.events.blocked and not self.shut:
             self.shut = True

@@ -21,10 +21,11 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.distribution import how_to_install
 from kproxy.errors import TheyDidWrong, WeDidWrong
+from kproxy.events.column import EventData
 
-from .event_sink import Counters, Data, Unblocked, WhenFull
-from .queue import OVERSHOOT, OVERSHOOT_BYTES, QUEUE_BYTES, Queue
-from .recorder import Tell, told_gap
+from .event_sink import OutletCounters, Unblocked, WhenFull
+from .queue import OVERSHOOT, OVERSHOOT_BYTES, QUEUE_BYTES, LineQueue
+from .recorder import PutRecovered, gap_event
 
 BEAT = 0.05
 """Seconds for which delivery reports are waited for; new lines wait as long at most."""
@@ -65,7 +66,7 @@ class KafkaSettings:
 
 
 @dataclass(slots=True)
-class Sent:
+class LineInFlight:
     """Line on its way to the topic."""
 
     number: int
@@ -86,12 +87,14 @@ class KafkaOutlet:
             raise MissingExtra(f"confluent-kafka is not installed: {how_to_install('kafka')}") from error
         self._kafka: Any = confluent_kafka
         self.settings, self.log = settings, log
-        self.counters = Counters()
-        self._queue: Queue[Sent] = Queue(self.counters, settings.when_full, settings.queue, settings.queue_bytes)
+        self.counters = OutletCounters()
+        self._queue: LineQueue[LineInFlight] = LineQueue(
+            self.counters, settings.when_full, settings.queue, settings.queue_bytes
+        )
         self._producer: Any = None
-        self._tell: Tell
-        self._todo: deque[Sent] = deque()
-        self._again: list[Sent] = []
+        self._tell: PutRecovered
+        self._todo: deque[LineInFlight] = deque()
+        self._again: list[LineInFlight] = []
         self._settled = self._settled_bytes = 0
         self._ended = self._clean = False
         self._retry_at = 0.0
@@ -102,19 +105,19 @@ class KafkaOutlet:
     def blocked(self) -> bool:
         return self._queue.blocked
 
-    def start(self, tell: Tell, on_unblocked: Unblocked) -> None:
+    def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
         """Start the thread. Raises WrongOptions. A cluster that cannot be reached is tried again until it can."""
         self._tell, self._queue.on_unblocked = tell, on_unblocked
         self._producer = self._new_producer()
         self._thread.start()
 
     def add(
-        self, line: bytes, number: int, day: str, type_name: str, data: Data,
+        self, line: bytes, number: int, day: str, type_name: str, data: EventData,
         must: bool = False, then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         connection = data.get("connection")
         key = self.settings.source if connection is None else str(connection)
-        self._queue.add(number, day, Sent(number, line[:-1], key, type_name), len(line), must)
+        self._queue.add(number, day, LineInFlight(number, line[:-1], key, type_name), len(line), must)
 
     def missing(self, number: int, reason: str) -> None:
         self._queue.missing(number, reason)
@@ -158,7 +161,7 @@ class KafkaOutlet:
         if self.counters.failing and not self.counters.queued and now >= self._retry_at:
             self._recovered()  # nothing is left that could show it
         if not self.counters.failing and (gap := self._queue.take_gap()) is not None:
-            self._tell(told_gap(gap, self.name), _nothing)
+            self._tell(gap_event(gap, self.name), _nothing)
 
     def _send(self) -> None:
         """Produce as many lines as librdkafka has room for."""
@@ -178,7 +181,7 @@ class KafkaOutlet:
                 continue
             self._todo.popleft()
 
-    def _delivered(self, sent: Sent, error: Any, _message: Any) -> None:
+    def _delivered(self, sent: LineInFlight, error: Any, _message: Any) -> None:
         """Take librdkafka's delivery report of a line; it comes out of `poll`."""
         if error is None:
             self.counters.written += 1

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from .event_sink import Data
+from kproxy.events.column import EventData
 
 MICROSECONDS = 1_000_000
 LINE_START = b'{"specversion":"1.0","id":"'
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 _LINE = LINE_START + b'%d","source":%b.%06dZ","datacontenttype":"application/json","data":%b}\n'
 
 
-class Lines:
+class EventEncoder:
     """Encoder of the events of one source, numbered from 1 on. Not for several threads at once."""
 
     def __init__(self, source: str) -> None:
@@ -34,7 +34,7 @@ class Lines:
         self._stamp = b""
         self._heads: dict[str, bytes] = {}
 
-    def line(self, type_name: str, time: float, data: Data) -> bytes:
+    def line(self, type_name: str, time: float, data: EventData) -> bytes:
         """Return the event's line.
 
         The number is used up even if data or time cannot be written, which raises TypeError, ValueError, OverflowError,
@@ -59,7 +59,7 @@ class Lines:
 
 
 def id_of(line: bytes) -> int:
-    """Return the number of a line that `Lines` wrote. Raises ValueError for any other."""
+    """Return the number of a line that `EventEncoder` wrote. Raises ValueError for any other."""
     if not line.startswith(LINE_START):
         raise ValueError(f"begins with {line[:40]!r}, expected {LINE_START!r}")
     return int(line[len(LINE_START) : line.index(b'"', len(LINE_START))])

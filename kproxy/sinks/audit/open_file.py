@@ -12,7 +12,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from .names import OPEN, hidden
+from .file_names import OPEN, hidden
 
 MODE = 0o640
 """Who may read the audit is the group's business, not everybody's."""

@@ -9,10 +9,10 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.audit_config import AuditConfig, KafkaTopic
 
 from .event_sink import Unblocked, never_mind
+from .file_names import WriterIdentity
 from .file_outlet import FileOutlet
 from .file_settings import FileSettings
 from .kafka_outlet import KafkaOutlet, KafkaSettings
-from .names import Identity
 from .recorder import Outlet, Recorder
 
 
@@ -35,7 +35,7 @@ def file_settings(audit: AuditConfig, folder: Path, source: str) -> FileSettings
     """Return the config's audit of files as settings of its outlet."""
     return FileSettings(
         folder,
-        Identity.of(source),
+        WriterIdentity.of(source),
         flush=audit.flush,
         roll_size=audit.roll_size,
         roll_age=audit.roll_age,

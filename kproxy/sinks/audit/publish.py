@@ -17,7 +17,7 @@ import os
 import zlib
 from pathlib import Path
 
-from .names import OPEN, PACKED, PACKING, hidden, published
+from .file_names import OPEN, PACKED, PACKING, hidden, published
 from .open_file import MODE, sync_folder
 
 CHUNK = 1 << 18

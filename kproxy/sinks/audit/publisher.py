@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 from structlog.typing import FilteringBoundLogger
 
-from .event_sink import Counters
+from .event_sink import OutletCounters
 from .reasons import reason_of
 
 Job = Callable[[], None]
@@ -22,7 +22,7 @@ Job = Callable[[], None]
 class Publisher:
     """Thread that does an outlet's jobs one after the other. `retry`: seconds between attempts."""
 
-    def __init__(self, counters: Counters, log: FilteringBoundLogger, retry: float) -> None:
+    def __init__(self, counters: OutletCounters, log: FilteringBoundLogger, retry: float) -> None:
         self.counters, self.log, self.retry = counters, log, retry
         self.backlog = 0
         """Jobs given and not done."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from .event_sink import Counters, Unblocked, WhenFull, never_mind
+from .event_sink import OutletCounters, Unblocked, WhenFull, never_mind
 
 BATCH_BYTES = 1 << 18
 """256 KiB: a larger write is hardly cheaper per byte, and by so much a file may overshoot its size."""
@@ -29,16 +29,16 @@ A client may have thousands of them, and a small queue must not mean that they a
 OVERSHOOT_BYTES = QUEUE_BYTES
 """And so many bytes of their lines."""
 
-Item = TypeVar("Item")
+QueuedLine = TypeVar("QueuedLine")
 
 
 @dataclass
-class Batch(Generic[Item]):
+class LineBatch(Generic[QueuedLine]):
     """Batch of lines numbered first_id, first_id + 1, …; the outlet's thread calls `then` once they are durable."""
 
     day: str
     first_id: int
-    items: list[Item] = field(default_factory=list)
+    items: list[QueuedLine] = field(default_factory=list)
     size: int = 0
     then: list[Callable[[], None]] = field(default_factory=list)
 
@@ -64,14 +64,19 @@ class Gap:
         self.reasons[reason] += last_id - first_id + 1
 
 
-class Queue(Generic[Item]):
+class LineQueue(Generic[QueuedLine]):
     """Bounded queue of one outlet's lines.
 
     `events` and `size` (bytes) are the bounds; `refusal` is why lines cannot be written now, "" while they can.
     """
 
     def __init__(
-        self, counters: Counters, when_full: WhenFull, events: int, size: int, on_unblocked: Unblocked = never_mind
+        self,
+        counters: OutletCounters,
+        when_full: WhenFull,
+        events: int,
+        size: int,
+        on_unblocked: Unblocked = never_mind,
     ) -> None:
         self.counters, self.on_unblocked = counters, on_unblocked
         self.blocking = when_full == "block"
@@ -82,8 +87,8 @@ class Queue(Generic[Item]):
         self.wake = threading.Event()
         """Set when a batch is full or the queue closes; the outlet's thread waits for it, for a beat at most."""
         self._lock = threading.Lock()
-        self._full: deque[Batch[Item]] = deque()
-        self._filling: Batch[Item] | None = None
+        self._full: deque[LineBatch[QueuedLine]] = deque()
+        self._filling: LineBatch[QueuedLine] | None = None
         self._next_id = 0
         self._gap = Gap()
         self._near = events - 1 if self.blocking else events  # from here on `add` looks closely
@@ -92,7 +97,13 @@ class Queue(Generic[Item]):
     # ---- the side of `put`
 
     def add(
-        self, number: int, day: str, item: Item, size: int, must: bool = False, then: Callable[[], None] | None = None
+        self,
+        number: int,
+        day: str,
+        item: QueuedLine,
+        size: int,
+        must: bool = False,
+        then: Callable[[], None] | None = None,
     ) -> None:
         """Take a line of `size` bytes, or count it as dropped. `must`: take it beyond the bounds (reports of gaps)."""
         with self._lock:
@@ -134,10 +145,10 @@ class Queue(Generic[Item]):
             return self.refusal or "queue_full"
         return ""
 
-    def _begin(self, day: str, number: int) -> Batch[Item]:
+    def _begin(self, day: str, number: int) -> LineBatch[QueuedLine]:
         if self._filling is not None:
             self._full.append(self._filling)
-        batch: Batch[Item] = Batch(day, number)
+        batch: LineBatch[QueuedLine] = LineBatch(day, number)
         self._filling = batch
         return batch
 
@@ -147,7 +158,7 @@ class Queue(Generic[Item]):
 
     # ---- the side of the outlet's thread
 
-    def take(self) -> list[Batch[Item]]:
+    def take(self) -> list[LineBatch[QueuedLine]]:
         """Return all batches that wait, oldest first; they still count as queued until they are settled."""
         with self._lock:
             taken = [*self._full, *([self._filling] if self._filling else [])]

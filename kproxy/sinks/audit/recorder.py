@@ -1,7 +1,7 @@
 """Recorder behind `EventSink`: numbers events, makes lines of them, and gives each line to all outlets.
 
 One number and one line for all outlets, so that whoever reads both the files and the topic can drop what is double. An
-outlet that dropped events reports the gap through `Tell`, which makes an event for all of them.
+outlet that dropped events reports the gap through `PutRecovered`, which makes an event for all of them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from kproxy.errors import KproxyError
+from kproxy.events.column import EventData
 from kproxy.events.schema import RECOVERED_EVENT
 
-from .event_sink import Counters, Data, Unblocked, never_mind
-from .lines import Lines
+from .event_sink import OutletCounters, Unblocked, never_mind
+from .lines import EventEncoder
 from .queue import Gap
 
 FAREWELL = 5.0
 """Seconds for the outlets that are running already when another one cannot be started."""
 
-Tell = Callable[[Data, Callable[[], None]], None]
+PutRecovered = Callable[[EventData, Callable[[], None]], None]
 """Of an outlet: make a `recovered` event of these data, and call the function once it is durable at this outlet."""
 
 
@@ -30,19 +31,19 @@ class Outlet(Protocol):
     """Destination of lines: files or a topic."""
 
     name: str
-    counters: Counters
+    counters: OutletCounters
 
     @property
     def blocked(self) -> bool:
         """Return True while lines should not be made; see EventSink."""
         ...
 
-    def start(self, tell: Tell, on_unblocked: Unblocked) -> None:
+    def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
         """Start the outlet; never fails for what may get better by itself, such as a full disk."""
         ...
 
     def add(
-        self, line: bytes, number: int, day: str, type_name: str, data: Data,
+        self, line: bytes, number: int, day: str, type_name: str, data: EventData,
         must: bool = False, then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         """Take a line into the queue, or count it as dropped; see Queue.add."""
@@ -68,7 +69,7 @@ class Recorder:
         self._started: list[Outlet] = []
         self._adds = tuple(outlet.add for outlet in outlets)
         self.on_unblocked = on_unblocked
-        self._lines = Lines(source)
+        self._lines = EventEncoder(source)
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -94,10 +95,10 @@ class Recorder:
         return False
 
     @property
-    def counters(self) -> Mapping[str, Counters]:
+    def counters(self) -> Mapping[str, OutletCounters]:
         return {outlet.name: outlet.counters for outlet in self.outlets}
 
-    def put(self, type_name: str, time: float, data: Data) -> None:
+    def put(self, type_name: str, time: float, data: EventData) -> None:
         lines = self._lines
         with self._lock:
             try:
@@ -115,8 +116,8 @@ class Recorder:
         with ThreadPoolExecutor(len(self._started)) as pool:  # each has the whole time
             return all(list(pool.map(lambda outlet: outlet.close(timeout), self._started)))
 
-    def _tell_of(self, origin: Outlet) -> Tell:
-        def tell(data: Data, then: Callable[[], None]) -> None:
+    def _tell_of(self, origin: Outlet) -> PutRecovered:
+        def tell(data: EventData, then: Callable[[], None]) -> None:
             lines = self._lines
             with self._lock:
                 line = lines.line(RECOVERED_EVENT.name, clock.time(), data)
@@ -133,7 +134,7 @@ class Recorder:
             self.on_unblocked()
 
 
-def told_gap(gap: Gap, outlet: str) -> Data:
+def gap_event(gap: Gap, outlet: str) -> EventData:
     """Return the data of the `recovered` event about events that were dropped."""
     reasons = ", ".join(f"{reason} {count}" for reason, count in gap.reasons.most_common())
     return {

@@ -34,11 +34,12 @@ from pathlib import Path
 
 import msgspec
 
-from .event_sink import Data
+from kproxy.events.column import EventData
+
+from .file_names import BAD, OPEN, PACKED, SESSION, UNBORN, hidden, session_of, stem_of
 from .lines import id_of
-from .names import BAD, OPEN, PACKED, SESSION, UNBORN, hidden, session_of, stem_of
+from .process_mark import lock_of_dead
 from .publish import publish
-from .session import lock_of_dead
 
 _FILE = re.compile(r"\..+-[0-9a-f]{8}-\d+-\d{12,}\.ndjson\.(tmp|gz)")
 
@@ -52,7 +53,7 @@ _decode = msgspec.json.Decoder(_Head).decode
 
 
 @dataclass
-class Whole:
+class WholeLineCount:
     """Whole lines at the beginning of a file: how many, their bytes, and the first and the last one."""
 
     lines: int = 0
@@ -61,19 +62,19 @@ class Whole:
     last: bytes = b""
 
     @classmethod
-    def of(cls, lines: Iterable[bytes]) -> Whole:
+    def of(cls, lines: Iterable[bytes]) -> WholeLineCount:
         """Count the lines up to the first that is torn, or has a NUL, which only a power cut can leave there."""
-        found = cls()
+        count = cls()
         for line in lines:
             if not line.endswith(b"\n") or b"\0" in line:
                 break
-            found.first = found.first or line
-            found.lines, found.size, found.last = found.lines + 1, found.size + len(line), line
-        return found
+            count.first = count.first or line
+            count.lines, count.size, count.last = count.lines + 1, count.size + len(line), line
+        return count
 
 
 @dataclass
-class Leftover:
+class LeftoverFile:
     """File that a process left behind. `fd` is None for a packed one. `data`: the event's data about it."""
 
     folder: Path
@@ -95,15 +96,15 @@ class Leftover:
 
 
 @dataclass
-class Dead:
+class UncleanProcess:
     """Process that did not end in order: its mark, locked by us, and its files."""
 
     mark: Path
     fd: int
     source: str
-    files: list[Leftover] = field(default_factory=list)
+    files: list[LeftoverFile] = field(default_factory=list)
 
-    def events(self) -> list[Data]:
+    def events(self) -> list[EventData]:
         """Return the data of an event for each file, or of one that says that there is none."""
         return [file.data for file in self.files] or [{"reason": "unclean_end", "of_source": self.source, "lines": 0}]
 
@@ -120,7 +121,7 @@ class Dead:
         self.fd, self.files = -1, []
 
 
-def find_dead(folder: Path, own: str) -> Iterator[Dead]:
+def find_unclean(folder: Path, own: str) -> Iterator[UncleanProcess]:
     """Yield the processes that did not end in order, but the one whose files begin with `own`. Raises OSError."""
     for path in _ending(folder, UNBORN):
         if (fd := lock_of_dead(path)) is not None:
@@ -129,7 +130,7 @@ def find_dead(folder: Path, own: str) -> Iterator[Dead]:
     marks = {stem_of(path, SESSION) for path in _ending(folder, SESSION)}
     files = {session_of(path.name[1:].partition(".ndjson")[0]) for path in _files(folder)}
     for stem in sorted(marks | files):
-        if stem != own and (dead := _dead(folder, stem, marked=stem in marks)) is not None:
+        if stem != own and (dead := _unclean_process(folder, stem, marked=stem in marks)) is not None:
             yield dead
 
 
@@ -142,13 +143,13 @@ def _ending(folder: Path, ending: str) -> list[Path]:
     return sorted(folder / name for name in os.listdir(folder) if name.startswith(".") and name.endswith(ending))
 
 
-def _dead(folder: Path, stem: str, *, marked: bool) -> Dead | None:
+def _unclean_process(folder: Path, stem: str, *, marked: bool) -> UncleanProcess | None:
     mark = hidden(folder, stem, SESSION)
     fd = lock_of_dead(mark) if marked else -1
     if fd is None:
         return None
     source = os.pread(fd, 4096, 0).decode(errors="replace").strip() if marked else ""
-    dead = Dead(mark, fd, source)
+    dead = UncleanProcess(mark, fd, source)
     paths = [path for path in _files(folder) if session_of(path.name[1:].partition(".ndjson")[0]) == stem]
     packed = {stem_of(path, PACKED) for path in paths if path.name.endswith(PACKED)}
     for path in paths:
@@ -163,33 +164,35 @@ def _dead(folder: Path, stem: str, *, marked: bool) -> Dead | None:
     return dead if marked or dead.files else None
 
 
-def _cut(folder: Path, path: Path, fd: int) -> Leftover:
+def _cut(folder: Path, path: Path, fd: int) -> LeftoverFile:
     """Cut the open file to its whole lines."""
     with open(fd, "rb", closefd=False) as lines:
-        whole = Whole.of(lines)
+        whole = WholeLineCount.of(lines)
     torn = os.fstat(fd).st_size - whole.size
-    left = _leftover(folder, path, OPEN, fd, whole, torn)
+    left = _leftover_file(folder, path, OPEN, fd, whole, torn)
     if torn and path.exists():
         os.ftruncate(fd, whole.size)
         os.fsync(fd)
     return left
 
 
-def _packed(folder: Path, path: Path) -> Leftover:
+def _packed(folder: Path, path: Path) -> LeftoverFile:
     try:
         with gzip.open(path) as lines:
-            whole = Whole.of(lines)
+            whole = WholeLineCount.of(lines)
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        whole = Whole(1, 0, b"{}")
-    return _leftover(folder, path, PACKED, None, whole, 0)
+        whole = WholeLineCount(1, 0, b"{}")
+    return _leftover_file(folder, path, PACKED, None, whole, 0)
 
 
-def _leftover(folder: Path, path: Path, ending: str, fd: int | None, whole: Whole, torn: int) -> Leftover:
+def _leftover_file(
+    folder: Path, path: Path, ending: str, fd: int | None, whole: WholeLineCount, torn: int
+) -> LeftoverFile:
     stem = stem_of(path, ending)
     data: dict[str, object] = {"reason": "unclean_end", "file": f"{stem}{PACKED}", "lines": whole.lines}
     data["cut_bytes"] = torn
     if not whole.lines:
-        return Leftover(folder, stem, "", fd, 0, data)
+        return LeftoverFile(folder, stem, "", fd, 0, data)
     try:
         head = _decode(whole.first)
         data |= {"of_source": head.source, "first_id": id_of(whole.first), "last_id": id_of(whole.last)}
@@ -201,5 +204,5 @@ def _leftover(folder: Path, path: Path, ending: str, fd: int | None, whole: Whol
             "cut_bytes": 0,
             "message": f"put aside as {aside.name}, its first line is no event: {error}",
         }
-        return Leftover(folder, stem, "", fd, 0, data)
-    return Leftover(folder, stem, head.time[:10], fd, whole.lines, data)
+        return LeftoverFile(folder, stem, "", fd, 0, data)
+    return LeftoverFile(folder, stem, head.time[:10], fd, whole.lines, data)

@@ -6,25 +6,24 @@ the names of configs and the numbers of batches have. An event is of bounded siz
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.watch.error_places import LISTS, LONGEST_LIST
 from kproxy.watch.seen import Form, Seen
 
 from .connection_event import connection_columns
 from .extract.error_names import error_columns
-from .extract.exchange import exchange
+from .extract.exchange import column_extractor
 from .text import milliseconds, plain, stamp
 
-Wall = Callable[[float], float]
-"""A time of the watcher's clock → seconds since 1970."""
+if TYPE_CHECKING:
+    from kproxy.capture.writer import ToWallTime
 
 MOST = 100
 """Topics, partitions and resources that one event tells one by one."""
 
 
-def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGEST_LIST) -> dict[str, Any]:
+def request_event(seen: Seen, wall: ToWallTime, most: int = MOST, longest: int = LONGEST_LIST) -> dict[str, Any]:
     """Return the data of a `REQUEST_EVENT`, absent columns left out.
 
     `most`: topics, partitions and resources, each, in it. `longest`: bytes up to which a response with lists is read.
@@ -47,7 +46,7 @@ def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGE
     long = too_long(seen, longest)
     request, response = seen.request_body, None if long or seen.answer is None else seen.response_body
     if request is not None or response is not None:
-        data |= exchange(seen.key, seen.version).columns(request, response, seen, most)
+        data |= column_extractor(seen.key, seen.version).columns(request, response, seen, most)
     if response is None and seen.answer is not None and not long:
         data |= error_columns(seen.known_errors, seen)
     why = long or unread(seen)
@@ -56,7 +55,7 @@ def request_event(seen: Seen, wall: Wall, most: int = MOST, longest: int = LONGE
     return data
 
 
-def put_times(data: dict[str, Any], seen: Seen, wall: Wall) -> None:
+def put_times(data: dict[str, Any], seen: Seen, wall: ToWallTime) -> None:
     """Set the sizes and times of an exchange.
 
     A frame that was held left later than it was read, or came earlier than it left, by the time that it was held.

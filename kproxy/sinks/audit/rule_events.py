@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from kproxy.events.schema import RULE_EVENT
 from kproxy.rules.running import Running
 
-from .gate import Gate
+from .gate import EventGate
 from .text import stamp
 
-Counts = tuple[int, int, int, int]
+RuleCounts = tuple[int, int, int, int]
 """How often set back, matched, fired, applied."""
-Live = Callable[[], Iterable[Running]]
+LiveRules = Callable[[], Iterable[Running]]
 MOST_MISTAKES = 100
 """Of a set that was refused, told in its event; the log and the API have them all."""
 MINUTE = 60.0
@@ -21,9 +21,9 @@ MINUTE = 60.0
 class RuleEvents:
     """Maker of the events about rules. `live` gives the live rules in force."""
 
-    def __init__(self, events: Gate, live: Live) -> None:
+    def __init__(self, events: EventGate, live: LiveRules) -> None:
         self.events, self.live = events, live
-        self.told: dict[Running, Counts] = {}
+        self.reported: dict[Running, RuleCounts] = {}
         self.minute: float | None = None
 
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
@@ -34,8 +34,8 @@ class RuleEvents:
 
     def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None:
         """Put the event that a set was refused; the one of `version` stays in force."""
-        told = list(mistakes)[:MOST_MISTAKES]
-        self.put(now, {"what": "rejected", "origin": origin, "version": version, "mistakes": told})
+        first_mistakes = list(mistakes)[:MOST_MISTAKES]
+        self.put(now, {"what": "rejected", "origin": origin, "version": version, "mistakes": first_mistakes})
 
     def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
         """Put the event of a change of one rule or of all: removed, expired, enabled, killed …"""
@@ -60,12 +60,12 @@ class RuleEvents:
         counts = {}
         for running in self.live():
             counts[running] = now = (running.resets, running.matched, running.fired, running.applied)
-            then = self.told.get(running, (0, 0, 0, 0))
+            then = self.reported.get(running, (0, 0, 0, 0))
             if now[0] != then[0]:  # counted from 0 again
                 then = (now[0], 0, 0, 0)
             if now != then:
                 self.fired(running, [a - b for a, b in zip(now[1:], then[1:], strict=True)])
-        self.told = counts
+        self.reported = counts
 
     def fired(self, running: Running, grown: list[int]) -> None:
         minute = self.minute or 0.0

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kproxy.events.schema import TOPOLOGY_EVENT
-from kproxy.sinks.pictures import Picture, Topic
+from kproxy.sinks.cluster_metadata import ClusterMetadata, KnownTopic
 
-from .gate import Gate
+from .gate import EventGate
 
 HOUR = 3600.0
 AT_MOST_EVERY = 10.0
@@ -20,26 +20,26 @@ MOST_LEADERS = 5000
 class TopologyEvents:
     """Maker of the topology events. `pictures`: the metadata that is known of each cluster."""
 
-    def __init__(self, events: Gate, pictures: Mapping[str, Picture]) -> None:
+    def __init__(self, events: EventGate, pictures: Mapping[str, ClusterMetadata]) -> None:
         self.events, self.pictures = events, pictures
-        self.told: dict[str, tuple[int, float]] = {}  # version and time, by cluster
+        self.reported: dict[str, tuple[int, float]] = {}  # version and time, by cluster
 
     def tick(self, now: float) -> None:
         """Put the events that are due at `now`, seconds since 1970. To be called every second or so."""
         for cluster, picture in self.pictures.items():
-            version, when = self.told.get(cluster, (0, 0.0))
+            version, when = self.reported.get(cluster, (0, 0.0))
             if picture.version and (now - when >= HOUR or (picture.version != version and now - when >= AT_MOST_EVERY)):
-                self.told[cluster] = picture.version, now
+                self.reported[cluster] = picture.version, now
                 for event in topology_events(picture):
                     self.events.put(TOPOLOGY_EVENT.name, now, event)
 
 
-def topology_events(picture: Picture) -> list[dict[str, Any]]:
+def topology_events(picture: ClusterMetadata) -> list[dict[str, Any]]:
     """Return the data of the events that tell all of a cluster's metadata; nodes are in each of them."""
     nodes = []
     for number, node in sorted(picture.nodes.items()):
-        told = {"node": number, "host": node.host, "port": node.port}
-        nodes.append(told if node.rack is None else told | {"rack": node.rack})
+        columns = {"node": number, "host": node.host, "port": node.port}
+        nodes.append(columns if node.rack is None else columns | {"rack": node.rack})
     base: dict[str, Any] = {"cluster": picture.cluster, "nodes": nodes}
     if picture.cluster_id is not None:
         base["cluster_id"] = picture.cluster_id
@@ -49,7 +49,7 @@ def topology_events(picture: Picture) -> list[dict[str, Any]]:
     return [base | {"topics": topics, "part": part, "parts": len(parts)} for part, topics in enumerate(parts)]
 
 
-def in_parts(topics: Mapping[str, Topic]) -> Iterator[list[dict[str, Any]]]:
+def in_parts(topics: Mapping[str, KnownTopic]) -> Iterator[list[dict[str, Any]]]:
     """Yield topics in lists of at most MOST_LEADERS partitions, or of a single topic."""
     part: list[dict[str, Any]] = []
     size = 0
@@ -57,13 +57,13 @@ def in_parts(topics: Mapping[str, Topic]) -> Iterator[list[dict[str, Any]]]:
         if part and size + len(topic.leaders) > MOST_LEADERS:
             yield part
             part, size = [], 0
-        told = {
+        columns = {
             "topic": name,
             "internal": topic.internal,
             "partitions": len(topic.leaders),
             "leaders": list(topic.leaders),
         }
-        part.append(told if topic.topic_id is None else told | {"topic_id": topic.topic_id})
+        part.append(columns if topic.topic_id is None else columns | {"topic_id": topic.topic_id})
         size += len(topic.leaders)
     if part:
         yield part

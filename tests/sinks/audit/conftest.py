@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+from kproxy.sinks.audit.file_names import WriterIdentity
 from kproxy.sinks.audit.file_outlet import FileOutlet
 from kproxy.sinks.audit.file_settings import FileSettings
-from kproxy.sinks.audit.names import Identity
 from kproxy.sinks.audit.recorder import Recorder
 
 
@@ -39,7 +39,7 @@ class Audit:
 
     def __init__(self, folder: Path, on_unblocked: Callable[[], None] = lambda: None, **settings: Any) -> None:
         self.folder, self.log = folder, Log()
-        self.identity = Identity("host", str(uuid4()))
+        self.identity = WriterIdentity("host", str(uuid4()))
         self.outlet = FileOutlet(FileSettings(folder, self.identity, **settings), self.log)  # type: ignore[arg-type]
         self.counters = self.outlet.counters
         self.recorder = Recorder(self.identity.source, [self.outlet], on_unblocked)

@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import structlog
 
+from kproxy.sinks.audit.file_names import WriterIdentity
 from kproxy.sinks.audit.file_outlet import FileOutlet
 from kproxy.sinks.audit.file_settings import FileSettings
-from kproxy.sinks.audit.names import Identity
 from kproxy.sinks.audit.recorder import Recorder
 
 PAUSE = 0.0005  # seconds between events: some 1500 a second
@@ -24,7 +24,7 @@ PAD = "x" * 200
 
 def main(folder: str, instance: str, flush: str, seconds: str = "1e9") -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    identity = Identity(instance, str(uuid4()))
+    identity = WriterIdentity(instance, str(uuid4()))
     settings = FileSettings(Path(folder), identity, flush=float(flush), roll_size=100_000, roll_age=0.7)
     recorder = Recorder(identity.source, [FileOutlet(settings, structlog.get_logger())])
     acknowledge(identity, 0)
@@ -38,7 +38,7 @@ def main(folder: str, instance: str, flush: str, seconds: str = "1e9") -> int:
     return 0 if recorder.close(30) else 1
 
 
-def acknowledge(identity: Identity, number: int) -> None:
+def acknowledge(identity: WriterIdentity, number: int) -> None:
     os.write(1, f"{identity.source} {number} {time.monotonic()}\n".encode())
 
 

@@ -18,9 +18,9 @@ from uuid import uuid4
 
 import structlog
 
+from kproxy.sinks.audit.file_names import WriterIdentity
 from kproxy.sinks.audit.file_outlet import FileOutlet
 from kproxy.sinks.audit.file_settings import FileSettings
-from kproxy.sinks.audit.names import Identity
 from kproxy.sinks.audit.recorder import Recorder
 from kproxy.testing.wait import until
 
@@ -41,7 +41,7 @@ class Run:
 
     def __init__(self, disk: Path, when_full: Any) -> None:
         self.free = threading.Event()
-        identity = Identity("small", str(uuid4()))
+        identity = WriterIdentity("small", str(uuid4()))
         settings = FileSettings(disk / "audit", identity, 0.05, 50_000, 60.0, when_full, QUEUE, retry=0.05)
         self.outlet = FileOutlet(settings, structlog.get_logger())
         self.counters = self.outlet.counters

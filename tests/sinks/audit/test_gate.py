@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.sinks.audit.gate import Gate
+from kproxy.sinks.audit.gate import EventGate
 
 
 class Events:
@@ -28,7 +28,7 @@ class Events:
 def test_it_calls_once_when_it_shuts_and_opens_when_there_is_room() -> None:
     """Events that come after that still go through: they are of requests that were read before."""
     events, calls = Events(), []
-    gate = Gate(events, lambda: calls.append(events.taken))
+    gate = EventGate(events, lambda: calls.append(events.taken))
 
     for _ in range(4):
         gate.put("kproxy.request.v1", 0.0, {})

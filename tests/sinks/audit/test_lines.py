@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from kproxy.sinks.audit.lines import Lines, id_of
+from kproxy.sinks.audit.lines import EventEncoder, id_of
 
 
 def test_a_line_is_a_cloud_event() -> None:
     """The envelope's columns in this order, the data as they are, one newline at the end and no other."""
-    lines = Lines("host/5b0c/0")
+    lines = EventEncoder("host/5b0c/0")
     line = lines.line(
         "kproxy.request.v1", 1_795_255_872.123456, {"topic": "a\nb\0", "at": datetime(2026, 1, 2, tzinfo=UTC)}
     )
@@ -27,7 +27,7 @@ def test_a_line_is_a_cloud_event() -> None:
 
 def test_the_time_is_that_of_each_event() -> None:
     """Also when events of different types, seconds and days come mixed, and when a fraction rounds up to a second."""
-    lines = Lines('a "quoted" host/5b0c/0')
+    lines = EventEncoder('a "quoted" host/5b0c/0')
     moments = (0.0, 0.9999999, 86_399.5, 86_400.000001, 5.25, 5.5)
     made = [msgspec.json.decode(lines.line(f"kproxy.t{n % 2}.v1", moment, {})) for n, moment in enumerate(moments)]
 
@@ -45,7 +45,7 @@ def test_the_time_is_that_of_each_event() -> None:
 )
 def test_what_cannot_be_written_uses_its_number_up(time: float, data: dict[str, object]) -> None:
     """The line is refused, and the next one shows a gap."""
-    lines = Lines("s/b/0")
+    lines = EventEncoder("s/b/0")
     with pytest.raises((TypeError, ValueError, OverflowError, OSError)):
         lines.line("kproxy.test.v1", time, data)
 

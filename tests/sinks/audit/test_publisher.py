@@ -6,7 +6,7 @@ import errno
 import threading
 from collections.abc import Callable
 
-from kproxy.sinks.audit.event_sink import Counters
+from kproxy.sinks.audit.event_sink import OutletCounters
 from kproxy.sinks.audit.publisher import Publisher
 from kproxy.testing.audited import hidden, published
 from kproxy.testing.wait import until
@@ -14,8 +14,8 @@ from kproxy.testing.wait import until
 from .conftest import Audit, Log
 
 
-def publisher() -> tuple[Publisher, Counters, Log]:
-    counters, log = Counters(), Log()
+def publisher() -> tuple[Publisher, OutletCounters, Log]:
+    counters, log = OutletCounters(), Log()
     own = Publisher(counters, log, 0.01)  # type: ignore[arg-type]
     own.start()
     return own, counters, log

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kproxy.sinks.audit.event_sink import Counters
-from kproxy.sinks.audit.queue import BATCH_BYTES, OVERSHOOT, Queue
+from kproxy.sinks.audit.event_sink import OutletCounters
+from kproxy.sinks.audit.queue import BATCH_BYTES, OVERSHOOT, LineQueue
 
 
-def queue(when_full: str = "drop", events: int = 10, size: int = 1 << 30) -> tuple[Queue[bytes], list[str]]:
+def queue(when_full: str = "drop", events: int = 10, size: int = 1 << 30) -> tuple[LineQueue[bytes], list[str]]:
     told: list[str] = []
-    return Queue(Counters(), when_full, events, size, lambda: told.append("unblocked")), told  # type: ignore[arg-type]
+    return LineQueue(OutletCounters(), when_full, events, size, lambda: told.append("unblocked")), told  # type: ignore[arg-type]
 
 
-def fill(own: Queue[bytes], first: int, last: int) -> None:
+def fill(own: LineQueue[bytes], first: int, last: int) -> None:
     for number in range(first, last + 1):
         own.add(number, "2026-11-21", b"x", 1)
 

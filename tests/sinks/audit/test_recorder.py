@@ -10,19 +10,19 @@ import msgspec
 import pytest
 
 from kproxy.events.schema import RECOVERED_EVENT
-from kproxy.sinks.audit.event_sink import Counters
+from kproxy.sinks.audit.event_sink import OutletCounters
 from kproxy.sinks.audit.kafka_outlet import WrongOptions
-from kproxy.sinks.audit.queue import Gap, Queue
-from kproxy.sinks.audit.recorder import Recorder, Tell, told_gap
+from kproxy.sinks.audit.queue import Gap, LineQueue
+from kproxy.sinks.audit.recorder import PutRecovered, Recorder, gap_event
 
 
 class Fake:
     """An outlet without a thread: a queue, and what it was told at the start."""
 
     def __init__(self, name: str, events: int = 100, when_full: Any = "drop") -> None:
-        self.name, self.counters = name, Counters()
-        self.queue: Queue[bytes] = Queue(self.counters, when_full, events, 1 << 20)
-        self.tell: Tell
+        self.name, self.counters = name, OutletCounters()
+        self.queue: LineQueue[bytes] = LineQueue(self.counters, when_full, events, 1 << 20)
+        self.tell: PutRecovered
         self.closed_in: float | None = None
         self.well = True
 
@@ -30,7 +30,7 @@ class Fake:
     def blocked(self) -> bool:
         return self.queue.blocked
 
-    def start(self, tell: Tell, on_unblocked: Callable[[], None]) -> None:
+    def start(self, tell: PutRecovered, on_unblocked: Callable[[], None]) -> None:
         self.tell, self.queue.on_unblocked = tell, on_unblocked
 
     def add(self, line: bytes, number: int, day: str, _type: str, _data: object, **words: Any) -> None:
@@ -121,7 +121,7 @@ def test_an_outlet_that_cannot_be_started() -> None:
     """Those that were are closed again, so that they leave nothing behind."""
 
     class Wrong(Fake):
-        def start(self, tell: Tell, on_unblocked: Callable[[], None]) -> None:
+        def start(self, tell: PutRecovered, on_unblocked: Callable[[], None]) -> None:
             raise WrongOptions("audit.kafka: no")
 
     files, kafka = Fake("files"), Wrong("kafka")
@@ -153,7 +153,7 @@ def test_the_words_of_a_gap() -> None:
     gap = Gap()
     gap.add(10, 19, "disk_full")
     gap.add(5, 5, "unencodable")
-    told = told_gap(gap, "files")
+    told = gap_event(gap, "files")
 
     said = "files: disk_full 10, unencodable 1"
     assert told == {"reason": "dropped", "dropped": 11, "first_id": 5, "last_id": 19, "message": said}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.sinks.audit.lines import Lines
+from kproxy.sinks.audit.lines import EventEncoder
 from kproxy.testing.audited import by_source, hidden, published, recovered
 from kproxy.testing.wait import until
 
@@ -23,7 +23,7 @@ NAME = f"{STEM}-000000000007"
 
 def lines(count: int = 4) -> list[bytes]:
     """Lines 7, 8, … of the dead process."""
-    made = Lines(SOURCE)
+    made = EventEncoder(SOURCE)
     made.last_id = 6
     return [made.line("kproxy.test.v1", 1_700_000_000.0, {"number": number}) for number in range(count)]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.rules.document import parse_rules
-from kproxy.sinks.audit.gate import Gate
+from kproxy.sinks.audit.gate import EventGate
 from kproxy.sinks.audit.rule_events import RuleEvents
 from kproxy.testing.dialogue import Dialogue, request
 
@@ -32,7 +32,7 @@ class Kept:
 
 def made(live: Any = ()) -> tuple[RuleEvents, Kept]:
     kept = Kept()
-    return RuleEvents(Gate(kept, lambda: None), lambda: live), kept
+    return RuleEvents(EventGate(kept, lambda: None), lambda: live), kept
 
 
 def test_counts_are_told_once_a_minute_and_only_what_has_grown() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.sinks.audit.gate import Gate
+from kproxy.sinks.audit.gate import EventGate
 from kproxy.sinks.audit.topology_events import MOST_LEADERS, TopologyEvents, topology_events
-from kproxy.sinks.pictures import Node, Picture, Topic
+from kproxy.sinks.cluster_metadata import ClusterMetadata, KnownNode, KnownTopic
 
 
 class Kept:
@@ -27,17 +27,17 @@ class Kept:
         return True
 
 
-def picture() -> Picture:
-    found = Picture("main", version=1)
-    found.topics["orders"] = Topic("id", False, (1, 2))
-    found.nodes[1] = Node("b1", 9092, None)
+def picture() -> ClusterMetadata:
+    found = ClusterMetadata("main", version=1)
+    found.topics["orders"] = KnownTopic("id", False, (1, 2))
+    found.nodes[1] = KnownNode("b1", 9092, None)
     return found
 
 
 def test_told_on_change_and_hourly() -> None:
     """Once at first, again when it has changed, and again an hour after the last time."""
     cluster, kept = picture(), Kept()
-    events = TopologyEvents(Gate(kept, lambda: None), {"main": cluster})
+    events = TopologyEvents(EventGate(kept, lambda: None), {"main": cluster})
 
     events.tick(1000.0)
     events.tick(1100.0)
@@ -52,7 +52,7 @@ def test_told_on_change_and_hourly() -> None:
 def test_leaders_that_move_one_by_one_are_told_in_batches() -> None:
     """Ten changes within seconds are not ten tellings."""
     cluster, kept = picture(), Kept()
-    events = TopologyEvents(Gate(kept, lambda: None), {"main": cluster})
+    events = TopologyEvents(EventGate(kept, lambda: None), {"main": cluster})
 
     for second in range(21):
         cluster.version += 1
@@ -65,7 +65,7 @@ def test_a_cluster_that_nobody_has_seen_is_not_told() -> None:
     """An empty picture would say that there are no topics."""
     kept = Kept()
 
-    TopologyEvents(Gate(kept, lambda: None), {"main": Picture("main")}).tick(1000.0)
+    TopologyEvents(EventGate(kept, lambda: None), {"main": ClusterMetadata("main")}).tick(1000.0)
 
     assert kept.events == []
 
@@ -74,7 +74,7 @@ def test_a_large_cluster_is_told_in_parts() -> None:
     """Each part has the nodes; all topics are in exactly one."""
     cluster = picture()
     for number in range(30):
-        cluster.topics[f"t{number}"] = Topic(None, False, (1,) * 1000)
+        cluster.topics[f"t{number}"] = KnownTopic(None, False, (1,) * 1000)
 
     parts = topology_events(cluster)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .kinds import (
+from .enums import (
     CONFIG_OPERATIONS,
     MECHANISMS,
     OPERATIONS,
@@ -19,8 +19,8 @@ from .kinds import (
     word,
 )
 
-Element = Mapping[str, Any]
-Detail = Callable[[Element, Element], str]
+MessageElement = Mapping[str, Any]
+DescribeElement = Callable[[MessageElement, MessageElement], str]
 
 MOST_KEYS = 20
 """Keys of configs or quotas that one detail names."""
@@ -32,27 +32,27 @@ def listed(words: list[str]) -> str:
     return ", ".join(words[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
 
 
-def new_topic(asked: Element, answered: Element) -> str:
+def new_topic(requested: MessageElement, answered: MessageElement) -> str:
     """Describe a topic of CreateTopics. A count of -1 asks for the broker's default, which the response may name."""
     partitions = answered.get("num_partitions", -1)
     replicas = answered.get("replication_factor", -1)
-    parts = len(asked.get("assignments") or ())
+    parts = len(requested.get("assignments") or ())
     counts = [
-        ("partitions", partitions if partitions > 0 else asked.get("num_partitions", -1)),
-        ("replication factor", replicas if replicas > 0 else asked.get("replication_factor", -1)),
+        ("partitions", partitions if partitions > 0 else requested.get("num_partitions", -1)),
+        ("replication factor", replicas if replicas > 0 else requested.get("replication_factor", -1)),
         ("assigned partitions", parts or -1),
     ]
-    found = [f"{name} {count}" for name, count in counts if count > 0]
-    keys = [config["name"] or "" for config in asked.get("configs") or ()]
-    return listed([*found, *(f"set {key}" for key in keys)])
+    described = [f"{name} {count}" for name, count in counts if count > 0]
+    keys = [config["name"] or "" for config in requested.get("configs") or ()]
+    return listed([*described, *(f"set {key}" for key in keys)])
 
 
-def more_partitions(asked: Element, answered: Element) -> str:
+def more_partitions(requested: MessageElement, answered: MessageElement) -> str:
     """Describe a topic of CreatePartitions by its new count of partitions."""
-    return f"partitions {asked['count']}" if asked else ""
+    return f"partitions {requested['count']}" if requested else ""
 
 
-def acl(element: Element, filters: str = "") -> str:
+def acl(element: MessageElement, filters: str = "") -> str:
     """Describe an ACL, or a filter over ACLs, whose field names end in `_filter`."""
     pattern = next((element[name] for name in PATTERN_FIELDS if name in element), None)
     principal, host = element[f"principal{filters}"], element[f"host{filters}"]
@@ -68,84 +68,84 @@ def acl(element: Element, filters: str = "") -> str:
 PATTERN_FIELDS = ("resource_pattern_type", "pattern_type_filter", "pattern_type")
 
 
-def created_acl(asked: Element, answered: Element) -> str:
+def created_acl(requested: MessageElement, answered: MessageElement) -> str:
     """Describe the ACL that CreateAcls makes."""
-    return acl(asked) if asked else ""
+    return acl(requested) if requested else ""
 
 
-def deleted_acls(asked: Element, answered: Element) -> str:
+def deleted_acls(requested: MessageElement, answered: MessageElement) -> str:
     """Describe the filter of DeleteAcls and the number of ACLs that matched."""
-    found = answered.get("matching_acls")
-    words = acl(asked, "_filter") if asked else ""
-    return words if found is None else f"{words}; matched {len(found)}"
+    matched = answered.get("matching_acls")
+    words = acl(requested, "_filter") if requested else ""
+    return words if matched is None else f"{words}; matched {len(matched)}"
 
 
-def shown_acls(asked: Element, answered: Element) -> str:
+def shown_acls(requested: MessageElement, answered: MessageElement) -> str:
     """Describe the filter over ACLs of DescribeAcls."""
-    return acl(asked, "_filter") if asked else ""
+    return acl(requested, "_filter") if requested else ""
 
 
-def shown_configs(asked: Element, answered: Element) -> str:
+def shown_configs(requested: MessageElement, answered: MessageElement) -> str:
     """List the keys of configs that DescribeConfigs asks for."""
-    keys = asked.get("configuration_keys")
+    keys = requested.get("configuration_keys")
     return "all keys" if keys is None else listed([key or "" for key in keys])
 
 
-def all_configs(asked: Element, answered: Element) -> str:
+def all_configs(requested: MessageElement, answered: MessageElement) -> str:
     """List the keys that AlterConfigs sets; it replaces what was set before."""
-    return listed([f"set {config['name']}" for config in asked.get("configs") or ()])
+    return listed([f"set {config['name']}" for config in requested.get("configs") or ()])
 
 
-def some_configs(asked: Element, answered: Element) -> str:
+def some_configs(requested: MessageElement, answered: MessageElement) -> str:
     """List the operations and keys of IncrementalAlterConfigs."""
-    configs = asked.get("configs") or ()
+    configs = requested.get("configs") or ()
     return listed([f"{word(CONFIG_OPERATIONS, one['config_operation'])} {one['name']}" for one in configs])
 
 
-def quotas(asked: Element, answered: Element) -> str:
+def quotas(requested: MessageElement, answered: MessageElement) -> str:
     """List the operations and keys of AlterClientQuotas."""
-    return listed([f"{'remove' if one['remove'] else 'set'} {one['key']}" for one in asked.get("ops") or ()])
+    return listed([f"{'remove' if one['remove'] else 'set'} {one['key']}" for one in requested.get("ops") or ()])
 
 
-def scram(asked: Element, answered: Element) -> str:
+def scram(requested: MessageElement, answered: MessageElement) -> str:
     """Describe a change of AlterUserScramCredentials: an upsertion has iterations, a deletion none."""
-    if not asked:
+    if not requested:
         return ""
-    return f"{'set' if 'iterations' in asked else 'delete'} {word(MECHANISMS, asked['mechanism'])}"
+    return f"{'set' if 'iterations' in requested else 'delete'} {word(MECHANISMS, requested['mechanism'])}"
 
 
-def feature(asked: Element, answered: Element) -> str:
+def feature(requested: MessageElement, answered: MessageElement) -> str:
     """Describe the change of a feature's version by UpdateFeatures."""
-    if not asked:
+    if not requested:
         return ""
-    how = UPGRADES.get(asked.get("upgrade_type", 0), "")
-    return f"max version level {asked['max_version_level']}" + (f", {how}" if how else "")
+    how = UPGRADES.get(requested.get("upgrade_type", 0), "")
+    return f"max version level {requested['max_version_level']}" + (f", {how}" if how else "")
 
 
-def coordinator(asked: Element, answered: Element) -> str:
+def coordinator(requested: MessageElement, answered: MessageElement) -> str:
     """Describe the node that FindCoordinator answers, in the client's numbers."""
     return f"node {answered['node_id']}" if answered.get("node_id", -1) >= 0 else ""
 
 
-def group(asked: Element, answered: Element) -> str:
+def group(requested: MessageElement, answered: MessageElement) -> str:
     """Describe a group's state and member count, from DescribeGroups and its successors."""
     state, members = answered.get("group_state"), answered.get("members")
     words = [state or "", "" if members is None else f"members {len(members)}"]
     return ", ".join(part for part in words if part)
 
 
-def transaction(asked: Element, answered: Element) -> str:
+def transaction(requested: MessageElement, answered: MessageElement) -> str:
     """Return the state of a transaction from DescribeTransactions."""
     return answered.get("transaction_state") or ""
 
 
-def leaving(asked: Element, answered: Element) -> str:
+def leaving(requested: MessageElement, answered: MessageElement) -> str:
     """Describe the static member that leaves by LeaveGroup."""
-    instance = asked.get("group_instance_id")
+    instance = requested.get("group_instance_id")
     return f"instance {instance}" if instance else ""
 
 
-DETAILS: Mapping[int, Detail] = {
+DETAILS: Mapping[int, DescribeElement] = {
     10: coordinator, 13: leaving, 15: group, 19: new_topic, 29: shown_acls, 30: created_acl, 31: deleted_acls,
     32: shown_configs, 33: all_configs, 37: more_partitions, 44: some_configs, 49: quotas, 51: scram, 57: feature,
     65: transaction, 69: group, 77: group, 89: group,

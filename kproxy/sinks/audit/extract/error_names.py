@@ -22,16 +22,16 @@ SILENT = frozenset((19, 33, 44))
 """APIs that set configs: brokers quote the value that they do not like, and that may be a password."""
 
 
-class Place(NamedTuple):
+class ErrorField(NamedTuple):
     """Response field on the way to error codes: itself a code, a text, or a struct with such fields in it."""
 
     name: str
     array: bool
     text: bool
-    inside: tuple[Place, ...]
+    inside: tuple[ErrorField, ...]
 
 
-class Found:
+class ErrorCodes:
     """Error codes of one response in wire order, each once, and the first text of a broker that is not empty."""
 
     __slots__ = ("codes", "text")
@@ -40,17 +40,17 @@ class Found:
         self.codes: dict[int, None] = {}
         self.text: str | None = None
 
-    def look(self, places: tuple[Place, ...], body: Mapping[str, Any]) -> None:
+    def collect(self, fields: tuple[ErrorField, ...], body: Mapping[str, Any]) -> None:
         """Collect the codes and the text of a struct and of those in it."""
-        for name, array, text, inside in places:
+        for name, array, text, inside in fields:
             value = body.get(name)
             if not value:
                 continue
             if array:
                 for element in value:
-                    self.look(inside, element)
+                    self.collect(inside, element)
             elif inside:
-                self.look(inside, value)
+                self.collect(inside, value)
             elif text:
                 self.text = self.text or value
             else:
@@ -71,18 +71,18 @@ def error_columns(errors: Errors, seen: Seen) -> dict[str, Any]:
 
 
 @cache
-def places(key: int, version: int) -> tuple[Place, ...]:
+def error_fields(key: int, version: int) -> tuple[ErrorField, ...]:
     """Return the fields of an API's response in which codes and texts stand."""
-    return inside(layout.body(key, version, "response"), key not in SILENT)
+    return fields_inside(layout.body(key, version, "response"), key not in SILENT)
 
 
-def inside(struct: Struct, texts: bool) -> tuple[Place, ...]:
-    found = []
+def fields_inside(struct: Struct, texts: bool) -> tuple[ErrorField, ...]:
+    fields = []
     for slot in (*struct.slots, *struct.tagged):
-        inner = inside(slot.struct, texts) if slot.struct is not None else ()
+        inner = fields_inside(slot.struct, texts) if slot.struct is not None else ()
         if inner or slot.kind == "error_code" or (texts and is_text(slot)):
-            found.append(Place(slot.name, slot.array, is_text(slot), inner))
-    return tuple(found)
+            fields.append(ErrorField(slot.name, slot.array, is_text(slot), inner))
+    return tuple(fields)
 
 
 def is_text(slot: Slot) -> bool:

@@ -8,19 +8,18 @@ from typing import Any
 
 from kproxy.rules.entity import coordinator
 from kproxy.watch.error_places import in_order
-from kproxy.watch.seen import Seen
+from kproxy.watch.seen import Seen, Who
 from kproxy.wire import layout, schema
 from kproxy.wire.shapes import Level, Shape, shape
 
 from ..text import plain
-from .error_names import Found, error_columns, places
+from .error_names import ErrorCodes, error_columns, error_fields
 from .fields import REQUEST, RESPONSE, present, put
-from .resources import Things
-from .sides import side_of
-from .subscriptions import HEARTBEATS, add_assignment, add_subscription
-from .topics import Table
+from .resources import ApiResources
+from .topic_reader import TopicElement, topic_reader
+from .topics import TopicTable
 
-Body = Mapping[str, Any]
+BodyFields = Mapping[str, Any]
 
 NAMES = ("group", "transactional_id", "member")
 """Roles that are columns: of the body, or of the first group or transaction in it."""
@@ -28,18 +27,20 @@ NAMES = ("group", "transactional_id", "member")
 MEMBERS_IN = frozenset((15, 69, 77, 89))
 """APIs that describe groups with their members."""
 JOIN_GROUP = 11
+HEARTBEATS = frozenset((68, 76))
+"""ConsumerGroupHeartbeat and ShareGroupHeartbeat (KIP-848, KIP-932): a member's subscription, and its partitions."""
 
 
-class Exchange:
+class ColumnExtractor:
     """Extractor of the columns of one API and version. Raises KeyError for an API that the table lacks."""
 
     def __init__(self, key: int, version: int) -> None:
         self.form: Shape = shape(key, version)
         self.key = key
-        self.asked = side_of(self.form.request, answered=False)
-        self.answered = side_of(self.form.lists, answered=True)
-        self.things = Things(self.form)
-        self.places = places(key, version)
+        self.requested = topic_reader(self.form.request, answered=False)
+        self.answered = topic_reader(self.form.lists, answered=True)
+        self.resources = ApiResources(self.form)
+        self.error_fields = error_fields(key, version)
         self.request_columns = present(REQUEST, layout.body(key, version, "request"), key)
         self.response_columns = present(RESPONSE, layout.body(key, version, "response"), key)
         self.of_failed = tuple(one for one in self.response_columns if one[0] == "throttle_ms")
@@ -53,7 +54,7 @@ class Exchange:
                 return level
         return None
 
-    def columns(self, request: Body | None, response: Body | None, seen: Seen, most: int) -> dict[str, Any]:
+    def columns(self, request: BodyFields | None, response: BodyFields | None, seen: Seen, most: int) -> dict[str, Any]:
         """Return the columns of an exchange; those of a body that is None are missing."""
         who = seen.who
         whole = None if response is None else response.get(self.form.code, 0) if self.form.code else 0
@@ -61,7 +62,7 @@ class Exchange:
         if response is not None:
             self.put_errors(data, response, whole or 0, seen)
         if request is not None:
-            self.put_asked(data, request)
+            self.put_requested(data, request)
         if response is not None:
             self.put_answered(data, response, whole or 0)
         if "group" in data:
@@ -70,18 +71,18 @@ class Exchange:
                 data["broker_group"] = broker_group
         self.put_topics(data, request, response, whole, seen, most)
         if request is not None:
-            data |= self.things.tell(request, response, whole, most)
+            data |= self.resources.tell(request, response, whole, most)
         return data
 
-    def put_errors(self, data: dict[str, Any], response: Body, whole: int, seen: Seen) -> None:
-        found = Found()
-        found.look(self.places, response)
-        data |= error_columns(in_order(whole, found.codes), seen)
-        text = plain(found.text)
+    def put_errors(self, data: dict[str, Any], response: BodyFields, whole: int, seen: Seen) -> None:
+        errors = ErrorCodes()
+        errors.collect(self.error_fields, response)
+        data |= error_columns(in_order(whole, errors.codes), seen)
+        text = plain(errors.text)
         if text is not None:
             data["error_message"] = text
 
-    def put_asked(self, data: dict[str, Any], request: Body) -> None:
+    def put_requested(self, data: dict[str, Any], request: BodyFields) -> None:
         roles = {role: request[field] for role, field in self.form.top}
         put(data, self.request_columns, request)
         if self.first is not None:
@@ -96,7 +97,7 @@ class Exchange:
             if text is not None:
                 data[name] = text
 
-    def put_answered(self, data: dict[str, Any], response: Body, whole: int) -> None:
+    def put_answered(self, data: dict[str, Any], response: BodyFields, whole: int) -> None:
         """Set the columns of a response; a failed one only tells its errors and how long the client is to wait."""
         put(data, self.of_failed if whole else self.response_columns, response)
         members = None
@@ -108,28 +109,54 @@ class Exchange:
             data["members"] = len(members)
 
     def put_topics(
-        self, data: dict[str, Any], asked: Body | None, answered: Body | None, whole: int | None, seen: Seen, most: int
+        self,
+        data: dict[str, Any],
+        requested: BodyFields | None,
+        answered: BodyFields | None,
+        whole: int | None,
+        seen: Seen,
+        most: int,
     ) -> None:
         who = seen.who
-        table = Table(self.asked, self.answered)
-        if asked is not None:
-            table.add(0, asked)
+        table = TopicTable(self.requested, self.answered)
+        if requested is not None:
+            table.add(0, requested)
             if self.key in HEARTBEATS:
-                add_subscription(table, asked, who)
+                add_subscription(table, requested, who)
         if answered is not None:
             table.add(1, answered)
             if self.key in HEARTBEATS:
                 add_assignment(table, answered, who)
-        several = self.first is not None and asked is not None and len(self.first.elements(asked)) > 1
+        several = self.first is not None and requested is not None and len(self.first.elements(requested)) > 1
         if table.topics:
             data |= table.tell(seen, most, None if self.key in HEARTBEATS else whole, several=several)
         data |= table.totals()
 
 
 @cache
-def exchange(key: int, version: int) -> Exchange:
+def column_extractor(key: int, version: int) -> ColumnExtractor:
     """Return the column extractor of an API and version, the same object each time.
 
     A version that the table lacks is only read where a broker lacks it, too, and answers as in version 0 (KIP-511).
     """
-    return Exchange(key, version if version in schema.load(key).versions else 0)
+    return ColumnExtractor(key, version if version in schema.load(key).versions else 0)
+
+
+def add_subscription(table: TopicTable, request: Mapping[str, Any], who: Who) -> None:
+    """Add to the table the topics that a member names, and the partitions that it says it has."""
+    for name in request["subscribed_topic_names"] or ():
+        table.put(0, TopicElement(None, 0, name, None, 0, []), None)
+    add_partitions(table, request.get("topic_partitions"), 0, who)
+
+
+def add_assignment(table: TopicTable, response: Mapping[str, Any], who: Who) -> None:
+    """Add to the table the partitions that a member is to have."""
+    assignment = response["assignment"]
+    if assignment is not None:
+        add_partitions(table, assignment["topic_partitions"], 1, who)
+
+
+def add_partitions(table: TopicTable, topics: list[dict[str, Any]] | None, direction: int, who: Who) -> None:
+    for topic in topics or ():
+        name = who.topic_of(str(topic["topic_id"]))
+        table.put(direction, TopicElement(None, 0, name, topic["topic_id"], 0, topic["partitions"] or []), None)

@@ -13,7 +13,7 @@ from kproxy.wire.layout import Struct
 
 from ..text import plain
 
-Columns = tuple[tuple[str, str, bool], ...]
+ColumnFields = tuple[tuple[str, str, bool], ...]
 """(column, field, whether negative numbers are values, not absence)"""
 
 REQUEST = (
@@ -43,7 +43,7 @@ NEGATIVE = {"acks": frozenset((0,)), "generation": frozenset((68, 76, 88))}
 """Column → APIs in which a number below zero says something: acks=all, and the epochs with which a member leaves
 (KIP-848)."""
 
-OF_PARTITION_ASKED = (
+OF_PARTITION_REQUESTED = (
     ("fetch_offset", "fetch_offset"),
     ("offset", "offset"),
     ("committed_offset", "start_offset"),
@@ -68,7 +68,7 @@ OF_PARTITION_ANSWERED = (
 )
 
 
-def present(table: tuple[tuple[str, str], ...], struct: Struct | None, key: int = -1) -> Columns:
+def present(table: tuple[tuple[str, str], ...], struct: Struct | None, key: int = -1) -> ColumnFields:
     """Return the lines of a table whose field this struct has.
 
     `key`: of the API, where numbers below zero may count.
@@ -79,7 +79,7 @@ def present(table: tuple[tuple[str, str], ...], struct: Struct | None, key: int 
     return tuple((column, field, key in NEGATIVE.get(column, ())) for column, field in table if field in names)
 
 
-def put(data: dict[str, Any], columns: Columns, body: Mapping[str, Any]) -> None:
+def put(data: dict[str, Any], columns: ColumnFields, body: Mapping[str, Any]) -> None:
     """Set the columns whose fields hold a value."""
     for column, field, negative in columns:
         value = body.get(field)

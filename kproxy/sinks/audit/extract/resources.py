@@ -15,12 +15,11 @@ from kproxy.wire.error_codes import error_name
 from kproxy.wire.shapes import Level, Shape
 
 from ..text import plain
-from .details import DETAILS
-from .kinds import ACL_RESOURCES, CONFIG_RESOURCES, COORDINATORS, word
+from .details import DETAILS, MessageElement
+from .enums import ACL_RESOURCES, CONFIG_RESOURCES, COORDINATORS, word
 
-Row = dict[str, Any]
-Element = Mapping[str, Any]
-NOTHING: Element = {}
+ResourceRow = dict[str, Any]
+NOTHING: MessageElement = {}
 OF_TOPICS = frozenset(("topic", "topic_id"))
 NAMES = {"dir": "log_dir", "member": "member", "instance": "member"}
 """Roles whose resource type is another word."""
@@ -45,7 +44,7 @@ def type_and_name(roles: Mapping[str, Any]) -> tuple[str, str | None]:
     return NAMES.get(role, role), None if value is None else str(value)
 
 
-class Things:
+class ApiResources:
     """Extractor of the resources of one API and version.
 
     `requested`, `answered`: the levels at which they stand in the request and the response; None: there is none.
@@ -54,13 +53,15 @@ class Things:
     def __init__(self, form: Shape) -> None:
         self.form = form
         self.detail = DETAILS.get(form.api.key)
-        self.asked = thing_level(form.request, form.api.key)
-        self.answered = thing_level(form.response, form.api.key)
+        self.requested = resource_level(form.request, form.api.key)
+        self.answered = resource_level(form.response, form.api.key)
         # a single group around topics has columns of its own
-        self.around = self.asked is not None and self.asked is not form.request[-1]
-        self.single = self.asked is None and form.api.key in SINGLE
+        self.around = self.requested is not None and self.requested is not form.request[-1]
+        self.single = self.requested is None and form.api.key in SINGLE
 
-    def tell(self, request: Element, response: Element | None, whole: int | None, most: int) -> dict[str, Any]:
+    def tell(
+        self, request: MessageElement, response: MessageElement | None, whole: int | None, most: int
+    ) -> dict[str, Any]:
         """Return the columns about resources.
 
         `whole`: the error code at the top of the response, None: there was none.
@@ -68,26 +69,28 @@ class Things:
         other = OTHERS.get(self.form.api.key)
         if other is not None:
             return {"resources": [{name: value for name, value in other(request).items() if value is not None}]}
-        if self.asked is None and not self.single:
+        if self.requested is None and not self.single:
             return {}
-        rows: list[Row] = []
+        rows: list[ResourceRow] = []
         count = 0
-        for roles, asked, answered in self.pairs(request, response or NOTHING):
+        for roles, requested, answered in self.pairs(request, response or NOTHING):
             count += 1
             if count <= most:
-                rows.append(self.row(roles, asked, answered, whole))
+                rows.append(self.row(roles, requested, answered, whole))
         return {} if self.around and count == 1 else counted(rows, count, most)
 
-    def pairs(self, request: Element, response: Element) -> Iterator[tuple[Mapping[str, Any], Element, Element]]:
+    def pairs(
+        self, request: MessageElement, response: MessageElement
+    ) -> Iterator[tuple[Mapping[str, Any], MessageElement, MessageElement]]:
         """Yield (roles, element of the request, its answer) of each resource."""
         top = {role: request.get(field) for role, field in self.form.top}
         if self.single:
             yield top, request, response
-        if self.asked is None:
+        if self.requested is None:
             return
         answers = self.answers(response)
-        for number, element in enumerate(self.asked.elements(request)):
-            own = self.asked.roles(element)
+        for number, element in enumerate(self.requested.elements(request)):
+            own = self.requested.roles(element)
             handles = ((number,),) if self.form.positional else self.handles(own)
             answer = next((answers[handle] for handle in handles if handle in answers), NOTHING)
             yield {**own, **top}, element if isinstance(element, dict) else NOTHING, answer
@@ -95,7 +98,7 @@ class Things:
     def handles(self, roles: Mapping[str, Any]) -> tuple[Handle, ...]:
         return handles_of(self.answered, roles) if self.answered is not None else ()
 
-    def answers(self, response: Element) -> dict[Handle, Element]:
+    def answers(self, response: MessageElement) -> dict[Handle, MessageElement]:
         if self.answered is None:
             return {}
         elements = self.answered.elements(response)
@@ -104,9 +107,11 @@ class Things:
         level = self.answered
         return {handle: element for element in elements for handle in handles_of(level, level.roles(element))}
 
-    def row(self, roles: Mapping[str, Any], asked: Element, answered: Element, whole: int | None) -> Row:
+    def row(
+        self, roles: Mapping[str, Any], requested: MessageElement, answered: MessageElement, whole: int | None
+    ) -> ResourceRow:
         kind, name = type_and_name(roles)
-        row: Row = {"type": kind}
+        row: ResourceRow = {"type": kind}
         text = plain(name)
         if text is not None:
             row["name"] = text
@@ -114,13 +119,13 @@ class Things:
         code = answered[field] if field is not None and field in answered else whole
         if code:
             row["error"] = error_name(code)
-        detail = plain(self.detail(asked, answered) if self.detail is not None else None)
+        detail = plain(self.detail(requested, answered) if self.detail is not None else None)
         if detail is not None:
             row["detail"] = detail
         return row
 
 
-def thing_level(levels: tuple[Level, ...], key: int) -> Level | None:
+def resource_level(levels: tuple[Level, ...], key: int) -> Level | None:
     """Return the outermost level if it is not one of topics, else None."""
     if not levels:
         return None
@@ -128,7 +133,7 @@ def thing_level(levels: tuple[Level, ...], key: int) -> Level | None:
     return None if roles & OF_TOPICS and key not in TOPICS_WITH_DETAIL else levels[0]
 
 
-def counted(rows: list[Row], count: int, most: int) -> dict[str, Any]:
+def counted(rows: list[ResourceRow], count: int, most: int) -> dict[str, Any]:
     data: dict[str, Any] = {"resources": rows} if rows else {}
     if count > most:
         data["omitted_resources"] = count - most
@@ -138,26 +143,26 @@ def counted(rows: list[Row], count: int, most: int) -> dict[str, Any]:
 SINGLE = frozenset((10, 29))
 """APIs that ask about one resource, in fields at the top: FindCoordinator 0 to 3, DescribeAcls."""
 
-OneThing = Callable[[Element], Row]
+ReadResource = Callable[[MessageElement], ResourceRow]
 
 
-def mechanism(request: Element) -> Row:
+def mechanism(request: MessageElement) -> ResourceRow:
     return {"type": "mechanism", "name": plain(request["mechanism"])}
 
 
-def end_of_transaction(request: Element) -> Row:
+def end_of_transaction(request: MessageElement) -> ResourceRow:
     name = plain(request["transactional_id"])
     return {"type": "transactional_id", "name": name, "detail": "commit" if request["committed"] else "abort"}
 
 
-def broker(request: Element) -> Row:
+def broker(request: MessageElement) -> ResourceRow:
     return {"type": "broker", "name": str(request["broker_id"])}
 
 
-def token(request: Element) -> Row:
+def token(request: MessageElement) -> ResourceRow:
     owner = plain(request.get("owner_principal_name"))
     return {"type": "delegation_token", "detail": None if owner is None else f"for {owner}"}
 
 
-OTHERS: Mapping[int, OneThing] = {17: mechanism, 26: end_of_transaction, 38: token, 64: broker}
+OTHERS: Mapping[int, ReadResource] = {17: mechanism, 26: end_of_transaction, 38: token, 64: broker}
 """API key → the resource that a request is about which has no role in the table of shapes."""

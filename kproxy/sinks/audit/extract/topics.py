@@ -15,7 +15,7 @@ from kproxy.wire.error_codes import error_name
 from kproxy.wire.records.digest import RecordsDigest
 
 from ..text import plain
-from .sides import Found, Side
+from .topic_reader import TopicElement, TopicReader
 
 OF_PRODUCER = ("producer_id", "producer_epoch", "base_sequence")
 OF_BATCHES = ("base_offset", "last_offset", *OF_PRODUCER)
@@ -28,7 +28,7 @@ ELSEWHERE = frozenset((6, 74))
 """NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: the broker says who leads (KIP-951)."""
 
 
-class Topic:
+class ExchangeTopic:
     """Topic of an exchange.
 
     `parts`: number → [element of the request, of the response]; either may be just the number.
@@ -43,14 +43,16 @@ class Topic:
         self.parts: dict[int, list[Any]] = {}
 
 
-class Table:
+class TopicTable:
     """Table of the topics of one exchange, in the order in which they are first met."""
 
-    def __init__(self, asked: Side | None, answered: Side | None) -> None:
-        self.sides = (asked, answered)
-        self.tell_around = bool(asked and answered and asked.around and asked.around_role == answered.around_role)
-        self.topics: list[Topic] = []
-        self.known: dict[Hashable, Topic] = {}
+    def __init__(self, requested: TopicReader | None, answered: TopicReader | None) -> None:
+        self.sides = (requested, answered)
+        self.by_around = bool(
+            requested and answered and requested.around and requested.around_role == answered.around_role
+        )
+        self.topics: list[ExchangeTopic] = []
+        self.known: dict[Hashable, ExchangeTopic] = {}
         self.around_codes: dict[Hashable, int] = {}
         self.total_records = self.total_bytes = 0
         self.counted = False  # a side with records was there
@@ -60,12 +62,12 @@ class Table:
         side = self.sides[direction]
         if side is not None:
             self.counted |= side.records is not None
-            if direction and self.tell_around:
+            if direction and self.by_around:
                 self.around_codes = side.codes_around(body)
-            for found in side.find(body, self.tell_around):
-                self.put(direction, found, side.index)
+            for element in side.find(body, self.by_around):
+                self.put(direction, element, side.index)
                 if side.records is not None:
-                    self.count(found.parts, side.records)
+                    self.count(element.partitions, side.records)
 
     def count(self, parts: list[Any], field: str) -> None:
         """Add the records and bytes of these partitions to the totals."""
@@ -75,33 +77,33 @@ class Table:
                 self.total_records += digest.records or 0
                 self.total_bytes += digest.size
 
-    def put(self, direction: int, found: Found, index: str | None) -> None:
+    def put(self, direction: int, element: TopicElement, index: str | None) -> None:
         """Put one element in. `index`: the field with a partition's number, None: the element is it."""
-        topic = self.topic(found)
+        topic = self.topic(element)
         if direction:
             topic.answered = True
-            topic.code = found.code or found.around_code or topic.code
+            topic.code = element.code or element.around_code or topic.code
         parts = topic.parts
-        for part in found.parts:
+        for part in element.partitions:
             number = part if index is None else part[index]
             pair = parts.get(number)
             if pair is None:
                 pair = parts[number] = [None, None]
             pair[direction] = part
 
-    def topic(self, found: Found) -> Topic:
+    def topic(self, element: TopicElement) -> ExchangeTopic:
         """Return the table's topic that an element is about, found by its name or its id."""
-        by_name, by_id = (found.around, found.name), (found.around, found.topic_id)
-        topic = self.known.get(by_name) if found.name is not None else None
-        if topic is None and found.topic_id is not None:
+        by_name, by_id = (element.around, element.name), (element.around, element.topic_id)
+        topic = self.known.get(by_name) if element.name is not None else None
+        if topic is None and element.topic_id is not None:
             topic = self.known.get(by_id)
         if topic is None:
-            topic = Topic(found.around, found.name, found.topic_id)
+            topic = ExchangeTopic(element.around, element.name, element.topic_id)
             self.topics.append(topic)
-        topic.name, topic.topic_id = topic.name or found.name, topic.topic_id or found.topic_id
-        if found.name is not None:
+        topic.name, topic.topic_id = topic.name or element.name, topic.topic_id or element.topic_id
+        if element.name is not None:
             self.known[by_name] = topic
-        if found.topic_id is not None:
+        if element.topic_id is not None:
             self.known[by_id] = topic
         return topic
 
@@ -110,15 +112,18 @@ class Table:
 
         `several`: topics say to which group, or transaction, they belong.
         """
-        told: list[dict[str, Any]] = []
+        topics: list[dict[str, Any]] = []
         room = most
         omitted = 0
         for topic in self.topics[:most]:
-            row = named(topic, seen.who)
+            row = name_columns(topic, seen.who)
             if several and isinstance(topic.around, str):
                 row["group"] = plain(topic.around) or ""
             around = self.around_codes.get(topic.around) or whole or 0
-            rows = [self.part(number, topic.parts[number], topic.code or around, seen) for number in first(topic, room)]
+            rows = [
+                self.part(number, topic.parts[number], topic.code or around, seen)
+                for number in first_partitions(topic, room)
+            ]
             code = topic.code if topic.answered else around
             if code and (not topic.parts or topic.answered):
                 row["error"] = error_name(code)
@@ -126,9 +131,9 @@ class Table:
                 row["partitions"] = rows
             room -= len(rows)
             omitted += len(topic.parts) - len(rows)
-            told.append(row)
+            topics.append(row)
         omitted += sum(len(topic.parts) for topic in self.topics[most:])
-        data: dict[str, Any] = {"topics": told} if told else {}
+        data: dict[str, Any] = {"topics": topics} if topics else {}
         if len(self.topics) > most:
             data["omitted_topics"] = len(self.topics) - most
         if omitted:
@@ -150,12 +155,12 @@ class Table:
                 if value is not None and value >= 0:
                     row[column] = value
             if side.records is not None:
-                batches(row, element[side.records], read=side is self.sides[1])
+                put_batches(row, element[side.records], read=side is self.sides[1])
             if side.code is not None and side is self.sides[1]:
                 code = element[side.code]
             if side.acknowledged is not None:
                 code = code or element[side.acknowledged]
-            if side.told_leader and code in ELSEWHERE:
+            if side.names_leader and code in ELSEWHERE:
                 leader = element["current_leader"]
                 row["leader"], row["leader_epoch"] = leader["leader_id"], leader["leader_epoch"]
         if code:
@@ -173,12 +178,12 @@ class Table:
         return {"total_records": self.total_records, "total_bytes": self.total_bytes} if self.counted else {}
 
 
-def first(topic: Topic, most: int) -> list[int]:
+def first_partitions(topic: ExchangeTopic, most: int) -> list[int]:
     """Return the numbers of the topic's first partitions."""
     return [number for number, _ in zip(topic.parts, range(most), strict=False)]
 
 
-def named(topic: Topic, who: Who) -> dict[str, Any]:
+def name_columns(topic: ExchangeTopic, who: Who) -> dict[str, Any]:
     """Return the columns of a topic's names and id."""
     row: dict[str, Any] = {}
     topic_id = None if topic.topic_id is None else str(topic.topic_id)
@@ -195,7 +200,7 @@ def named(topic: Topic, who: Who) -> dict[str, Any]:
     return row
 
 
-def batches(row: dict[str, Any], digest: RecordsDigest | None, *, read: bool) -> None:
+def put_batches(row: dict[str, Any], digest: RecordsDigest | None, *, read: bool) -> None:
     """Set the columns about a partition's batches. `read`: offsets are the log's; producers count from zero."""
     if digest is None:
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.sinks.audit.extract.error_names import SILENT, Found, places
+from kproxy.sinks.audit.extract.error_names import SILENT, ErrorCodes, error_fields
 from kproxy.watch.error_places import MOST_CODES, in_order
 from kproxy.wire import layout, schema
 from kproxy.wire.error_codes import error_name
@@ -10,9 +10,9 @@ from kproxy.wire.error_codes import error_name
 SETS_CONFIGS = {"CreateTopics", "AlterConfigs", "IncrementalAlterConfigs"}
 
 
-def errors(api: str, version: int, body: dict[str, object]) -> Found:
-    found = Found()
-    found.look(places(schema.names()[api], version), body)
+def errors(api: str, version: int, body: dict[str, object]) -> ErrorCodes:
+    found = ErrorCodes()
+    found.collect(error_fields(schema.names()[api], version), body)
     return found
 
 

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 Labels = tuple[tuple[str, str], ...]
-Key = tuple[str, Labels]
+SampleKey = tuple[str, Labels]
 
 LARGEST = frozenset((
     "kproxy_audit_last_durable_timestamp_seconds", "kproxy_audit_failing", "kproxy_audit_blocked",
@@ -24,7 +24,7 @@ FIRST = frozenset(("process_start_time_seconds", "python_info"))
 GROWING = frozenset(("counter", "histogram"))
 
 
-class Family(msgspec.Struct, frozen=True, array_like=True):
+class MetricSamples(msgspec.Struct, frozen=True, array_like=True):
     """Metric of one process in a form that can be sent: name, help text, type, and samples (name, labels, number)."""
 
     name: str
@@ -33,55 +33,60 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
     samples: list[tuple[str, dict[str, str], float]]
 
 
-def measured(collectors: Iterable[Collector]) -> list[Family]:
+def collect_samples(collectors: Iterable[Collector]) -> list[MetricSamples]:
     """Return the metrics of these collectors as they are now."""
-    return [family(one) for collector in collectors for one in collector.collect()]
+    return [samples_of(one) for collector in collectors for one in collector.collect()]
 
 
-def family(metric: Metric) -> Family:
+def samples_of(metric_of: Metric) -> MetricSamples:
     """Return a metric in the form that can be sent."""
-    samples = [(one.name, dict(one.labels), float(one.value)) for one in metric.samples]
-    return Family(metric.name, metric.documentation, metric.type, samples)
+    samples = [(one.name, dict(one.labels), float(one.value)) for one in metric_of.samples]
+    return MetricSamples(metric_of.name, metric_of.documentation, metric_of.type, samples)
 
 
-def growing(families: Iterable[Family]) -> list[Family]:
+def growing_metrics(families: Iterable[MetricSamples]) -> list[MetricSamples]:
     """Return the metrics that stay true when their process has ended."""
     return [one for one in families if one.kind in GROWING]
 
 
-class Merged(Collector):
+class MergedCollector(Collector):
     """Collector of the metrics of all processes that `processes` gives, the first of them first."""
 
-    def __init__(self, processes: Callable[[], Iterable[Sequence[Family]]]) -> None:
+    def __init__(self, processes: Callable[[], Iterable[Sequence[MetricSamples]]]) -> None:
         self.processes = processes
 
     def collect(self) -> Iterator[Metric]:
         """Yield one metric for each name, also for one that only some processes have."""
-        yield from (metric(one) for one in merged(self.processes()))
+        yield from (metric_of(one) for one in merge_metrics(self.processes()))
 
 
-def merged(processes: Iterable[Sequence[Family]]) -> list[Family]:
+def merge_metrics(processes: Iterable[Sequence[MetricSamples]]) -> list[MetricSamples]:
     """Return one metric for each name, in the order in which they are first met; so are their samples."""
-    first: dict[str, Family] = {}
-    lines: dict[str, dict[Key, float]] = {}
+    first: dict[str, MetricSamples] = {}
+    values: dict[str, dict[SampleKey, float]] = {}
     for families in processes:
-        for one in families:
-            first.setdefault(one.name, one)
-            add(lines.setdefault(one.name, {}), one)
+        for metric in families:
+            first.setdefault(metric.name, metric)
+            add_samples(values.setdefault(metric.name, {}), metric)
     return [
-        Family(one.name, one.text, one.kind, [(name, dict(labels), number) for (name, labels), number in found.items()])
-        for one, found in zip(first.values(), lines.values(), strict=True)
+        MetricSamples(
+            metric.name,
+            metric.text,
+            metric.kind,
+            [(name, dict(labels), number) for (name, labels), number in samples.items()],
+        )
+        for metric, samples in zip(first.values(), values.values(), strict=True)
     ]
 
 
-def add(lines: dict[Key, float], one: Family) -> None:
-    for sample, labels, number in one.samples:
+def add_samples(values: dict[SampleKey, float], metric: MetricSamples) -> None:
+    for sample, labels, number in metric.samples:
         key = sample, labels_of(labels)
-        before = lines.get(key)
-        lines[key] = number if before is None else together(one.name, before, number)
+        before = values.get(key)
+        values[key] = number if before is None else merge_values(metric.name, before, number)
 
 
-def together(name: str, before: float, number: float) -> float:
+def merge_values(name: str, before: float, number: float) -> float:
     """Return the value of a sample that two processes have."""
     if name in LARGEST:
         return max(before, number)
@@ -94,9 +99,9 @@ def labels_of(labels: Mapping[str, str]) -> Labels:
     return tuple(labels.items())
 
 
-def metric(family: Family) -> Metric:
+def metric_of(samples_of: MetricSamples) -> Metric:
     """Return the metric in the form that the exposition wants."""
-    made = Metric(family.name, family.text, family.kind)
-    for sample, labels, number in family.samples:
-        made.add_sample(sample, labels, number)
-    return made
+    metric = Metric(samples_of.name, samples_of.text, samples_of.kind)
+    for sample, labels, number in samples_of.samples:
+        metric.add_sample(sample, labels, number)
+    return metric

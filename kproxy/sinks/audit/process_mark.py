@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from .names import SESSION, UNBORN, Identity, hidden
+from .file_names import SESSION, UNBORN, WriterIdentity, hidden
 from .open_file import MODE, lock, sync_folder
 
 AGAIN = 100
@@ -19,10 +19,10 @@ AGAIN = 100
 take it for a dead one's and delete it; several workers start at the same moment."""
 
 
-class Session:
+class ProcessMark:
     """Mark file of this process. Made on construction. Raises OSError."""
 
-    def __init__(self, folder: Path, identity: Identity) -> None:
+    def __init__(self, folder: Path, identity: WriterIdentity) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = hidden(folder, identity.stem, SESSION)
         for left in reversed(range(AGAIN)):
@@ -33,7 +33,7 @@ class Session:
                 if not left:
                     raise
 
-    def _make(self, folder: Path, identity: Identity) -> None:
+    def _make(self, folder: Path, identity: WriterIdentity) -> None:
         unborn = hidden(folder, identity.stem, UNBORN)
         self._fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
         try:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.sinks.audit import session as session_module
-from kproxy.sinks.audit.names import Identity
+from kproxy.sinks.audit import process_mark as session_module
+from kproxy.sinks.audit.file_names import WriterIdentity
 from kproxy.sinks.audit.open_file import lock
-from kproxy.sinks.audit.session import Session, lock_of_dead
+from kproxy.sinks.audit.process_mark import ProcessMark, lock_of_dead
 
 BOOT = "5b0c1e2f-1111-4222-8333-444455556666"
 
 
 def test_the_mark_of_a_living_process_is_locked(tmp_path: Path) -> None:
     """It says whose it is; when its process is gone it can be locked, by one only, and not once it was deleted."""
-    session = Session(tmp_path / "new" / "audit", Identity("host", BOOT))
+    session = ProcessMark(tmp_path / "new" / "audit", WriterIdentity("host", BOOT))
     living = lock_of_dead(session.path)
     text = session.path.read_text()
     session.close()
@@ -33,7 +33,7 @@ def test_the_mark_of_a_living_process_is_locked(tmp_path: Path) -> None:
 
 def test_an_orderly_end_leaves_nothing(tmp_path: Path) -> None:
     """No mark, nor what it was before it had its name."""
-    session = Session(tmp_path, Identity("host", BOOT))
+    session = ProcessMark(tmp_path, WriterIdentity("host", BOOT))
     session.end()
 
     assert list(tmp_path.iterdir()) == []
@@ -56,7 +56,7 @@ def test_a_mark_that_another_start_takes_away_is_made_again(tmp_path: Path, monk
         lock(fd)
 
     monkeypatch.setattr(session_module, "lock", lock_too_late)
-    session = Session(tmp_path, Identity("host", BOOT))
+    session = ProcessMark(tmp_path, WriterIdentity("host", BOOT))
     session.end()
 
     assert len(taken) == 2 and list(tmp_path.iterdir()) == []

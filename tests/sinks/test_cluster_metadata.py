@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.sinks.pictures import Node, Picture, Topic
+from kproxy.sinks.cluster_metadata import ClusterMetadata, KnownNode, KnownTopic
 
 ORDERS, CLICKS = UUID(int=1), UUID(int=2)
 
@@ -21,7 +21,7 @@ def same(name: str) -> None:
 
 def test_answers_add_up() -> None:
     """Each answer about some topics makes the picture fuller; one that shows nothing new changes nothing."""
-    picture = Picture("main")
+    picture = ClusterMetadata("main")
 
     picture.learn({"topics": [topic("orders", ORDERS, 1, 2)]}, same)
     picture.learn({"topics": [topic("clicks", CLICKS, 3)]}, same)
@@ -29,8 +29,8 @@ def test_answers_add_up() -> None:
     picture.learn({"topics": [topic("clicks", CLICKS, 3)]}, same)
 
     assert picture.topics == {
-        "orders": Topic(str(ORDERS), False, (1, 2)),
-        "clicks": Topic(str(CLICKS), False, (3,)),
+        "orders": KnownTopic(str(ORDERS), False, (1, 2)),
+        "clicks": KnownTopic(str(CLICKS), False, (3,)),
     }
     assert picture.by_id == {str(ORDERS): "orders", str(CLICKS): "clicks"}
     assert picture.version == before
@@ -38,7 +38,7 @@ def test_answers_add_up() -> None:
 
 def test_names_are_the_brokers() -> None:
     """What a client calls orders is remembered as prod.orders, where that is its name at the broker."""
-    picture = Picture("main")
+    picture = ClusterMetadata("main")
 
     picture.learn({"topics": [topic("orders", ORDERS, 1)]}, lambda name: f"prod.{name}")
 
@@ -48,7 +48,7 @@ def test_names_are_the_brokers() -> None:
 
 def test_an_answer_of_all_topics_replaces_the_picture() -> None:
     """A topic that is gone leaves; nodes are those of the brokers' own answer."""
-    picture = Picture("main")
+    picture = ClusterMetadata("main")
     picture.learn({"topics": [topic("orders", ORDERS, 1)]}, same)
     brokers = [{"node_id": 1, "host": "b1", "port": 9092, "rack": "a"}]
 
@@ -59,13 +59,13 @@ def test_an_answer_of_all_topics_replaces_the_picture() -> None:
     )
 
     assert list(picture.topics) == ["clicks"]
-    assert picture.nodes == {1: Node("b1", 9092, "a")}
+    assert picture.nodes == {1: KnownNode("b1", 9092, "a")}
     assert (picture.controller, picture.cluster_id) == (1, "x")
 
 
 def test_topics_with_errors_are_not_learnt() -> None:
     """The broker answers for topics that do not exist, too."""
-    picture = Picture("main")
+    picture = ClusterMetadata("main")
 
     picture.learn({"topics": [topic("nothing", ORDERS, error=3)]}, same)
 
@@ -75,7 +75,7 @@ def test_topics_with_errors_are_not_learnt() -> None:
 
 def test_addresses_that_clients_are_shown_are_not_learnt() -> None:
     """They are kproxy's own."""
-    picture = Picture("main")
+    picture = ClusterMetadata("main")
 
     picture.learn({"topics": [], "brokers": [{"node_id": 1, "host": "proxy", "port": 1}]}, same)
 
@@ -84,7 +84,7 @@ def test_addresses_that_clients_are_shown_are_not_learnt() -> None:
 
 def test_an_impossible_partition_makes_no_list_that_long() -> None:
     """Of a broken broker: what is learnt is as long as the answer, with some room for what it left out."""
-    picture = Picture("main")
+    picture = ClusterMetadata("main")
     wrong = topic("orders", ORDERS, 1, 2)
     wrong["partitions"] += [{"partition_index": 5, "leader_id": 3}, {"partition_index": (1 << 31) - 1, "leader_id": 4}]
 

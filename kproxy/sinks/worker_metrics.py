@@ -9,10 +9,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from .metrics import counted
+from .metrics import counter_family
 
 
-class Crew(Protocol):
+class CountedWorkers(Protocol):
     """Workers of a supervisor, as their metrics see them."""
 
     @property
@@ -23,30 +23,32 @@ class Crew(Protocol):
     def ready(self) -> Sequence[object]: ...
 
 
-class Refused(Protocol):
+class RefusedClients(Protocol):
     """Counts of clients that were refused, by cause."""
 
     refused: dict[str, int]
 
 
-class CrewCollector(Collector):
+class WorkerCollector(Collector):
     """Collector of a supervisor's own counts.
 
     Beside it, workers count connections refused, too: those with a bad TLS handshake.
     """
 
-    def __init__(self, crew: Crew, counts: Refused) -> None:
+    def __init__(self, crew: CountedWorkers, counts: RefusedClients) -> None:
         self.crew, self.counts = crew, counts
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
-            "kproxy_worker_restarts", "Worker processes that have taken the place of another.", value=self.crew.restarts
+            "kproxy_worker_restarts",
+            "Worker processes that were started in place of one that ended.",
+            value=self.crew.restarts,
         )
         ready = len(self.crew.ready)
         workers = GaugeMetricFamily("kproxy_workers", "Worker processes, by state.", labels=["state"])
         workers.add_metric(["ready"], ready)
         workers.add_metric(["down"], len(self.crew.members) - ready)
         yield workers
-        yield counted(
+        yield counter_family(
             "kproxy_connections_refused", "Client connections refused, by cause.", "cause", self.counts.refused
         )

@@ -13,7 +13,7 @@ from uuid import UUID
 from kproxy.wire.layout import ZERO_UUID, Slot, Struct
 from kproxy.wire.shapes import ITSELF, Level
 
-from .fields import OF_PARTITION_ANSWERED, OF_PARTITION_ASKED, Columns, present
+from .fields import OF_PARTITION_ANSWERED, OF_PARTITION_REQUESTED, ColumnFields, present
 
 TOPIC, TOPIC_ID, PARTITION = "topic", "topic_id", "partition"
 
@@ -21,7 +21,7 @@ LISTED = ("partitions", "partition_index")
 """Array and key of the partitions that Metadata and DescribeTopicPartitions list though nobody asks for them singly."""
 
 
-class Found(NamedTuple):
+class TopicElement(NamedTuple):
     """Element of the topics' level of a message: the topic that it is about, and its partitions.
 
     `around`: what tells it from the same topic elsewhere in the message. `partitions`: elements, or numbers.
@@ -32,10 +32,10 @@ class Found(NamedTuple):
     name: str | None
     topic_id: UUID | None
     code: int
-    parts: list[Any]
+    partitions: list[Any]
 
 
-class Side:
+class TopicReader:
     """Reader of the topics in messages of one direction.
 
     `index`: the field that holds a partition's number, None: the element is the number.
@@ -44,7 +44,7 @@ class Side:
     def __init__(self, around: Level | None, topics: Level, parts: Level | None, columns: tuple[tuple[str, str], ...]):
         self.around, self.topics, self.parts = around, topics, parts
         keys = dict(topics.keys)
-        self.name, self.topic_id = keys.get(TOPIC), keys.get(TOPIC_ID) or told_id(topics)
+        self.name, self.topic_id = keys.get(TOPIC), keys.get(TOPIC_ID) or unkeyed_id(topics)
         flat = PARTITION in keys
         part = topics if flat else parts
         self.arrays = () if flat or parts is None else parts.arrays
@@ -57,19 +57,19 @@ class Side:
         self.topic_code = None if flat else topics.code
         self.records = next((slot.name for slot in slots(struct) if slot.type == "records"), None)
         self.acknowledged = next((slot.name for slot in slots(struct) if slot.name == "acknowledge_error_code"), None)
-        self.told_leader = any(slot.name == "current_leader" for slot in slots(struct))
-        self.columns: Columns = present(columns, struct)
+        self.names_leader = any(slot.name == "current_leader" for slot in slots(struct))
+        self.columns: ColumnFields = present(columns, struct)
         self.around_role, self.around_field = around.keys[0] if around is not None and around.keys else ("", "")
         self.around_code = around.code if around is not None else None
 
-    def find(self, body: Mapping[str, Any], tell_around: bool) -> Iterator[Found]:
-        """Yield all topics of a body. `tell_around`: topics are the same only if what is around them is."""
+    def find(self, body: Mapping[str, Any], by_around: bool) -> Iterator[TopicElement]:
+        """Yield all topics of a body. `by_around`: topics are the same only if what is around them is."""
         if self.around is None:
             yield from self.inside(body, None, 0)
             return
         for element in self.around.elements(body):
             code = element[self.around_code] if self.around_code else 0
-            yield from self.inside(element, element[self.around_field] if tell_around else None, code)
+            yield from self.inside(element, element[self.around_field] if by_around else None, code)
 
     def codes_around(self, body: Mapping[str, Any]) -> dict[Hashable, int]:
         """Return the error codes of what is around topics, also where there are none inside."""
@@ -77,10 +77,10 @@ class Side:
             return {}
         return {element[self.around_field]: element[self.around_code] for element in self.around.elements(body)}
 
-    def inside(self, parent: Mapping[str, Any], around: Hashable, around_code: int) -> Iterator[Found]:
+    def inside(self, parent: Mapping[str, Any], around: Hashable, around_code: int) -> Iterator[TopicElement]:
         for element in self.topics.elements(parent):
             if self.topics.struct is None:
-                yield Found(around, around_code, element, None, 0, [])
+                yield TopicElement(around, around_code, element, None, 0, [])
                 continue
             name = element[self.name] if self.name else None
             topic_id = element[self.topic_id] if self.topic_id else None
@@ -88,10 +88,10 @@ class Side:
             parts: list[Any] = [element] if self.flat else []
             for array in self.arrays:
                 parts += element.get(array) or ()
-            yield Found(around, around_code, name, None if topic_id == ZERO_UUID else topic_id, code, parts)
+            yield TopicElement(around, around_code, name, None if topic_id == ZERO_UUID else topic_id, code, parts)
 
 
-def told_id(topics: Level) -> str | None:
+def unkeyed_id(topics: Level) -> str | None:
     """Return the field of an id that a topic has although nothing is found by it, as in CreateTopics."""
     return next((slot.name for slot in slots(topics.struct) if slot.name == TOPIC_ID), None)
 
@@ -100,19 +100,19 @@ def slots(struct: Struct | None) -> tuple[Slot, ...]:
     return () if struct is None else (*struct.slots, *struct.tagged)
 
 
-def side_of(levels: tuple[Level, ...], *, answered: bool) -> Side | None:
+def topic_reader(levels: tuple[Level, ...], *, answered: bool) -> TopicReader | None:
     """Return the reader of the topics in these levels; None if there are none."""
-    columns = OF_PARTITION_ANSWERED if answered else OF_PARTITION_ASKED
+    columns = OF_PARTITION_ANSWERED if answered else OF_PARTITION_REQUESTED
     for depth, level in enumerate(levels):
         roles = {role for role, _ in level.keys}
         if roles & {TOPIC, TOPIC_ID}:
             deeper = levels[depth + 1 : depth + 2]
-            parts = deeper[0] if deeper else listed(level) if answered else None
-            return Side(levels[depth - 1] if depth else None, level, parts, columns)
+            parts = deeper[0] if deeper else listed_partitions(level) if answered else None
+            return TopicReader(levels[depth - 1] if depth else None, level, parts, columns)
     return None
 
 
-def listed(level: Level) -> Level | None:
+def listed_partitions(level: Level) -> Level | None:
     """Return the level of partitions that a topic lists in a response that is about topics only."""
     array, key = LISTED
     for slot in slots(level.struct):

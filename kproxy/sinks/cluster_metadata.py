@@ -20,7 +20,7 @@ MOST_MISSING = 100
 index may be 2^31 - 1, and that many leaders would stop everything."""
 
 
-class Topic(NamedTuple):
+class KnownTopic(NamedTuple):
     """Topic of a cluster. `leaders`: node id by partition, -1: none or not told."""
 
     topic_id: str | None
@@ -28,7 +28,7 @@ class Topic(NamedTuple):
     leaders: tuple[int, ...]
 
 
-class Node(NamedTuple):
+class KnownNode(NamedTuple):
     """Broker of a cluster, as it advertises itself."""
 
     host: str
@@ -37,14 +37,14 @@ class Node(NamedTuple):
 
 
 @dataclass(slots=True)
-class Picture:
+class ClusterMetadata:
     """Metadata of one cluster. `version` counts changes. `by_id`: names by topic id in hex and dashes."""
 
     cluster: str
     cluster_id: str | None = None
     controller: int | None = None
-    topics: dict[str, Topic] = field(default_factory=dict)
-    nodes: dict[int, Node] = field(default_factory=dict)
+    topics: dict[str, KnownTopic] = field(default_factory=dict)
+    nodes: dict[int, KnownNode] = field(default_factory=dict)
     by_id: dict[str, str] = field(default_factory=dict)
     version: int = 0
 
@@ -54,38 +54,40 @@ class Picture:
         `broker_name`: the broker's name of a topic, None: the same. `own`: it came straight from a broker, names all
         topics, and its addresses are the brokers' own.
         """
-        found = {}
+        listed = {}
         for topic in body.get("topics") or ():
             name = topic.get("name")
             if name and not topic["error_code"]:
-                found[broker_name(name) or name] = described(topic)
+                listed[broker_name(name) or name] = topic_metadata(topic)
         if own:
             self.learn_nodes(body)
-            if found.keys() != self.topics.keys():
+            if listed.keys() != self.topics.keys():
                 self.version += 1
-                self.topics = {name: one for name, one in self.topics.items() if name in found}
-        for name, one in found.items():
+                self.topics = {name: one for name, one in self.topics.items() if name in listed}
+        for name, metadata in listed.items():
             known = self.topics.get(name)
-            if known != one and (known is not None or len(self.topics) < MOST_TOPICS):
-                self.topics[name] = one
+            if known != metadata and (known is not None or len(self.topics) < MOST_TOPICS):
+                self.topics[name] = metadata
                 self.version += 1
-                if one.topic_id is not None:
-                    self.by_id[one.topic_id] = name
+                if metadata.topic_id is not None:
+                    self.by_id[metadata.topic_id] = name
         if len(self.by_id) > 2 * MOST_TOPICS:  # ids of topics that are gone
             self.by_id = {one.topic_id: name for name, one in self.topics.items() if one.topic_id is not None}
 
     def learn_nodes(self, body: Mapping[str, Any]) -> None:
-        nodes = {one["node_id"]: Node(one["host"], one["port"], one.get("rack")) for one in body.get("brokers") or ()}
-        seen = nodes, body.get("controller_id"), body.get("cluster_id")
-        if seen != (self.nodes, self.controller, self.cluster_id):
-            self.nodes, self.controller, self.cluster_id = seen
+        nodes = {
+            one["node_id"]: KnownNode(one["host"], one["port"], one.get("rack")) for one in body.get("brokers") or ()
+        }
+        learnt = nodes, body.get("controller_id"), body.get("cluster_id")
+        if learnt != (self.nodes, self.controller, self.cluster_id):
+            self.nodes, self.controller, self.cluster_id = learnt
             self.version += 1
 
 
-def described(topic: Mapping[str, Any]) -> Topic:
+def topic_metadata(topic: Mapping[str, Any]) -> KnownTopic:
     """Return the metadata of one topic of a Metadata response."""
     partitions = {one["partition_index"]: one["leader_id"] for one in topic["partitions"] or ()}
     most = min(max(partitions, default=-1) + 1, len(partitions) + MOST_MISSING)
     leaders = tuple(partitions.get(index, -1) for index in range(most))
     topic_id = topic.get("topic_id", NO_ID)
-    return Topic(None if topic_id == NO_ID else str(topic_id), bool(topic.get("is_internal")), leaders)
+    return KnownTopic(None if topic_id == NO_ID else str(topic_id), bool(topic.get("is_internal")), leaders)

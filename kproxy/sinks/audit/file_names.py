@@ -24,7 +24,7 @@ LONGEST_INSTANCE = 200  # bytes; file systems allow names of 255, and the rest o
 
 
 @dataclass(frozen=True)
-class Identity:
+class WriterIdentity:
     """Identity of a process that writes events: `boot` is a uuid made at each start, `worker` the process's number."""
 
     instance: str
@@ -32,7 +32,7 @@ class Identity:
     worker: int = 0
 
     @classmethod
-    def of(cls, source: str) -> Identity:
+    def of(cls, source: str) -> WriterIdentity:
         """Return the identity whose events have this source."""
         instance, boot, worker = source.rsplit("/", 2)
         return cls(instance, boot, int(worker))

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from kproxy.sinks.measured import Family, Merged, growing, measured, merged
+from kproxy.sinks.merged_metrics import MergedCollector, MetricSamples, collect_samples, growing_metrics, merge_metrics
 
 
 class Given(Collector):
@@ -20,7 +20,7 @@ class Given(Collector):
         return list(self.metrics)
 
 
-def process(requests: int, fast: int, slow: int, **gauges: float) -> list[Family]:
+def process(requests: int, fast: int, slow: int, **gauges: float) -> list[MetricSamples]:
     """What one process says."""
     counter = CounterMetricFamily("requests", "Requests.", labels=["api"])
     counter.add_metric(["Produce"], requests)
@@ -28,25 +28,25 @@ def process(requests: int, fast: int, slow: int, **gauges: float) -> list[Family
         counter.add_metric(["Fetch"], 1)
     times = HistogramMetricFamily("seconds", "Times.")
     times.add_metric([], [("0.1", fast), ("+Inf", fast + slow)], fast * 0.05 + slow)
-    return measured(
+    return collect_samples(
         [Given(counter, times, *(GaugeMetricFamily(name, "G.", value=value) for name, value in gauges.items()))]
     )
 
 
-def numbers(families: list[Family], name: str) -> list[tuple[dict[str, str], float]]:
+def numbers(families: list[MetricSamples], name: str) -> list[tuple[dict[str, str], float]]:
     return [(labels, number) for one in families for sample, labels, number in one.samples if sample == name]
 
 
 def test_counters_are_added_up_line_by_line() -> None:
     """A line that only one process has is there, too."""
-    found = merged([process(3, 0, 0), process(9, 0, 0)])
+    found = merge_metrics([process(3, 0, 0), process(9, 0, 0)])
 
     assert numbers(found, "requests_total") == [({"api": "Produce"}, 12.0), ({"api": "Fetch"}, 1.0)]
 
 
 def test_histograms_are_added_up() -> None:
     """Buckets, count and sum; as one process would have counted all of it."""
-    found = merged([process(0, 2, 1), process(0, 5, 4)])
+    found = merge_metrics([process(0, 2, 1), process(0, 5, 4)])
 
     assert numbers(found, "seconds_bucket") == [({"le": "0.1"}, 7.0), ({"le": "+Inf"}, 12.0)]
     assert numbers(found, "seconds_count") == [({}, 12.0)]
@@ -61,7 +61,7 @@ def test_gauges_are_amounts_but_for_those_that_are_named() -> None:
     two = process(
         0, 0, 0, kproxy_held_bytes=5, process_max_fds=90, kproxy_audit_failing=1, process_start_time_seconds=7
     )
-    found = merged([one, two])
+    found = merge_metrics([one, two])
 
     said = {name: numbers(found, name)[0][1] for name in (
         "kproxy_held_bytes", "process_max_fds", "kproxy_audit_failing", "process_start_time_seconds",
@@ -74,7 +74,7 @@ def test_gauges_are_amounts_but_for_those_that_are_named() -> None:
 
 def test_what_a_process_had_counted_stays_and_what_it_had_goes() -> None:
     """Of one that has ended."""
-    left = growing(process(4, 1, 0, kproxy_held_bytes=10))
+    left = growing_metrics(process(4, 1, 0, kproxy_held_bytes=10))
 
     assert [one.name for one in left] == ["requests", "seconds"]
 
@@ -85,6 +85,6 @@ def test_the_exposition_is_that_of_the_parts() -> None:
     counter.add_metric(["Produce"], 3)
     direct, through = CollectorRegistry(auto_describe=False), CollectorRegistry(auto_describe=False)
     direct.register(Given(counter))
-    through.register(Merged(lambda: [measured([Given(counter)])]))
+    through.register(MergedCollector(lambda: [collect_samples([Given(counter)])]))
 
     assert generate_latest(through) == generate_latest(direct)
