@@ -1,4 +1,4 @@
-"""Frames of one connection paired into exchanges, where some of them may be missing.
+"""Pairing of one connection's frames into exchanges, where some of them may be missing.
 
 Strategy: brokers answer in order, so a response belongs to the oldest request that waits, and one that is passed over
 was not answered or its answer was not captured. Correlation ids decide. Where it cannot be told whether a Produce asks
@@ -22,8 +22,8 @@ from kproxy.watch.seen import Form, Frame, Outcome, Seen
 from kproxy.wire import schema
 from kproxy.wire.head import Acks, produce_acks
 
-from .captured import Captured
-from .framing import Cut
+from .captured_connection import CapturedConnection
+from .framing import CutFrame
 from .notes import Note
 
 PRODUCE, METADATA, SASL_HANDSHAKE, API_VERSIONS, CONTROLLED_SHUTDOWN = 0, 3, 17, 18, 7
@@ -38,11 +38,11 @@ _REQUEST = Struct(">hhi").unpack_from
 _RESPONSE = Struct(">i").unpack_from
 _BEGIN = Struct(">ihhi").unpack_from
 
-Take = Callable[[Seen], None]
+TakeExchange = Callable[[Seen], None]
 
 
 def begins_request(data: bytes) -> bool:
-    """Whether bytes look like a request, its length field first."""
+    """Return True if bytes look like a request, its length field first."""
     if len(data) < 12:
         return False
     size, key, version, _ = _BEGIN(data)
@@ -56,24 +56,24 @@ def begins_request(data: bytes) -> bool:
     return -1 <= length <= min(size - 10, LONGEST_NAME) and data[14 : 14 + max(length, 0)].isascii()
 
 
-class Exchanges:
-    """Of one connection. `own`: the capture is kproxy's, so raw SASL tokens are not in it.
+class ExchangePairing:
+    """Pairing of the frames of one connection. `own`: the capture is kproxy's, so raw SASL tokens are not in it.
 
     `unread`: frames whose beginning is missing; `strangers`: responses without their requests; `tokens`: raw SASL
-    tokens, which are passed over; `alien`: the first frame is none of Kafka's, so nothing on it is looked at.
+    tokens, which are passed over; `alien`: the first frame is not Kafka's, so none on the connection is read.
     """
 
     __slots__ = ("alien", "own", "pending", "raw", "strangers", "take", "tokens", "unread", "who")
 
-    def __init__(self, who: Captured, take: Take, *, own: bool) -> None:
+    def __init__(self, who: CapturedConnection, take: TakeExchange, *, own: bool) -> None:
         self.who, self.take, self.own = who, take, own
         self.pending: deque[Seen] = deque()
         self.raw: RawTokens | None = None
         self.unread = self.strangers = self.tokens = 0
         self.alien = False
 
-    def request(self, cut: Cut, said: Note) -> None:
-        """The client's next frame. `said`: the note at its last packet."""
+    def request(self, cut: CutFrame, note: Note) -> None:
+        """Take the client's next frame. `note`: the note at its last packet."""
         data = cut.data
         if not (self.who.exchanges or self.alien or self.own):
             self._first(data)
@@ -85,11 +85,11 @@ class Exchanges:
         key, version, correlation_id = _REQUEST(data)
         self.who.exchanges += 1
         seen = Seen(self.who, self.who.exchanges, key, version, correlation_id, client_id(data, key, version), None)
-        seen.request = kept(cut, key, version, "request", said, own=self.own)
+        seen.request = captured_frame(cut, key, version, "request", note, own=self.own)
         if key == PRODUCE:
-            seen.acks = said["acks"] if "acks" in said else acks(data, version)
-        if said:
-            self._tell(seen, said)
+            seen.acks = note["acks"] if "acks" in note else acks(data, version)
+        if note:
+            self._take_note(seen, note)
         if key == PRODUCE and seen.acks == 0:
             seen.outcome = "no_answer_due"
             self.take(seen)
@@ -98,8 +98,8 @@ class Exchanges:
         if len(self.pending) > MOST_WAITING:
             self._give_up(self.pending.popleft())
 
-    def response(self, cut: Cut, said: Note) -> None:
-        """The broker's next frame."""
+    def response(self, cut: CutFrame, note: Note) -> None:
+        """Take the broker's next frame. `note`: the note at its last packet."""
         if self.alien:
             return
         if self.raw is not None and self.raw.broker_sends_token(bool(self.pending)):
@@ -118,23 +118,23 @@ class Exchanges:
             while pending[0].correlation_id != correlation_id:
                 self._give_up(pending.popleft())
         seen = pending.popleft()
-        seen.response = kept(cut, seen.key, seen.version, RESPONSE, said, own=self.own)
+        seen.response = captured_frame(cut, seen.key, seen.version, RESPONSE, note, own=self.own)
         seen.outcome = "answered"
         seen.known_errors = in_order(error_at(seen.key, seen.version, bytes(4) + cut.data[:20]) or 0, ())
-        if said:
-            self._tell(seen, said)
+        if note:
+            self._take_note(seen, note)
         self._learn(seen)
         self.take(seen)
 
     def begins_response(self, data: bytes) -> bool:
-        """Whether bytes look like the response to something that waits, their length field first."""
+        """Return True if bytes look like the response to a request that waits, their length field first."""
         if len(data) < 8:
             return False
         size, correlation_id = _RESPONSE(data)[0], _RESPONSE(data, 4)[0]
         return 4 <= size <= 1 << 27 and any(one.correlation_id == correlation_id for one in self.pending)
 
     def end(self) -> None:
-        """The connection, or the file, is over."""
+        """Give up the requests that wait, since the connection, or the file, is over."""
         while self.pending:
             self._give_up(self.pending.popleft())
 
@@ -145,27 +145,27 @@ class Exchanges:
             seen.outcome = outcome
         self.take(seen)
 
-    def _tell(self, seen: Seen, said: Note) -> None:
-        """What a note says of an exchange."""
-        if "who" in said:
-            self.who.tell(said["who"])
-        seen.rules = said.get("rules", seen.rules)
-        seen.answered_by_rule = said.get("answered_by") == "kproxy"
-        if "errors" in said:
-            seen.known_errors = in_order(0, said["errors"])._replace(top=said.get("error_at_top", False))
-        seen.own_errors = frozenset(said.get("failed", ()))
-        seen.rule_wait = said.get("rule_wait", seen.rule_wait)
-        seen.other_wait = said.get("other_wait", seen.other_wait)
-        seen.outcome = said.get("outcome", seen.outcome)
+    def _take_note(self, seen: Seen, note: Note) -> None:
+        """Set the fields of an exchange of which a note tells."""
+        if "who" in note:
+            self.who.take_note(note["who"])
+        seen.rules = note.get("rules", seen.rules)
+        seen.answered_by_rule = note.get("answered_by") == "kproxy"
+        if "errors" in note:
+            seen.known_errors = in_order(0, note["errors"])._replace(top=note.get("error_at_top", False))
+        seen.own_errors = frozenset(note.get("failed", ()))
+        seen.rule_wait = note.get("rule_wait", seen.rule_wait)
+        seen.other_wait = note.get("other_wait", seen.other_wait)
+        seen.outcome = note.get("outcome", seen.outcome)
 
     def _first(self, data: bytes) -> None:
-        """The first frame: Kafka's, or a token of a client of Kafka 0.9, or something else altogether."""
+        """Decide by the first frame: Kafka's, or a token of a client of Kafka 0.9, or of another protocol."""
         if data[:1] == bytes([GSSAPI_FIRST]):
             self.raw = self.raw or RawTokens("GSSAPI")
         elif len(data) >= 8 and self.raw is None:
             self.alien = _REQUEST(data)[0] not in schema.paths()
 
-    def _token(self, cut: Cut) -> bool:
+    def _token(self, cut: CutFrame) -> bool:
         assert self.raw is not None, "asked only then"
         if not self.raw.client_sends_token(cut.size - 4, cut.data[0] if cut.data else -1):
             if self.raw.answered or self.raw.rounds is None:  # the client speaks Kafka now: no token comes any more
@@ -176,21 +176,21 @@ class Exchanges:
         return True
 
     def _learn(self, seen: Seen) -> None:
-        """What later frames cannot be understood without."""
+        """Take in what later frames cannot be understood without: topic ids' names, the client's software, raw SASL."""
         if seen.key == METADATA:
             self.who.names.learn(seen.response_body)
         elif seen.key == API_VERSIONS and seen.version >= 3 and self.who.software_name is None:
-            said = software(seen.request_body or {})
-            if said is not None:
-                self.who.software_name, self.who.software_version = said.name, said.version
+            client_software = software(seen.request_body or {})
+            if client_software is not None:
+                self.who.software_name, self.who.software_version = client_software.name, client_software.version
         elif seen.key == SASL_HANDSHAKE and seen.version == 0 and not self.own:
-            answer, asked = seen.response_body, seen.request_body
-            if answer is not None and asked is not None and not answer["error_code"]:
-                self.raw = RawTokens(asked["mechanism"])
+            response, request = seen.response_body, seen.request_body
+            if response is not None and request is not None and not response["error_code"]:
+                self.raw = RawTokens(request["mechanism"])
 
 
 def client_id(data: bytes, key: int, version: int) -> str | None:
-    """From the beginning of a request; None if it is null, not there, or not all captured."""
+    """Return the client id of a request; None if it is null, absent, or not all captured."""
     if len(data) < 10 or (key, version) == (CONTROLLED_SHUTDOWN, 0) or key not in schema.paths():
         return None
     length = data[8] << 8 | data[9]
@@ -200,7 +200,7 @@ def client_id(data: bytes, key: int, version: int) -> str | None:
 
 
 def acks(data: bytes, version: int) -> int | None:
-    """Of a Produce request; None if they were not captured."""
+    """Return the acks of a Produce request; None if they were not captured."""
     read = acks_reader(version)
     if read is None or len(data) < 10:
         return None
@@ -209,13 +209,13 @@ def acks(data: bytes, version: int) -> int | None:
 
 @cache
 def acks_reader(version: int) -> Acks | None:
-    """None for versions that are not known."""
+    """Return the reader of acks for a version, None for versions that are not known."""
     return produce_acks(version) if version in schema.load(PRODUCE).versions else None
 
 
-def kept(cut: Cut, key: int, version: int, direction: str, said: Note, *, own: bool) -> Frame:
-    """The frame without credentials; kproxy's own captures have none."""
-    data, withheld = cut.data, said.get("withheld", "")
+def captured_frame(cut: CutFrame, key: int, version: int, direction: str, note: Note, *, own: bool) -> Frame:
+    """Return the frame without credentials; kproxy's own captures have none."""
+    data, withheld = cut.data, note.get("withheld", "")
     if not own:
         try:
             data, withheld = take_out(data, key, version, direction)

@@ -1,7 +1,7 @@
-"""One direction of a Kafka connection cut into frames, where bytes may be missing.
+"""Framing of one direction of a Kafka connection, where bytes may be missing.
 
-Strategy: a frame's length says where the next one begins, so bytes that are missing inside of a frame only shorten
-what is kept of it. When the length field itself is missing, or makes no sense, the place is lost: bytes are passed over
+Strategy: a frame's length says where the next one begins, so bytes that are missing inside of a frame only shorten what
+is kept of it. When the length field itself is missing, or makes no sense, the place is lost: bytes are passed over
 until a segment begins like a frame, which most do, since clients and brokers write frames with one call.
 """
 
@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from kproxy.wire.frames import MAX_FRAME
 
-from .tcp import Piece
+from .tcp import StreamPiece
 
 LENGTH = 4
 
 
-class Cut(NamedTuple):
-    """A frame: its size with the length field, what there is of it behind that, and when it came."""
+class CutFrame(NamedTuple):
+    """Frame of a capture: its size with the length field, what there is of it behind that, and when it came."""
 
     size: int
     data: bytes
@@ -35,7 +35,10 @@ Begins = Callable[[bytes], bool]
 
 
 class Framer:
-    """`most`: bytes that are kept of a frame. `lost_places`: how often the place was lost."""
+    """Framer of one direction of a connection.
+
+    `most`: bytes that are kept of a frame. `lost_places`: how often the place was lost.
+    """
 
     __slots__ = ("begins", "body", "first", "left", "lost", "lost_places", "most", "open", "prefix", "size")
 
@@ -53,37 +56,37 @@ class Framer:
         """No byte of the current frame is missing so far."""
         self.first = 0.0
 
-    def receive(self, piece: Piece) -> list[Cut]:
-        """The frames that this completes."""
+    def receive(self, piece: StreamPiece) -> list[CutFrame]:
+        """Return the frames that a piece of the stream completes."""
         data, missing, time = piece
         length = len(data) - LENGTH
         plain = not (self.left or self.lost or missing or self.prefix) and 0 <= length <= self.most
         if plain and length == int.from_bytes(data[:LENGTH], "big"):  # a segment that is one frame, as most are
-            return [Cut(LENGTH + length, data[LENGTH:], time, time)]
+            return [CutFrame(LENGTH + length, data[LENGTH:], time, time)]
         if self.lost:
             if not self.begins(data):
                 return []
             self.lost = False
-        found: list[Cut] = []
-        pos = self._go_on(data, time, found) if self.left else 0
+        frames: list[CutFrame] = []
+        pos = self._go_on(data, time, frames) if self.left else 0
         end = len(data)
         while pos < end and not self.lost:
             if self.prefix or end - pos < LENGTH:
-                pos = self._length(data, pos, time, found)
+                pos = self._length(data, pos, time, frames)
                 continue
             size = int.from_bytes(data[pos : pos + LENGTH], "big", signed=True)
             after = pos + LENGTH + size
             if 0 <= size <= self.most and after <= end:
-                found.append(Cut(LENGTH + size, data[pos + LENGTH : after], time, time))
+                frames.append(CutFrame(LENGTH + size, data[pos + LENGTH : after], time, time))
                 pos = after
             else:
-                pos = self._begin(size, data, pos + LENGTH, time, time, found)
+                pos = self._begin(size, data, pos + LENGTH, time, time, frames)
         if missing:
-            self._miss(missing, time, found)
-        return found
+            self._miss(missing, time, frames)
+        return frames
 
-    def _length(self, data: bytes, pos: int, time: float, found: list[Cut]) -> int:
-        """A length field that comes in pieces."""
+    def _length(self, data: bytes, pos: int, time: float, frames: list[CutFrame]) -> int:
+        """Take the next bytes of a length field that comes in pieces."""
         if not self.prefix:
             self.first = time
         take = LENGTH - len(self.prefix)
@@ -92,20 +95,20 @@ class Framer:
             return len(data)
         size = int.from_bytes(self.prefix, "big", signed=True)
         self.prefix = b""
-        return self._begin(size, data, pos + take, self.first, time, found)
+        return self._begin(size, data, pos + take, self.first, time, frames)
 
-    def _begin(self, size: int, data: bytes, pos: int, first: float, time: float, found: list[Cut]) -> int:
+    def _begin(self, size: int, data: bytes, pos: int, first: float, time: float, frames: list[CutFrame]) -> int:
         if not 0 <= size <= MAX_FRAME:
             self._lose()
             return len(data)
         self.size, self.left, self.first, self.open = size + LENGTH, size, first, True
         self.body = bytearray()
         if size:
-            return self._go_on(data, time, found, pos)
-        found.append(Cut(LENGTH, b"", first, time))
+            return self._go_on(data, time, frames, pos)
+        frames.append(CutFrame(LENGTH, b"", first, time))
         return pos
 
-    def _go_on(self, data: bytes, time: float, found: list[Cut], pos: int = 0) -> int:
+    def _go_on(self, data: bytes, time: float, frames: list[CutFrame], pos: int = 0) -> int:
         take = min(self.left, len(data) - pos)
         if self.open:
             room = self.most - len(self.body)
@@ -113,14 +116,14 @@ class Framer:
             self.open = take <= room
         self.left -= take
         if not self.left:
-            self._over(time, found)
+            self._over(time, frames)
         return pos + take
 
-    def _over(self, time: float, found: list[Cut]) -> None:
-        found.append(Cut(self.size, bytes(self.body), self.first, time))
+    def _over(self, time: float, frames: list[CutFrame]) -> None:
+        frames.append(CutFrame(self.size, bytes(self.body), self.first, time))
         self.body = bytearray()
 
-    def _miss(self, missing: int, time: float, found: list[Cut]) -> None:
+    def _miss(self, missing: int, time: float, frames: list[CutFrame]) -> None:
         if self.lost:
             return
         self.open = False
@@ -129,7 +132,7 @@ class Framer:
             self.left -= taken
             missing -= taken
             if not self.left:
-                self._over(time, found)
+                self._over(time, frames)
         if missing:
             self._lose()
 

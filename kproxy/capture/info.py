@@ -1,4 +1,4 @@
-"""What is in a capture, in numbers and names."""
+"""Summary of a capture in numbers and names: `kproxy capture info`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from kproxy.watch.seen import Form, Frame
 
-from .captured import Captured
+from .captured_connection import CapturedConnection
 from .pcapng import read_note
 from .reader import KAFKA_PORT, Capture
 
@@ -19,13 +19,13 @@ MOST_SERVERS = 20
 
 
 def describe(path: str | Path, ports: Iterable[int] = ()) -> dict[str, Any]:
-    """Reads it to its end. Raises CaptureError."""
+    """Read a capture to its end and return its summary by label. Raises CaptureError."""
     capture = Capture(path, ports=(KAFKA_PORT, *ports), side="both")
     apis: Counter[str] = Counter()
     servers: Counter[str] = Counter()
     cut = withheld = unanswered = behind = 0
     for seen in capture:
-        if capture.own and isinstance(seen.who, Captured) and seen.who.interface == "broker":
+        if capture.own and isinstance(seen.who, CapturedConnection) and seen.who.interface == "broker":
             behind += 1
             continue
         apis[f"{seen.api} {seen.version}"] += 1
@@ -33,7 +33,7 @@ def describe(path: str | Path, ports: Iterable[int] = ()) -> dict[str, Any]:
         for frame in (seen.request, seen.response):
             cut += is_cut(frame)
             withheld += frame is not None and bool(frame.withheld)
-        if isinstance(seen.who, Captured):
+        if isinstance(seen.who, CapturedConnection):
             servers[f"{seen.who.server_address}:{seen.who.server_port}"] += 1
     counts, file = capture.counts, capture.file
     begin = merged(file.notes)
@@ -70,15 +70,15 @@ def describe(path: str | Path, ports: Iterable[int] = ()) -> dict[str, Any]:
 
 
 def is_cut(frame: Frame | None) -> bool:
-    """Whether less of it is here than there was, for another reason than credentials."""
+    """Return True if not all of the frame is here, for another reason than credentials."""
     return frame is not None and frame.form is not Form.WHOLE and not frame.withheld
 
 
 def merged(comments: Iterable[str]) -> dict[str, Any]:
-    """What kproxy's notes among these say."""
+    """Return the fields of all notes of kproxy's among these comments."""
     return {name: value for one in comments for name, value in read_note(one).items()}
 
 
 def clock(time: float | None) -> str | None:
-    """ISO 8601."""
+    """Return seconds since 1970 as ISO 8601 in UTC."""
     return None if time is None else datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds")

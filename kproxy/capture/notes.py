@@ -1,7 +1,7 @@
-"""What kproxy's notes at packets may say, and the reader of such notes.
+"""Notes of kproxy's at packets: their fields, and their reader.
 
 Strategy: a file may come from anywhere, so what a note says is taken only when it has these names and types; else the
-note says nothing.
+note counts as empty.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 from .pcapng import NOTE
 
 
-class Client(TypedDict, total=False):
-    """Who speaks, as far as it is known."""
+class ClientNote(TypedDict, total=False):
+    """Client of a connection, as far as it is known."""
 
     cluster: str | None
     listener: str | None
@@ -25,8 +25,8 @@ class Client(TypedDict, total=False):
     software_version: str | None
 
 
-class Note(Client, total=False):
-    """At the first packet of a connection: its number, and who the client is. At the last packet of a frame: the rest.
+class Note(ClientNote, total=False):
+    """Note at a packet. At the first packet of a connection: its number and client. At the last of a frame: the rest.
 
     `who`: what has become known of the client since. `acks`: of a Produce request, where the bytes that are kept do not
     have them. `withheld`: why the frame is not whole. `rules`, `answered_by`, `rule_wait`, `other_wait`, `outcome`: of
@@ -35,7 +35,7 @@ class Note(Client, total=False):
     """
 
     connection: int
-    who: Client
+    who: ClientNote
     acks: int
     withheld: str
     rules: list[str]
@@ -53,7 +53,7 @@ NOTHING: Note = {}
 
 
 def packet_note(comment: str) -> Note:
-    """What a comment says, if it is a note of kproxy's."""
+    """Return the note in a packet's comment; an empty one if the comment is not kproxy's."""
     if not comment.startswith(NOTE):
         return NOTHING
     try:

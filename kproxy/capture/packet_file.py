@@ -1,8 +1,8 @@
-"""Reads packets from pcapng and pcap files, of kproxy or of anybody else, one after the other.
+"""Reader of packets from pcapng and pcap files, of kproxy or of any other program, one after the other.
 
 Strategy: blocks are read as they come, so a file may be of any size, may still grow, and may be a pipe; a last block
-that is not all there ends it. What is neither format, or cannot be true, raises CaptureError with the offset.
-Formats: draft-ietf-opsawg-pcapng, draft-ietf-opsawg-pcap.
+that is not all there ends it. What is neither format, or cannot be true, raises CaptureError with the offset. Formats:
+draft-ietf-opsawg-pcapng, draft-ietf-opsawg-pcap.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ OPTION = {order: Struct(f"{order}HH").unpack_from for order in "<>"}
 
 @dataclass(slots=True)
 class Interface:
-    """Where packets were recorded. `units`: ticks of a second; `offset`: seconds to add to every time."""
+    """Interface of a capture at which packets were recorded.
+
+    `units`: ticks of a second; `offset`: seconds to add to every time.
+    """
 
     name: str
     link: int
@@ -45,7 +48,7 @@ class Interface:
 
 
 class Packet(NamedTuple):
-    """`data` is what was kept of `length` bytes; `time` in seconds since 1970."""
+    """Packet of a capture. `data` is what was kept of `length` bytes; `time` in seconds since 1970."""
 
     time: float
     data: bytes
@@ -56,7 +59,7 @@ class Packet(NamedTuple):
 
 
 class PacketFile:
-    """The packets of a file (- for standard input), by iterating once.
+    """File of packets (- for standard input), which iterating once yields.
 
     As it goes it fills `application` and `notes` (comments of the section), `interfaces`, `ends` (comments of the
     statistics), `dropped` (packets that its writer says it lost) and `torn` (the last block is not all there).
@@ -106,7 +109,7 @@ class PacketFile:
         return data
 
     def _records(self, file: IO[bytes], order: str, units: int) -> Iterator[Packet]:
-        """pcap: a header for the file, and one for each packet."""
+        """Yield the packets of a pcap file: a header for the file, and one for each packet."""
         head = self._read(file, 20)
         if head is None:
             return
@@ -129,7 +132,10 @@ class PacketFile:
             )
 
     def _blocks(self, file: IO[bytes]) -> Iterator[Packet]:
-        """pcapng: blocks of a type, a length, a body, and the length again; the first four bytes have been read."""
+        """Yield the packets of a pcapng file.
+
+        A block is a type, a length, a body, and the length again; the first four bytes of the file have been read.
+        """
         size_bytes = self._read(file, 4)
         if size_bytes is None:
             self.torn = True
@@ -182,7 +188,7 @@ class PacketFile:
         return Packet(time, body[20:end], length, number, at.link, comment)
 
     def _simple(self, body: bytes, order: str) -> Packet:
-        """A packet of the first interface, without a time."""
+        """Return a packet of the first interface, without a time."""
         length = Struct(f"{order}I").unpack_from(body)[0] if len(body) >= 8 else 0
         return Packet(0.0, body[4 : 4 + min(length, len(body) - 8)], length, 0, self._interface(0).link, "")
 
@@ -195,7 +201,7 @@ class PacketFile:
         return self.interfaces[number]
 
     def _other(self, kind: int, body: bytes, order: str) -> None:
-        """What stands around the packets."""
+        """Take in a block that is not a packet: an interface, a section, or statistics."""
         if kind == INTERFACE and len(body) >= 12:
             given = dict(options_of(body, 8, order))
             resolution = given.get(IF_RESOLUTION, b"\x06")[:1] or b"\x06"
@@ -223,7 +229,7 @@ class PacketFile:
 
 
 def options_of(body: bytes, pos: int, order: str) -> Iterator[tuple[int, bytes]]:
-    """The options from `pos` to the length at the end of a block."""
+    """Yield the options from `pos` to the length at the end of a block."""
     head = OPTION[order]
     end = len(body) - 4
     while pos + 4 <= end:
@@ -235,12 +241,12 @@ def options_of(body: bytes, pos: int, order: str) -> Iterator[tuple[int, bytes]]
 
 
 def text(value: bytes) -> str:
-    """What is not UTF-8 is shown all the same."""
+    """Decode UTF-8, with a replacement for each byte that is not."""
     return value.decode("utf-8", "replace")
 
 
 def opened(path: str | Path) -> IO[bytes]:
-    """The file, unpacked if it is gzip. Raises CaptureError."""
+    """Open a file or standard input, unpacked if it is gzip. Raises CaptureError."""
     if str(path) == "-":
         return cast("IO[bytes]", standard_input())
     try:
@@ -254,7 +260,7 @@ def opened(path: str | Path) -> IO[bytes]:
 
 
 class StandardInput:
-    """What reads it. Whoever looks at its beginning must not take that away, so there is one for all."""
+    """Buffered standard input of the process, shared so that looking at its beginning takes no bytes from a reader."""
 
     def __init__(self) -> None:
         self.of: object = None
@@ -265,7 +271,7 @@ STANDARD_INPUT = StandardInput()
 
 
 def standard_input() -> BufferedReader:
-    """It, unpacked if it is gzip. Raises CaptureError when it has been read already."""
+    """Return standard input, unpacked if it is gzip. Raises CaptureError when it has been read already."""
     known, source = STANDARD_INPUT, cast("Any", sys.stdin.buffer)
     if known.file is None or known.of is not source:
         file = source if hasattr(source, "peek") else BufferedReader(source)  # a second buffer would wait to be full
@@ -276,5 +282,5 @@ def standard_input() -> BufferedReader:
 
 
 def packed(file: Any) -> bool:
-    """Whether what comes is gzip."""
+    """Return True if the next bytes of the file begin gzip."""
     return not file.closed and bool(file.peek(2)[:2] == GZIP)

@@ -1,8 +1,8 @@
-"""Packets that were never sent: the TCP conversation around frames that were seen, as Wireshark wants to follow it.
+"""Packets made for frames that were seen: the TCP conversation around them, as Wireshark wants to follow it.
 
 Strategy: a conversation has a handshake, data both ways with sequence numbers that run on over what is recorded, and an
 end. Addresses and ports are the real ones; packets begin with the IP header, IPv6 as soon as one side has such an
-address. Checksums are right wherever all bytes are there; a cut segment has none, since nobody can check it.
+address. Checksums are right wherever all bytes are there; a cut segment has none, since it cannot be checked.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ _IPV4_SIZE = 20
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071): 16-bit words added in ones' complement, which is the remainder by 65,535."""
+    """Return the Internet checksum (RFC 1071).
+
+    It is the sum of 16-bit words in ones' complement, which is the remainder by 65,535.
+    """
     padded = data + b"\0" if len(data) & 1 else data
     return -int.from_bytes(padded, "big") % 65535
 
 
 def packed(address: str) -> bytes | None:
-    """An IP address as 4 or 16 bytes; None for what is none. A scope (`%eth0`) is left out."""
+    """Return an IP address as 4 or 16 bytes, without a scope (`%eth0`); None for text that is no address."""
     try:
         return ip_address(address.partition("%")[0]).packed
     except ValueError:
@@ -44,18 +47,21 @@ def packed(address: str) -> bytes | None:
 
 
 def mapped(address: bytes) -> bytes:
-    """An IPv4 address as IPv6 has it (::ffff:…)."""
+    """Return an IPv4 address as IPv6 has it (::ffff:…)."""
     return address if len(address) == 16 else b"\0" * 10 + b"\xff\xff" + address
 
 
 def pool_address(number: int) -> bytes:
-    """An address for a host that has only a name: in 198.18.0.0/15, which no real host has (RFC 2544)."""
+    """Return an address for a host that has only a name: in 198.18.0.0/15, which no real host has (RFC 2544)."""
     return (IPv4Address("198.18.0.1") + number % 0x1FFFE).packed
 
 
 class Conversation:
-    """One TCP connection at interface `number`, as pcapng blocks. `client`, `server`: packed address and port. `start`:
-    what both count from, which tells connections at the same ports apart."""
+    """TCP conversation at interface `number`, as pcapng blocks.
+
+    `client`, `server`: packed address and port. `start`: the first sequence number of both, which tells connections at
+    the same ports apart.
+    """
 
     __slots__ = ("ends", "next", "number", "ports", "pseudo")
 
@@ -71,20 +77,20 @@ class Conversation:
         """The next sequence number of client and server."""
 
     def open(self, time: float, comment: str) -> Iterator[bytes]:
-        """The handshake; the comment is at its first packet."""
-        for side, flags, said in ((0, SYN, comment), (1, SYN | ACK, ""), (0, ACK, "")):
-            yield self._packet(side, flags, b"", 0, time, said)
+        """Yield the handshake; the comment is at its first packet."""
+        for side, flags, text in ((0, SYN, comment), (1, SYN | ACK, ""), (0, ACK, "")):
+            yield self._packet(side, flags, b"", 0, time, text)
             self.next[side] = (self.next[side] + bool(flags & SYN)) & 0xFFFFFFFF
 
     def close(self, time: float) -> Iterator[bytes]:
-        """Both say that they are done."""
+        """Yield the packets with which both sides end the connection."""
         for side in (0, 1):
             yield self._packet(side, FIN | ACK, b"", 0, time, "")
             self.next[side] = (self.next[side] + 1) & 0xFFFFFFFF
         yield self._packet(0, ACK, b"", 0, time, "")
 
     def send(self, side: int, data: bytes, size: int, first: float, last: float, comment: str) -> Iterator[bytes]:
-        """`size` bytes from side 0 (client) or 1, of which `data` are kept. The comment is at the last packet.
+        """Yield `size` bytes from side 0 (client) or 1, of which `data` are kept. The comment is at the last packet.
 
         What took time comes in two packets at least: one when it began, one when it was over. Of what is cut the first
         one has all that is kept, and is not the length field alone: Wireshark reassembles only what is all there.
@@ -102,7 +108,7 @@ class Conversation:
             self.next[side] = (self.next[side] + piece) & 0xFFFFFFFF
 
     def _packet(self, side: int, flags: int, data: bytes, size: int, time: float, comment: str) -> bytes:
-        """`data`: what is kept of `size` bytes."""
+        """Return one packet from a side. `data`: what is kept of `size` bytes."""
         ports, ends = self.ports[side], self.ends[side]
         acknowledged = self.next[1 - side] if flags & ACK else 0
         length = _TCP_SIZE + size
@@ -119,11 +125,11 @@ class Conversation:
 
 
 def ipv4(payload: int, source: bytes, target: bytes) -> bytes:
-    """A header before `payload` bytes of TCP."""
+    """Return an IPv4 header before `payload` bytes of TCP."""
     fields = (0x45, 0, _IPV4_SIZE + payload, 0, _DONT_FRAGMENT, _TTL, _TCP_IP)
     return _IPV4(*fields, checksum(_IPV4(*fields, 0, source, target)), source, target)
 
 
 def ipv6(payload: int, source: bytes, target: bytes) -> bytes:
-    """A header before `payload` bytes of TCP."""
+    """Return an IPv6 header before `payload` bytes of TCP."""
     return _IPV6(0x60000000, payload, _TCP_IP, _TTL, source, target)

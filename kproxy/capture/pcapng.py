@@ -1,4 +1,4 @@
-"""The blocks of pcapng that captures are made of, and the notes that kproxy leaves in them.
+"""Blocks of pcapng that captures are made of, and the notes that kproxy leaves in them.
 
 Strategy: bytes of one block per function, little-endian. dpkt has the block types too, but its writer knows neither a
 length beside the captured one nor an interface other than the first, and its blocks cost 40 µs each; here it is 1 µs.
@@ -22,7 +22,7 @@ NANOSECONDS = 10**9
 NOTE = "kproxy "
 """What begins the comments that are kproxy's own."""
 
-Options = Sequence[tuple[int, bytes]]
+BlockOptions = Sequence[tuple[int, bytes]]
 
 _PACKET_HEAD = Struct("<IIIIIII").pack
 _LENGTH = Struct("<I").pack
@@ -30,13 +30,13 @@ _ENDS = tuple(b"\0" * (-size % 4) for size in range(4))
 
 
 def block(kind: int, body: bytes) -> bytes:
-    """A block around its body, which has a whole number of 32-bit words."""
+    """Return a block around its body, which has a whole number of 32-bit words."""
     length = _LENGTH(12 + len(body))
     return b"".join((_LENGTH(kind), length, body, length))
 
 
-def options(given: Options) -> bytes:
-    """Options as they stand at the end of a block; nothing at all for none."""
+def options(given: BlockOptions) -> bytes:
+    """Return options as they stand at the end of a block, empty if there are none."""
     if not given:
         return b""
     parts = [pack("<HH", code, len(value)) + value + _ENDS[len(value) & 3] for code, value in given]
@@ -44,19 +44,19 @@ def options(given: Options) -> bytes:
 
 
 def section(application: str, comments: Sequence[str] = ()) -> bytes:
-    """The block that begins a file."""
+    """Return the block that begins a file."""
     given = [(APPLICATION, application.encode()), *((COMMENT, one.encode()) for one in comments)]
     return block(SECTION, pack("<IHHq", BYTE_ORDER, 1, 0, -1) + options(given))
 
 
 def interface(name: str, snap_length: int = 0) -> bytes:
-    """An interface of raw IP packets with times in nanoseconds. `snap_length` 0: no limit."""
+    """Return the block of an interface of raw IP packets with times in nanoseconds. `snap_length` 0: no limit."""
     given = [(IF_NAME, name.encode()), (IF_RESOLUTION, b"\x09")]
     return block(INTERFACE, pack("<HHI", LINK_RAW, 0, snap_length) + options(given))
 
 
 def packet(number: int, time: float, data: bytes, length: int, comment: str = "") -> bytes:
-    """A packet at interface `number`; `data` is what is kept of its `length` bytes."""
+    """Return the block of a packet at interface `number`; `data` is what is kept of its `length` bytes."""
     ticks = nanoseconds(time)
     size = len(data)
     body = data + _ENDS[size & 3]
@@ -68,45 +68,49 @@ def packet(number: int, time: float, data: bytes, length: int, comment: str = ""
 
 
 def host_name(address: bytes, name: str) -> bytes:
-    """A block that says what an IPv4 address is called."""
+    """Return the block that gives an IPv4 address a name."""
     value = address + name.encode() + b"\0"
     return block(NAMES, pack("<HH", 1, len(value)) + value + _ENDS[len(value) & 3] + b"\0\0\0\0")
 
 
 def statistics(number: int, time: float, dropped: int, comment: str) -> bytes:
-    """What is to be said of an interface at the end: packets that were not written for want of time."""
+    """Return the block with an interface's end: the packets that were dropped because they came too fast, and a
+    comment.
+    """
     ticks = nanoseconds(time)
     given = [(COMMENT, comment.encode()), (IF_DROP, pack("<Q", dropped))]
     return block(STATISTICS, pack("<III", number, ticks >> 32, ticks & 0xFFFFFFFF) + options(given))
 
 
 def nanoseconds(time: float) -> int:
-    """Seconds since 1970 as nanoseconds. `seconds` gives back the same float."""
+    """Convert seconds since 1970 to nanoseconds. `seconds` gives back the same float."""
     whole = int(time)
     return whole * NANOSECONDS + round((time - whole) * NANOSECONDS)
 
 
 def seconds(ticks: int, units: int = NANOSECONDS) -> float:
-    """Ticks of 1/`units` s as seconds since 1970."""
+    """Convert ticks of 1/`units` s to seconds since 1970."""
     whole, rest = divmod(ticks, units)
     return whole + rest / units
 
 
-def note(**said: Any) -> str:
-    """A comment for the reader; what is None is left out, and without anything left it is empty. Bytes of a client that
-    were not UTF-8 are question marks."""
-    kept = {name: value for name, value in said.items() if value is not None}
-    if not kept:
+def note(**fields: Any) -> str:
+    """Return a comment for the reader; None values are left out, and without any other it is empty.
+
+    Bytes of a client that were not UTF-8 become question marks.
+    """
+    present = {name: value for name, value in fields.items() if value is not None}
+    if not present:
         return ""
-    return NOTE + json.dumps(kept, ensure_ascii=False, separators=(", ", ": ")).encode("utf-8", "replace").decode()
+    return NOTE + json.dumps(present, ensure_ascii=False, separators=(", ", ": ")).encode("utf-8", "replace").decode()
 
 
 def read_note(comment: str) -> dict[str, Any]:
-    """What a comment of kproxy's says; nothing if it is anybody else's."""
+    """Return the fields of a note of kproxy's; empty for any other comment."""
     if not comment.startswith(NOTE + "{"):
         return {}
     try:
-        said = json.loads(comment[len(NOTE) :])
+        fields = json.loads(comment[len(NOTE) :])
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return fields if isinstance(fields, dict) else {}

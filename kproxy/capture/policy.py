@@ -1,4 +1,4 @@
-"""How much of a frame a capture keeps.
+"""Policy of one capture: how much of a frame it keeps.
 
 Strategy: always a beginning of it, so that what is there is true, and the packet says how long it was. Credentials are
 never in what a watcher hands out; where it says that it has withheld a body, the header alone is kept here, so that two
@@ -20,6 +20,8 @@ from kproxy.wire.head import body_start
 from kproxy.wire.headers import header_version
 
 Payload = Literal["none", "head", "full"]
+CaptureSide = Literal["client", "broker", "both"]
+"""Side of the proxy whose frames are captured, or read back."""
 HEAD = 512
 """Bytes of `head`: enough for the topics of most requests, and for the names of most groups."""
 LONGEST_HEADER = 1024
@@ -28,23 +30,26 @@ LONGEST_HEADER = 1024
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`payload`: none, only headers; head, so many bytes from the header on; full, all that the watcher keeps."""
+    """Policy of a capture.
+
+    `payload`: none, only headers; head, so many bytes from the header on; full, all that the watcher keeps.
+    """
 
     payload: Payload = "head"
     head: int = HEAD
 
     @property
     def depth(self) -> Depth:
-        """What a watcher has to keep for it."""
+        """Return how much of a frame a watcher has to keep for this policy."""
         return Depth.COUNT if self.payload == "none" else Depth.FULL
 
     def most(self, frame: Frame) -> int:
-        """Bytes that are kept of it at most."""
+        """Return the number of bytes of the frame that are kept at most."""
         longest = {"none": LONGEST_HEADER, "head": max(self.head, LONGEST_HEADER), "full": len(frame.data)}
         return max(longest[self.payload], LONGEST_HEADER)
 
     def kept(self, seen: Seen, frame: Frame, *, response: bool) -> bytes:
-        """The bytes behind the frame's length field that go into the file."""
+        """Return the bytes behind the frame's length field that go into the file."""
         if not frame.data or frame.form is Form.NONE:
             return known_header(seen, response=response)[: min(frame.size - 4, LONGEST_HEADER)]
         end = len(frame.data) if self.payload == "full" else self.head
@@ -56,7 +61,7 @@ class Policy:
 
 
 def known_header(seen: Seen, *, response: bool) -> bytes:
-    """What the header of a frame begins with, from what is known of it without its bytes."""
+    """Return the beginning of a frame's header, made from what is known of it without its bytes."""
     if response:
         return pack(">i", seen.correlation_id)
     fixed = pack(">hhi", seen.key, seen.version, seen.correlation_id)
@@ -67,25 +72,25 @@ def known_header(seen: Seen, *, response: bool) -> bytes:
 
 
 def header_end(seen: Seen, data: bytes, *, response: bool) -> int:
-    """Where the body begins; for what cannot be followed, the end of the fixed part."""
+    """Return the offset at which the body begins; if it cannot be told, the end of the fixed part."""
     direction = "response" if response else "request"
     form = version_of_header(seen.key, seen.version, direction)
-    for one in range(form, -1, -1):  # without tags that cannot be read, then without a client id
-        end = body_start(data, 0, len(data), one, direction)
+    for candidate in range(form, -1, -1):  # without tags that cannot be read, then without a client id
+        end = body_start(data, 0, len(data), candidate, direction)
         if end is not None:
             return end
     return len(data)
 
 
 def first_value(seen: Seen, data: bytes, *, response: bool) -> int:
-    """Where the first value stands that was taken out; where that cannot be told, the end of the header."""
+    """Return the offset of the first withheld value; if it cannot be told, the end of the header."""
     spans = value_spans(data, seen.key, seen.version, RESPONSE if response else REQUEST)
     return spans[0][0] if spans else header_end(seen, data, response=response)
 
 
 @cache
 def version_of_header(key: int, version: int, direction: str) -> int:
-    """0, without anything that could be misread, for APIs that the table lacks."""
+    """Return the header's version; for APIs that the table lacks 0, which has no field that could be misread."""
     try:
         return header_version(key, version, direction)
     except DecodeError:

@@ -1,4 +1,4 @@
-"""Other names for clients, users and addresses: the same one always for the same, in the order in which they come."""
+"""Pseudonyms for clients, users and addresses: the same one always for the same, in the order in which they come."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ ANYBODY = ("", "*", "ANONYMOUS")
 
 
 class Pseudonyms:
-    """Of one capture. The names of topics, groups and transactions stay."""
+    """Pseudonyms of one capture. The names of topics, groups and transactions stay."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str], str] = {}
         self.counts: dict[str, int] = {}
 
     def of(self, kind: str, text: str) -> str:
-        """For the value of a field of this kind (see `NAMED`)."""
+        """Return the pseudonym for the value of a field of this kind (see `NAMED`)."""
         return NAMED[kind](self, text)
 
     def client(self, text: str) -> str:
-        """A client id."""
+        """Return the pseudonym of a client id."""
         return self._numbered("client", text)
 
     def member(self, text: str) -> str:
-        """A member id, which begins with a client id."""
+        """Return the pseudonym of a member id, which begins with a client id."""
         return self._numbered("member", text)
 
     def principal(self, text: str) -> str:
-        """`User:alice`, `alice` or a certificate's subject: the type before the colon stays."""
+        """Return the pseudonym of `User:alice`, `alice` or a certificate's subject: the type before the colon stays."""
         kind, colon, name = text.partition(":")
         if not colon:
             return self._numbered("user", text)
         return f"{kind}:{self._numbered('user', name)}"
 
     def entity(self, text: str) -> str:
-        """A quota's: a client id, a user or an address."""
+        """Return the pseudonym of a quota's entity: a client id, a user or an address."""
         for kind in ("client", "user"):
             if (kind, text) in self.known:
                 return self.known[kind, text]
         return self.host(text) if _address(text) else self._numbered("entity", text)
 
     def host(self, text: str) -> str:
-        """A host's name, or an address, perhaps with a slash in front, as brokers show clients."""
+        """Return the pseudonym of a host's name or an address, perhaps with a slash in front, as brokers show it."""
         address = text.removeprefix("/")
         if _address(address) is not None:
             return f"{text[: len(text) - len(address)]}{self.address(address)}"
         return self._numbered("host", text)
 
     def place(self, text: str) -> str:
-        """`host:port`; what has no port, such as a Unix socket, is a host as a whole."""
+        """Return the pseudonym of `host:port`; without a port, such as a Unix socket, it is taken for a host."""
         host, colon, port = text.rpartition(":")
         return f"{self.host(host.strip('[]'))}{colon}{port}" if port.isdecimal() else self.host(text)
 
     def address(self, text: str) -> str:
-        """An IP address; what is none is taken for a host's name."""
-        found = _address(text)
-        if found is None:
+        """Return the pseudonym of an IP address; other text is taken for a host's name."""
+        parsed = _address(text)
+        if parsed is None:
             return self._numbered("host", text)
-        key = ("address", str(found))
+        key = ("address", str(parsed))
         if key not in self.known:
-            self.known[key] = str(NETWORKS[found.version] + self._next(f"address{found.version}"))
+            self.known[key] = str(NETWORKS[parsed.version] + self._next(f"address{parsed.version}"))
         return self.known[key]
 
     def _numbered(self, kind: str, text: str) -> str:

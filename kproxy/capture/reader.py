@@ -1,8 +1,8 @@
-"""Reads captures: kproxy's own, and what tcpdump or dumpcap recorded of Kafka traffic.
+"""Reader of captures: kproxy's own, and what tcpdump or dumpcap recorded of Kafka traffic.
 
-    for seen in read("traffic.pcapng"):         exchanges, in the order in which they were over
-    for one in connections("traffic.pcapng"):   the same by connection, each when it is over
-    capture = Capture("traffic.pcapng")         `read` with what it counted on the way
+    for seen in read("traffic.pcapng"):                exchanges, in the order in which they were over
+    for recorded in connections("traffic.pcapng"):     the same by connection, each when it is over
+    capture = Capture("traffic.pcapng")                `read` with what it counted on the way
 
 Strategy: packets → segments → pieces of streams → frames → exchanges, one packet at a time, so that a file of any size
 needs the memory of the connections that are open in it. Which side is the server tells the SYN, else the port, else
@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal
 
 from kproxy.watch.seen import Seen
 
-from .captured import Captured, Names
-from .connection import Connection
+from .captured_connection import CapturedConnection, TopicIdNames
+from .connection import TcpConnection
 from .notes import NOTHING, packet_note
 from .packet_file import Packet, PacketFile
+from .policy import CaptureSide
 from .segments import ACK, SYN, Segment, segment_of
-from .undecided import Kept, Key, Undecided
+from .undecided_connections import FlowKey, KeptSegment, UndecidedConnections
 
 KAFKA_PORT = 9092
 MOST_FRAME = 1 << 20
@@ -35,13 +35,12 @@ MOST_ENDED = 10_000
 LINGER = 60.0
 """Seconds after its end in which segments of a connection are still on their way (TIME-WAIT in RFC 9293: twice the
 longest life of a segment), and so many of these connections are remembered."""
-Side = Literal["client", "broker", "both"]
 APPLICATION = "kproxy"
 
 
 @dataclass(slots=True)
-class Counts:
-    """What was met in a capture. Segments count whose payload is not empty."""
+class CaptureCounts:
+    """Counts of what was met in a capture. Segments count whose payload is not empty."""
 
     packets: int = 0
     other_packets: int = 0
@@ -62,8 +61,8 @@ class Counts:
     began: float | None = None
     ended: float | None = None
 
-    def add(self, connection: Connection) -> None:
-        """One that is over."""
+    def add(self, connection: TcpConnection) -> None:
+        """Add the counts of a connection that is over."""
         exchanges = connection.exchanges
         for direction, framer in zip(connection.directions, connection.framers, strict=True):
             self.gaps += direction.gaps
@@ -76,15 +75,15 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Recorded:
-    """A connection with all its exchanges, in the order of their requests."""
+class RecordedConnection:
+    """Connection of a capture with all its exchanges, in the order of their requests."""
 
-    who: Captured
+    who: CapturedConnection
     exchanges: list[Seen] = field(default_factory=list)
 
 
 class Capture:
-    """The exchanges in a file, by iterating once. `counts` and `file` fill on the way.
+    """Capture file whose exchanges iterating once yields. `counts` and `file` fill on the way.
 
     `ports`: those of brokers, where no SYN tells. `most`: bytes kept of a frame. `side`, of kproxy's own captures: what
     passed at the client, or at the broker where that was something else. `closed` is told of connections that are over,
@@ -93,21 +92,21 @@ class Capture:
 
     def __init__(
         self, path: str | Path, *, ports: Iterable[int] = (KAFKA_PORT,), most: int = MOST_FRAME,
-        side: Side = "client", closed: Callable[[Captured], None] | None = None,
+        side: CaptureSide = "client", closed: Callable[[CapturedConnection], None] | None = None,
     ) -> None:  # fmt: skip
         self.closed = closed
         self.file = PacketFile(path)
         self.ports, self.most, self.side = frozenset(ports), most, side
-        self.counts = Counts()
-        self.names = Names()
-        self.open: dict[Key, Connection] = {}
-        self.undecided = Undecided()
-        self.ended: dict[Key, float] = {}
+        self.counts = CaptureCounts()
+        self.names = TopicIdNames()
+        self.open: dict[FlowKey, TcpConnection] = {}
+        self.undecided = UndecidedConnections()
+        self.ended: dict[FlowKey, float] = {}
         self.over: list[Seen] = []
 
     @property
     def own(self) -> bool:
-        """Whether kproxy wrote the file; known from its first packet on."""
+        """Return True if kproxy wrote the file; known from its first packet on."""
         return self.file.application == APPLICATION
 
     def __iter__(self) -> Iterator[Seen]:
@@ -153,21 +152,21 @@ class Capture:
         elif segment.size and not self._ended_before(there, back, packet.time):
             self._begun_before(segment, there, back, packet)
 
-    def _segment(self, key: Key, segment: Segment, packet: Packet) -> None:
-        said = packet_note(packet.comment) if packet.comment else NOTHING
-        if self.open[key].receive(segment, packet.time, said):
+    def _segment(self, key: FlowKey, segment: Segment, packet: Packet) -> None:
+        note = packet_note(packet.comment) if packet.comment else NOTHING
+        if self.open[key].receive(segment, packet.time, note):
             self.ended[key] = packet.time
             if len(self.ended) > MOST_ENDED:
                 del self.ended[next(iter(self.ended))]
             self._end(key, packet.time)
 
-    def _ended_before(self, there: Key, back: Key, time: float) -> bool:
-        """Whether this is what the network still had of a connection that is over."""
+    def _ended_before(self, there: FlowKey, back: FlowKey, time: float) -> bool:
+        """Return True if a segment is what the network still had of a connection that is over."""
         ended = self.ended.get(there) or self.ended.get(back)
         return ended is not None and time - ended < LINGER
 
-    def _syn(self, segment: Segment, there: Key, back: Key, packet: Packet) -> None:
-        """The beginning of a connection. Either half of the handshake will do."""
+    def _syn(self, segment: Segment, there: FlowKey, back: FlowKey, packet: Packet) -> None:
+        """Open a connection by either half of its handshake."""
         side = 1 if segment.flags & ACK else 0
         key, other = (back, there) if side else (there, back)
         connection = self.open.get(key)
@@ -178,43 +177,46 @@ class Capture:
                 self._end(before, packet.time)
         self.undecided.forget(there, back)
         self.ended.pop(key, None)
-        made = self._open(key, packet, begun_before=False)
-        made.begin(side, segment.sequence)
-        said = packet_note(packet.comment)
-        if "connection" in said:  # kproxy's own, also after an editor has made another file of it
-            made.who.number, made.exchanges.own = said["connection"], True
-        made.who.tell(said)
+        connection = self._open(key, packet, begun_before=False)
+        connection.begin(side, segment.sequence)
+        note = packet_note(packet.comment)
+        if "connection" in note:  # kproxy's own, also after an editor has made another file of it
+            connection.who.number, connection.exchanges.own = note["connection"], True
+        connection.who.take_note(note)
 
-    def _begun_before(self, segment: Segment, there: Key, back: Key, packet: Packet) -> None:
-        """A connection whose beginning is not in the file: who is its client?"""
+    def _begun_before(self, segment: Segment, there: FlowKey, back: FlowKey, packet: Packet) -> None:
+        """Take a segment of a connection whose beginning is not in the file, and open it once its client is known."""
         to_known, from_known = segment.target_port in self.ports, segment.source_port in self.ports
         if to_known != from_known:
-            found: tuple[Key, list[Kept]] | None = (there if to_known else back, [Kept(segment, packet)])
+            decided: tuple[FlowKey, list[KeptSegment]] | None = (
+                there if to_known else back,
+                [KeptSegment(segment, packet)],
+            )
         else:
-            found = self.undecided.meet(there, back, Kept(segment, packet))
-        if found is not None:
-            key, kept = found
+            decided = self.undecided.meet(there, back, KeptSegment(segment, packet))
+        if decided is not None:
+            key, kept = decided
             self._open(key, kept[0].packet, begun_before=True)
-            for one in kept:
+            for earlier in kept:
                 if key in self.open:
-                    self._segment(key, one.segment, one.packet)
+                    self._segment(key, earlier.segment, earlier.packet)
 
-    def _open(self, key: Key, packet: Packet, *, begun_before: bool) -> Connection:
+    def _open(self, key: FlowKey, packet: Packet, *, begun_before: bool) -> TcpConnection:
         if len(self.open) >= MOST_CONNECTIONS:
             oldest = min(self.open, key=lambda one: self.open[one].last)
             self._end(oldest, packet.time)
         self.counts.connections += 1
         interface = self.file.interfaces[packet.interface].name
         client, server = (shown(key[1]), key[2]), (shown(key[3]), key[4])
-        who = Captured(self.counts.connections, interface, *client, *server, packet.time, self.names)
-        made = Connection(
+        who = CapturedConnection(self.counts.connections, interface, *client, *server, packet.time, self.names)
+        connection = TcpConnection(
             who, (key[1], key[2]), self.over.append, most=self.most, own=self.own, begun_before=begun_before
         )  # fmt: skip
-        self.open[key] = made
-        return made
+        self.open[key] = connection
+        return connection
 
-    def _end(self, key: Key, time: float | None) -> None:
-        """It is over, or the file is (`time` None)."""
+    def _end(self, key: FlowKey, time: float | None) -> None:
+        """Finish a connection that is over, or whose file is (`time` None)."""
         connection = self.open.pop(key)
         connection.finish(time)
         self.counts.add(connection)
@@ -223,39 +225,41 @@ class Capture:
 
 
 def shown(address: bytes) -> str:
-    """An address as text; IPv4 in IPv6 as IPv4."""
-    found = ip_address(address)
-    inner = getattr(found, "ipv4_mapped", None)
-    return str(inner or found)
+    """Return an address as text; IPv4 in IPv6 as IPv4."""
+    parsed = ip_address(address)
+    inner = getattr(parsed, "ipv4_mapped", None)
+    return str(inner or parsed)
 
 
 def read(
-    path: str | Path, *, ports: Iterable[int] = (KAFKA_PORT,), most: int = MOST_FRAME, side: Side = "client"
+    path: str | Path, *, ports: Iterable[int] = (KAFKA_PORT,), most: int = MOST_FRAME, side: CaptureSide = "client"
 ) -> Iterator[Seen]:
-    """The exchanges in a capture, each when it is over; see Capture. Raises CaptureError."""
+    """Return an iterator over the exchanges in a capture, each when it is over; see Capture. Raises CaptureError."""
     return iter(Capture(path, ports=ports, most=most, side=side))
 
 
 def connections(
-    path: str | Path, *, ports: Iterable[int] = (KAFKA_PORT,), most: int = MOST_FRAME, side: Side = "client"
-) -> Iterator[Recorded]:
-    """Connections with all their exchanges, each when it is over; those of open ones are held in memory until then."""
-    over: list[Captured] = []
-    held: dict[Captured, Recorded] = {}
+    path: str | Path, *, ports: Iterable[int] = (KAFKA_PORT,), most: int = MOST_FRAME, side: CaptureSide = "client"
+) -> Iterator[RecordedConnection]:
+    """Yield connections with all their exchanges, each when it is over; those of open ones are held in memory until
+    then.
+    """
+    over: list[CapturedConnection] = []
+    held: dict[CapturedConnection, RecordedConnection] = {}
     for seen in Capture(path, ports=ports, most=most, side=side, closed=over.append):
         who = seen.who
-        assert isinstance(who, Captured), "the reader made it"
-        held.setdefault(who, Recorded(who)).exchanges.append(seen)
+        assert isinstance(who, CapturedConnection), "the reader made it"
+        held.setdefault(who, RecordedConnection(who)).exchanges.append(seen)
         if over and over[0] is not who:  # it has given out its last one
             for ended in over:
                 if ended in held and ended is not who:
-                    yield whole(held.pop(ended))
+                    yield sorted_by_request(held.pop(ended))
             over[:] = [who] if who in over else []
     for recorded in held.values():
-        yield whole(recorded)
+        yield sorted_by_request(recorded)
 
 
-def whole(recorded: Recorded) -> Recorded:
-    """In the order of requests: those without acks are over before what they came behind."""
+def sorted_by_request(recorded: RecordedConnection) -> RecordedConnection:
+    """Sort the exchanges by their requests: those without acks are over before what they came behind."""
     recorded.exchanges.sort(key=lambda seen: seen.number)
     return recorded

@@ -1,4 +1,4 @@
-"""Captured exchanges without what users wrote, and if so wished under other names.
+"""Redaction of captured exchanges: without what users wrote, and if so wished under other names.
 
 Strategy: the places are those of the protocol's table: fields of type `records`, and fields whose kind says that a
 client, a user or an address stands in them. They are edited in the frame, so that lengths, counts and everything else
@@ -24,9 +24,9 @@ from kproxy.wire.primitives import read_uvarint, write_uvarint
 from kproxy.wire.trace import trace
 from kproxy.wire.walk import read_string, walk, write_string
 
-from .captured import Captured
+from .captured_connection import CapturedConnection
 from .pseudonyms import NAMED, Pseudonyms
-from .redact_records import Redacted, redact_records
+from .redact_records import RedactionCounts, redact_records
 
 CLIENT_ID_AT = 8
 """Where the client id begins in a request's header, of every version that has one."""
@@ -37,16 +37,16 @@ FIXED = {"request": 8, "response": 4}
 
 @dataclass(slots=True)
 class Redaction:
-    """Of one capture. `names`: None to leave them. Counts what it did."""
+    """Redaction of one capture, with counts of what it did. `names`: None to leave them."""
 
     names: Pseudonyms | None = None
-    records: Redacted = field(default_factory=Redacted)
+    records: RedactionCounts = field(default_factory=RedactionCounts)
     exchanges: int = 0
     cut: int = 0
     """Frames that were cut, since they were not whole or could not be read."""
 
     def exchange(self, seen: Seen) -> Seen:
-        """The same exchange as it may be shown."""
+        """Return the exchange as it may be shown."""
         self.exchanges += 1
         request, response = seen.request, seen.response
         return replace(
@@ -58,10 +58,10 @@ class Redaction:
             _bodies=[None, None],
         )
 
-    def who(self, seen: Seen) -> Captured:
-        """The connection under other names."""
+    def who(self, seen: Seen) -> CapturedConnection:
+        """Return the connection under other names."""
         who = seen.who
-        assert isinstance(who, Captured), "the reader made it"
+        assert isinstance(who, CapturedConnection), "the reader made it"
         names = self.names
         if names is None:
             return who
@@ -77,7 +77,7 @@ class Redaction:
         return client_id if client_id is None or self.names is None else self.names.client(client_id)
 
     def frame(self, seen: Seen, frame: Frame, direction: str) -> Frame:
-        """A request or response. Its size changes with what was edited."""
+        """Return a request or response as it may be shown. Its size changes with what was edited."""
         if frame.form is Form.NONE:
             return frame
         if not frame.withheld:  # nothing is left to take out, unless somebody has made a mistake
@@ -104,9 +104,9 @@ class Redaction:
         return replace(frame, size=size, data=data, form=Form.HEAD)
 
     def _body(self, seen: Seen, frame: Frame, direction: str, start: int) -> bytes | None:
-        """The body edited; None if it has to be cut."""
+        """Return the edited body; None if it has to be cut."""
         try:
-            paths = places(seen.key, seen.version, direction, self.names is not None)
+            paths = redacted_paths(seen.key, seen.version, direction, self.names is not None)
         except KeyError:
             return None
         if not paths:
@@ -114,22 +114,22 @@ class Redaction:
         if frame.form is not Form.WHOLE:
             return None
         data, hits = frame.data, []  # type: tuple[bytes, list[tuple[int, int, int]]]
-        found = walk(seen.key, seen.version, direction, paths)
+        program = walk(seen.key, seen.version, direction, paths)
         try:
-            after = found.run(data, start, len(data), hits)
+            after = program.run(data, start, len(data), hits)
         except DecodeError:
             return None
-        edits = Edits(data, start, after, found, hits)
+        edits = Edits(data, start, after, program, hits)
         for mark, begin, end in hits:
-            slot = found.marks[mark].slot
-            if found.marks[mark].what == "value" and slot is not None and is_wanted(slot, names=True):
+            slot = program.marks[mark].slot
+            if program.marks[mark].what == "value" and slot is not None and is_wanted(slot, names=True):
                 new = self._value(data, begin, end, slot)
                 if new is not None:
                     edits.replace(begin, end, new)
         return b"".join(edits.pieces()) + bytes(len(data) - after)
 
     def _value(self, data: bytes, start: int, end: int, slot: Slot) -> bytes | None:
-        """The encoded value as it shall be; None to leave it."""
+        """Return the encoded value as it shall be; None to leave it."""
         if slot.type == "records":
             return self._records(data, start, end, slot.compact)
         assert self.names is not None, "only then it is a place"
@@ -148,11 +148,14 @@ class Redaction:
             begin = start + 4
             if data[start] > 127:  # -1: null
                 return None
-        made = redact_records(memoryview(data)[begin:end], self.records)
-        return (write_uvarint(len(made) + 1) if compact else len(made).to_bytes(4, "big")) + made
+        redacted = redact_records(memoryview(data)[begin:end], self.records)
+        return (write_uvarint(len(redacted) + 1) if compact else len(redacted).to_bytes(4, "big")) + redacted
 
     def _safe_end(self, seen: Seen, frame: Frame, direction: str, start: int) -> int:
-        """Where a frame is cut that cannot be edited: before the first place, or before what cannot be read."""
+        """Return the offset at which to cut a frame that cannot be edited.
+
+        That is before the first field to be redacted, or before what cannot be read.
+        """
         end = start
         try:
             struct = layout.body(seen.key, seen.version, direction)
@@ -166,7 +169,7 @@ class Redaction:
         return end
 
     def _header(self, seen: Seen, header: bytes) -> bytes:
-        """A request's header with the other client id."""
+        """Return a request's header with the client id's pseudonym."""
         assert self.names is not None
         at = CLIENT_ID_AT
         length = int.from_bytes(header[at : at + 2], "big", signed=True)
@@ -177,19 +180,22 @@ class Redaction:
 
 
 def header_of(data: bytes, key: int, version: int, direction: str) -> int | None:
-    """Where the header ends; None if that cannot be told. Of an API that is not known: as for most."""
+    """Return the offset at which the header ends; None if that cannot be told.
+
+    An API that is not known is taken to have the header that most have.
+    """
     form = header_version(key, version, direction) if key in schema.paths() else int(direction == "request")
     return body_start(data, 0, len(data), form, direction)
 
 
 def is_wanted(slot: Slot, *, names: bool) -> bool:
-    """Whether a field holds what users wrote, or names."""
+    """Return True if a field holds what users wrote, or names."""
     return slot.type == "records" or (names and slot.type == "string" and slot.kind in NAMED)
 
 
 @cache
-def places(key: int, version: int, direction: str, names: bool) -> frozenset[str]:
-    """Paths of such fields. Raises KeyError for an API or version that the table lacks."""
+def redacted_paths(key: int, version: int, direction: str, names: bool) -> frozenset[str]:
+    """Return the paths of the fields to be redacted. Raises KeyError for an API or version that the table lacks."""
     return frozenset(_paths(key, version, direction, names))
 
 

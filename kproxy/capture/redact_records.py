@@ -1,4 +1,4 @@
-"""Records without what users wrote: keys, values and headers in their lengths, everything else as it was.
+"""Redaction of records: keys, values and headers become fillers of their lengths, everything else stays.
 
 Strategy: entry by entry. Batches are made again, so that their checksums are right; compressed ones are compressed
 again, and become shorter, since nothing compresses like one letter. What cannot be read is filled behind its header.
@@ -16,8 +16,8 @@ FILLER = b"x"
 
 
 @dataclass(slots=True)
-class Redacted:
-    """What was done to records."""
+class RedactionCounts:
+    """Counts of the records and batches that were redacted in one capture."""
 
     records: int = 0
     batches: int = 0
@@ -29,8 +29,8 @@ class Redacted:
     """Entries that could not be read, and were filled as a whole."""
 
 
-def redact_records(data: memoryview, done: Redacted) -> bytes:
-    """The contents of a `records` field. Counts what it does in `done`."""
+def redact_records(data: memoryview, done: RedactionCounts) -> bytes:
+    """Return the redacted contents of a `records` field. Counts what it does in `done`."""
     pieces: list[bytes] = []
     position = 0
     try:
@@ -43,14 +43,14 @@ def redact_records(data: memoryview, done: Redacted) -> bytes:
     return b"".join(pieces)
 
 
-def _entry(entry: Entry, done: Redacted) -> bytes:
+def _entry(entry: Entry, done: RedactionCounts) -> bytes:
     if isinstance(entry, Cut):
         return _filled(entry.raw)
     if isinstance(entry, Batch) and entry.is_control:  # the broker's, and nothing of users in it
         return bytes(entry.raw)
     try:
         records = [blank(record) for record in decode(entry, stored=True)]
-        made = rewrite(entry, records)
+        rewritten = rewrite(entry, records)
     except RecordsError:
         done.unreadable += 1
         return _filled(entry.raw)
@@ -59,12 +59,12 @@ def _entry(entry: Entry, done: Redacted) -> bytes:
     if entry.codec:
         done.recompressed += 1
         done.bytes_before += len(entry.raw)
-        done.bytes_after += len(made)
-    return made
+        done.bytes_after += len(rewritten)
+    return rewritten
 
 
 def blank(record: Record) -> Record:
-    """The same record with fillers; what is null stays null."""
+    """Return the record with fillers for what users wrote; what is null stays null."""
     headers = tuple((FILLER.decode() * _length(name), _fill(value)) for name, value in record.headers)
     return Record(record.offset, record.timestamp, _fill(record.key), _fill(record.value), headers, record.attributes)
 
@@ -78,7 +78,7 @@ def _fill(data: bytes | None) -> bytes | None:
 
 
 def _filled(raw: memoryview) -> bytes:
-    """The entry's header and fillers behind it. Of what is too short to say what it is, nothing is left."""
+    """Return the entry's header and fillers behind it; if it is too short to tell its format, fillers only."""
     if len(raw) <= MAGIC_AT:
         return FILLER * len(raw)
     magic = raw[MAGIC_AT]

@@ -1,4 +1,4 @@
-"""The TCP segment in a packet, under the link layers that people record Kafka on.
+"""TCP segments of packets, under the link layers that people record Kafka on.
 
 Strategy: the link type says where the IP header is; all else is IPv4 or IPv6 from there. What was not captured of a
 segment is known from the lengths in the headers: `size` counts it, `data` lacks it. IP fragments are not put together:
@@ -29,7 +29,7 @@ _SHORT = Struct(">H").unpack_from
 
 
 class Segment(NamedTuple):
-    """Addresses as in the packet, 4 or 16 bytes. `data` is what was kept of `size` bytes."""
+    """TCP segment of a packet. Addresses as in the packet, 4 or 16 bytes. `data` is what was kept of `size` bytes."""
 
     source: bytes
     source_port: int
@@ -43,7 +43,10 @@ class Segment(NamedTuple):
 
 
 def segment_of(link: int, data: bytes, length: int) -> Segment | None:
-    """None for what is not TCP, a fragment, or cut before the end of its headers. `length`: of the whole packet."""
+    """Return the segment in a packet; None if it is not TCP, a fragment, or cut before the end of its headers.
+
+    `length`: bytes of the whole packet.
+    """
     at = IP_AT.get(link)
     if at is None:
         at = _after_ethernet(data) if link == ETHERNET else None

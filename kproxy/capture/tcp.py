@@ -1,4 +1,4 @@
-"""One direction of a TCP connection put in order: segments in, pieces of the stream out, what is missing told.
+"""One direction of a TCP connection put in order: segments in, pieces of the stream out, with counts of missing bytes.
 
 Strategy: what continues the stream goes out at once, what was there before is dropped, and what comes too early waits:
 for so long, so much, or so many. Then what is before it was not captured and will not come, and a piece says how many
@@ -19,42 +19,42 @@ LONGEST_WAIT = 3.0
 """Seconds of the capture's time; a first retransmission comes within one (RFC 6298)."""
 
 
-class Piece(NamedTuple):
-    """The next bytes of a stream, and how many behind them are missing."""
+class StreamPiece(NamedTuple):
+    """Piece of a stream: its next bytes, and how many behind them are missing."""
 
     data: bytes
     missing: int
     time: float
 
 
-class Direction:
-    """What one side sends. `gaps`, `lost`: places where segments are missing, and their bytes."""
+class StreamDirection:
+    """Stream of one side of a connection. `gaps`, `lost`: places where segments are missing, and their bytes."""
 
     __slots__ = ("gaps", "lost", "next", "since", "waiting", "waiting_bytes")
 
     def __init__(self) -> None:
         self.next = -1
         """Sequence number of the next byte; -1: not known yet."""
-        self.waiting: dict[int, Piece] = {}
+        self.waiting: dict[int, StreamPiece] = {}
         self.waiting_bytes = 0
         self.since = 0.0
         self.gaps = self.lost = 0
 
     def begin(self, sequence: int) -> None:
-        """The SYN has this number."""
+        """Begin the stream behind the SYN with this sequence number."""
         self.next = (sequence + 1) % WHOLE
 
-    def receive(self, sequence: int, data: bytes, size: int, time: float) -> Iterable[Piece]:
-        """`data` is what was captured of `size` bytes from `sequence` on."""
+    def receive(self, sequence: int, data: bytes, size: int, time: float) -> Iterable[StreamPiece]:
+        """Return the pieces that a segment gives: `data` is what was captured of `size` bytes from `sequence` on."""
         if self.next < 0:
             self.next = sequence
         if sequence == self.next and not self.waiting:
             self.next = (sequence + size) % WHOLE
-            return (Piece(data, size - len(data), time),)
+            return (StreamPiece(data, size - len(data), time),)
         return self._odd(sequence, data, size, time)
 
-    def _odd(self, sequence: int, data: bytes, size: int, time: float) -> Iterator[Piece]:
-        """A segment that is not just the next one."""
+    def _odd(self, sequence: int, data: bytes, size: int, time: float) -> Iterator[StreamPiece]:
+        """Yield the pieces that a segment gives which is not just the next one."""
         ahead = (sequence - self.next) % WHOLE
         if ahead >= HALF:
             ahead -= WHOLE
@@ -67,23 +67,23 @@ class Direction:
         if self.waiting and self._long_enough(time):
             yield from self.give_up()
 
-    def give_up(self) -> Iterator[Piece]:
-        """Nothing that is missing will come: what waits goes out. To be called at the end of the connection."""
+    def give_up(self) -> Iterator[StreamPiece]:
+        """Yield what waits, without what is missing before it. To be called at the end of the connection."""
         while self.waiting:
             sequence = min(self.waiting, key=self._ahead)
             missing = self._ahead(sequence)
             self.gaps += 1
             self.lost += missing
             self.next = sequence
-            yield Piece(b"", missing, self.waiting[sequence].time)
+            yield StreamPiece(b"", missing, self.waiting[sequence].time)
             yield from self._continue()
 
     def _ahead(self, sequence: int) -> int:
         return (sequence - self.next) % WHOLE
 
-    def _pass(self, data: bytes, size: int, time: float) -> Piece:
+    def _pass(self, data: bytes, size: int, time: float) -> StreamPiece:
         self.next = (self.next + size) % WHOLE
-        return Piece(data, size - len(data), time)
+        return StreamPiece(data, size - len(data), time)
 
     def _wait(self, sequence: int, data: bytes, size: int, time: float) -> None:
         known = self.waiting.get(sequence)
@@ -92,14 +92,14 @@ class Direction:
         if not self.waiting:
             self.since = time
         self.waiting_bytes += len(data) - (len(known.data) if known else 0)
-        self.waiting[sequence] = Piece(data, size - len(data), time)
+        self.waiting[sequence] = StreamPiece(data, size - len(data), time)
 
     def _long_enough(self, time: float) -> bool:
         many = len(self.waiting) > MOST_WAITING or self.waiting_bytes > MOST_WAITING_BYTES
         return many or time - self.since > LONGEST_WAIT
 
-    def _continue(self) -> Iterator[Piece]:
-        """What waited for what has just come; parts of it may have come already."""
+    def _continue(self) -> Iterator[StreamPiece]:
+        """Yield what waited for the last piece; parts of it may have come already."""
         while self.waiting:
             sequence = min(self.waiting, key=self._behind)
             past = -self._behind(sequence)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kproxy.capture.captured import Captured
+from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.policy import Policy
 from kproxy.capture.pseudonyms import Pseudonyms
 from kproxy.capture.reader import Capture
@@ -48,7 +48,7 @@ def command(source: str, target: str, names: bool, force: bool) -> None:
 def write(source: str, target: str, redaction: Redaction) -> Capture:
     """Under another name until it is whole."""
     part = Path(f"{target}.part")
-    ended: list[Captured] = []
+    ended: list[CapturedConnection] = []
     capture = Capture(source, most=MAX_FRAME, side="both", closed=ended.append)
     try:
         with part.open("wb") as file:
@@ -58,7 +58,7 @@ def write(source: str, target: str, redaction: Redaction) -> Capture:
             for seen in capture:
                 shown = redaction.exchange(seen)
                 who = shown.who
-                assert isinstance(who, Captured), "the reader made it"
+                assert isinstance(who, CapturedConnection), "the reader made it"
                 server = (who.server_address, who.server_port)
                 if who.interface == BROKER and capture.own:
                     writer.write_broker(shown, server, opened=who.opened)

@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import Endpoint
+from kproxy.capture.policy import CaptureSide, Policy
+from kproxy.capture.writer import CaptureEndpoint
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import View
 from kproxy.watch.seen import Depth, Frame, Seen, Who
 
 from .capture_file import CaptureFile
 
-CaptureSide = Literal["client", "broker", "both"]
 V = TypeVar("V")
 MOST_UNPAIRED = 200
 """Exchanges of a connection that wait for their counterpart; clients have five in flight, what is older has none."""
@@ -73,7 +72,7 @@ class WatchedConnection:
     the filter does not hold for it.
     """
 
-    server: Endpoint
+    server: CaptureEndpoint
     opened: float | None
     fronts: Unpaired[Seen | None] = field(default_factory=Unpaired)
     behinds: Unpaired[Seen] = field(default_factory=Unpaired)
@@ -88,7 +87,7 @@ class CaptureSink:
 
     def __init__(
         self, file: CaptureFile, policy: Policy, wanted: Filter, side: CaptureSide,
-        server: Callable[[Who], Endpoint], view: Callable[[Seen], View],
+        server: Callable[[Who], CaptureEndpoint], view: Callable[[Seen], View],
     ) -> None:  # fmt: skip
         self.file, self.policy, self.wanted, self.side = file, policy, wanted, side
         self.server, self.view = server, view
@@ -178,7 +177,7 @@ def frames_differ(front: Frame | None, behind: Frame | None) -> bool:
     return front.size != behind.size or front.data != behind.data
 
 
-def host_port(address: str | None) -> Endpoint:
+def host_port(address: str | None) -> CaptureEndpoint:
     """Split `host:port` or `[v6]:port`; an address without a port gets Kafka's."""
     host, _, port = (address or "unknown").rpartition(":")
     if not port.isdecimal():

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import IO, Any, Literal, cast
 
 from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter, Endpoint, ToWallTime, Written
+from kproxy.capture.writer import CaptureEndpoint, CaptureWriter, ToWallTime, WrittenTotals
 from kproxy.watch.seen import Frame, Seen, Who
 
 from .shared_file import BlockFile, CapturePart, Totals
@@ -77,9 +77,9 @@ class CaptureFile:
         self.thread.start()
 
     @property
-    def written(self) -> Written:
+    def written(self) -> WrittenTotals:
         """Return the totals of what is in the file so far."""
-        return Written() if self.writer is None else self.writer.written
+        return WrittenTotals() if self.writer is None else self.writer.written
 
     @property
     def seconds(self) -> float:
@@ -88,7 +88,7 @@ class CaptureFile:
 
     # ---- the loop's side
 
-    def exchange(self, seen: Seen, server: Endpoint, opened: float | None, *, behind: bool) -> None:
+    def exchange(self, seen: Seen, server: CaptureEndpoint, opened: float | None, *, behind: bool) -> None:
         """Queue an exchange to be written, or drop it if there is no room. `behind`: as the broker saw it."""
         if self.stopped or self.leaving:
             return
@@ -188,11 +188,11 @@ class CaptureFile:
         totals.grow(written.size - before - most)
         return "max_exchanges" if exchange and exchanges == limits.exchanges else ""
 
-    def _front(self, seen: Seen, server: Endpoint, opened: float | None) -> None:
+    def _front(self, seen: Seen, server: CaptureEndpoint, opened: float | None) -> None:
         assert self.writer is not None, "the thread has made it"
         self.writer.write(seen, server, opened=opened)
 
-    def _behind(self, seen: Seen, server: Endpoint, opened: float | None) -> None:
+    def _behind(self, seen: Seen, server: CaptureEndpoint, opened: float | None) -> None:
         assert self.writer is not None, "the thread has made it"
         self.writer.write_broker(seen, server, opened=opened)
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
 
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import Endpoint, ToWallTime
+from kproxy.capture.policy import CaptureSide, Policy
+from kproxy.capture.writer import CaptureEndpoint, ToWallTime
 from kproxy.errors import TheyDidWrong
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import View
 from kproxy.watch.seen import Seen, Who
 
-from .capture import CaptureSide, CaptureSink
+from .capture import CaptureSink
 from .capture_file import CaptureFile, CaptureLimits, StopReason
 from .fanout import Fanout
 from .shared_file import CapturePart
@@ -71,7 +71,7 @@ class Captures:
     """
 
     def __init__(
-        self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], Endpoint],
+        self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], CaptureEndpoint],
         wall: Callable[[], ToWallTime], soon: Callable[[Callable[[], None]], object], view: Callable[[Seen], View],
         instance: str = "",
     ) -> None:  # fmt: skip

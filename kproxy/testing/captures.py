@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import pack
 from typing import Any
 
-from kproxy.capture.captured import Captured, Names
+from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.packet_file import Packet, PacketFile
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
@@ -22,9 +22,9 @@ FULL = Policy("full")
 APIS = {api.name: api for api in apis()}
 
 
-def client(number: int = 7, **known: Any) -> Captured:
+def client(number: int = 7, **known: Any) -> CapturedConnection:
     """A connection."""
-    return Captured(number, "client", "10.1.2.3", 40000 + number, *SERVER, 0.0, Names(), **known)
+    return CapturedConnection(number, "client", "10.1.2.3", 40000 + number, *SERVER, 0.0, TopicIdNames(), **known)
 
 
 def request(api: str, version: int, correlation_id: int, body: dict[str, Any], client_id: str | None = "shop") -> bytes:
@@ -45,7 +45,9 @@ def frame(data: bytes, first: float, last: float | None = None, form: Form = For
     return Frame(len(data) + 4, first, first if last is None else last, data, form)
 
 
-def metadata(number: int = 1, *, who: Captured | None = None, at: float = 1000.0, topic: str = "orders") -> Seen:
+def metadata(
+    number: int = 1, *, who: CapturedConnection | None = None, at: float = 1000.0, topic: str = "orders"
+) -> Seen:
     """A client asks for a topic and is answered."""
     asked = request("Metadata", 8, number, {"topics": [{"name": topic}]})
     told = {"brokers": [{"node_id": 1, "host": "b1", "port": 9092, "rack": None}], "topics": []}
@@ -56,7 +58,7 @@ def metadata(number: int = 1, *, who: Captured | None = None, at: float = 1000.0
 
 
 def produce(
-    number: int = 1, *, who: Captured | None = None, acks: int = 1, size: int = 100, at: float = 1000.0
+    number: int = 1, *, who: CapturedConnection | None = None, acks: int = 1, size: int = 100, at: float = 1000.0
 ) -> Seen:
     """A write of one record with a value of this size."""
     batch = encode_batch([Record(0, 1_000_000, None, b"x" * size)])

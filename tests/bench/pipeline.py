@@ -30,7 +30,7 @@ from pathlib import Path
 
 from machine import description
 
-from kproxy.capture.captured import Captured, Names
+from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.testing.dialogue import request, response
@@ -187,9 +187,11 @@ def growth(few: dict[str, tuple[int, Cost]], many: dict[str, tuple[int, Cost]]) 
 
 def captured(path: Path, exchanges: int, connections: int = 200) -> None:
     """Small writes to ten topics, from all connections in turn."""
-    names = Names()
+    names = TopicIdNames()
     callers = [
-        Captured(number + 1, "client", f"10.0.{number >> 8}.{number & 255}", 20000 + number, *SERVER, 1.7e9, names)
+        CapturedConnection(
+            number + 1, "client", f"10.0.{number >> 8}.{number & 255}", 20000 + number, *SERVER, 1.7e9, names
+        )
         for number in range(connections)
     ]
     records = encode_batch([Record(0, 1_700_000_000_000, None, bytes(100))])

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.capture.exchanges import MOST_WAITING, Exchanges, begins_request
-from kproxy.capture.framing import Cut
+from kproxy.capture.exchanges import MOST_WAITING, ExchangePairing, begins_request
+from kproxy.capture.framing import CutFrame
 from kproxy.testing.captures import APIS, client, metadata, produce, request, response
 from kproxy.watch.seen import Form, Seen
 
@@ -19,13 +19,13 @@ class Heard:
 
     def __init__(self, *, own: bool = False) -> None:
         self.seen: list[Seen] = []
-        self.exchanges = Exchanges(client(), self.seen.append, own=own)
+        self.exchanges = ExchangePairing(client(), self.seen.append, own=own)
 
     def ask(self, data: bytes, size: int | None = None, **said: Any) -> None:
-        self.exchanges.request(Cut((len(data) if size is None else size) + 4, data, 1.0, 1.0), said)
+        self.exchanges.request(CutFrame((len(data) if size is None else size) + 4, data, 1.0, 1.0), said)
 
     def tell(self, data: bytes, size: int | None = None, **said: Any) -> None:
-        self.exchanges.response(Cut((len(data) if size is None else size) + 4, data, 2.0, 2.0), said)
+        self.exchanges.response(CutFrame((len(data) if size is None else size) + 4, data, 2.0, 2.0), said)
 
     @property
     def outcomes(self) -> list[tuple[int, str]]:

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from kproxy.capture.framing import Cut, Framer
-from kproxy.capture.tcp import Piece
+from kproxy.capture.framing import CutFrame, Framer
+from kproxy.capture.tcp import StreamPiece
 
 SIZES = (0, 1, 4, 8, 30, 300, 5000)
 
@@ -33,11 +33,11 @@ def test_frames_are_cut_at_any_place(seed: int) -> None:
     wanted = frames(random)
     data = stream(wanted)
     framer = Framer(marked, 1 << 20, lost=False)
-    found: list[Cut] = []
+    found: list[CutFrame] = []
     pos = 0
     while pos < len(data):
         size = random.choice((1, 2, 3, 5, 100, 4000))
-        found += framer.receive(Piece(data[pos : pos + size], 0, float(pos)))
+        found += framer.receive(StreamPiece(data[pos : pos + size], 0, float(pos)))
         pos += size
 
     assert wanted == [one.data for one in found]
@@ -55,7 +55,9 @@ def test_long_frames_are_kept_in_part() -> None:
     for step in (1, 100, 10_000):
         framer = Framer(marked, 1000, lost=False)
         found = [
-            cut for pos in range(0, len(data), step) for cut in framer.receive(Piece(data[pos : pos + step], 0, 0.0))
+            cut
+            for pos in range(0, len(data), step)
+            for cut in framer.receive(StreamPiece(data[pos : pos + step], 0, 0.0))
         ]
         assert [(5005, 1000, False), (8, 4, True)] == [(one.size, len(one.data), one.whole) for one in found]
 
@@ -65,7 +67,7 @@ def test_missing_bytes_inside_of_a_frame_cost_only_these() -> None:
     data = stream([b"M" + b"a" * 100, b"Mnext"])
     framer = Framer(marked, 1 << 20, lost=False)
 
-    found = framer.receive(Piece(data[:20], 50, 1.0)) + framer.receive(Piece(data[70:], 0, 2.0))
+    found = framer.receive(StreamPiece(data[:20], 50, 1.0)) + framer.receive(StreamPiece(data[70:], 0, 2.0))
 
     assert [(105, b"M" + b"a" * 15, 1.0, 2.0), (9, b"Mnext", 2.0, 2.0)] == [tuple(one) for one in found]
     assert 0 == framer.lost_places
@@ -75,7 +77,7 @@ def test_a_frame_may_end_with_what_is_missing() -> None:
     """As in captures that keep only heads: every frame is there, by its size."""
     framer = Framer(marked, 1 << 20, lost=False)
 
-    found = [cut for _ in range(3) for cut in framer.receive(Piece(stream([b"M" * 100])[:10], 94, 1.0))]
+    found = [cut for _ in range(3) for cut in framer.receive(StreamPiece(stream([b"M" * 100])[:10], 94, 1.0))]
 
     assert [(104, b"M" * 6)] * 3 == [(one.size, one.data) for one in found]
 
@@ -85,10 +87,10 @@ def test_a_lost_place_is_found_again_where_a_segment_begins_like_a_frame() -> No
     whole = stream([b"Mabc"])
     framer = Framer(marked, 1 << 20, lost=False)
 
-    found = framer.receive(Piece(whole + stream([b"Mdef"])[:6], 10, 1.0))
+    found = framer.receive(StreamPiece(whole + stream([b"Mdef"])[:6], 10, 1.0))
     assert framer.lost
-    found += framer.receive(Piece(b"in the middle of it", 0, 2.0))
-    found += framer.receive(Piece(whole, 0, 3.0))
+    found += framer.receive(StreamPiece(b"in the middle of it", 0, 2.0))
+    found += framer.receive(StreamPiece(whole, 0, 3.0))
 
     assert [(8, b"Mabc", 1.0), (8, b"Md", 1.0), (8, b"Mabc", 3.0)] == [(one.size, one.data, one.last) for one in found]
     assert 1 == framer.lost_places
@@ -101,7 +103,7 @@ def test_a_length_that_cannot_be_loses_the_place(size: bytes, step: int) -> None
     framer = Framer(marked, 1 << 20, lost=False)
     data = size + b"x" * 96
 
-    found = [cut for pos in range(0, 100, step) for cut in framer.receive(Piece(data[pos : pos + step], 0, 0.0))]
+    found = [cut for pos in range(0, 100, step) for cut in framer.receive(StreamPiece(data[pos : pos + step], 0, 0.0))]
 
     assert [] == found
     assert framer.lost and not framer.body

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.capture.captured import Captured
+from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.pcapng import LINK_RAW
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import MOST_CONNECTIONS, Capture, connections, read
@@ -178,7 +178,7 @@ def test_a_capture_that_begins_in_the_middle(golden: Path, tmp_path: Path, ports
     exchanges = list(capture)
 
     assert 34 == len(exchanges)
-    assert {24476} == {seen.who.server_port for seen in exchanges if isinstance(seen.who, Captured)}
+    assert {24476} == {seen.who.server_port for seen in exchanges if isinstance(seen.who, CapturedConnection)}
     half = Capture(pcap(tmp_path / "h.pcap", LINK_RAW, found[len(found) // 2 :]), ports=ports)
     assert 10 < len(list(half)) < 34
 

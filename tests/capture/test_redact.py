@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.capture.captured import Captured, Names
+from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.pseudonyms import Pseudonyms
 from kproxy.capture.reader import read
 from kproxy.capture.redact import Redaction
-from kproxy.capture.redact_records import Redacted, redact_records
+from kproxy.capture.redact_records import RedactionCounts, redact_records
 from kproxy.testing.sight import conversation, exchange, orders, write_capture
 from kproxy.watch.records import records_of
 from kproxy.watch.seen import Form, Seen
@@ -39,7 +39,7 @@ def blanked(record: Record) -> Record:
 @pytest.mark.parametrize("codec", range(5))
 def test_batches_of_all_codecs(codec: int) -> None:
     """Same records with fillers of the same lengths, a right checksum, the same header."""
-    before, done = encode_batch(WRITTEN, codec=codec), Redacted()
+    before, done = encode_batch(WRITTEN, codec=codec), RedactionCounts()
     after = redact_records(memoryview(before), done)
 
     (old,), (new,) = entries(before), entries(after)
@@ -59,7 +59,7 @@ def test_old_message_sets(magic: int) -> None:
     """They too."""
     plain = [Record(one.offset, one.timestamp if magic else -1, one.key, one.value) for one in WRITTEN]
     before = encode_message_set(plain, magic=magic)
-    after = redact_records(memoryview(before), Redacted())
+    after = redact_records(memoryview(before), RedactionCounts())
 
     found = [record for entry in entries(after) for record in decode(entry)]
     assert [(one.key, one.value) for one in found] == [(blanked(one).key, blanked(one).value) for one in plain]
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_filled() -> None:
     broken = encode_batch(WRITTEN, codec=4)[:61] + SECRET * 4
     broken = broken[:8] + (len(broken) - 12).to_bytes(4, "big") + broken[12:]
     control = encode_batch([Record(9, 0, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True)
-    done = Redacted()
+    done = RedactionCounts()
     data = broken + control + good[:-7]
     after = redact_records(memoryview(data), done)
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_filled() -> None:
 def test_any_bytes_keep_their_length_or_are_batches(data: bytes, codec: int) -> None:
     """Whatever stands behind a batch, nothing raises."""
     batch = encode_batch(WRITTEN, codec=codec)
-    after = redact_records(memoryview(batch + data), Redacted())
+    after = redact_records(memoryview(batch + data), RedactionCounts())
 
     assert SECRET not in after
 
@@ -97,7 +97,7 @@ def test_any_bytes_keep_their_length_or_are_batches(data: bytes, codec: int) -> 
 
 def captured(seen: Seen) -> Seen:
     """As if it came from a capture."""
-    seen.who = Captured(3, "client", "192.168.7.1", 51000, "172.16.0.1", 9092, 0.0, Names(),  # type: ignore[assignment]
+    seen.who = CapturedConnection(3, "client", "192.168.7.1", 51000, "172.16.0.1", 9092, 0.0, TopicIdNames(),  # type: ignore[assignment]
                         principal="User:alice", broker="kafka-1:9092")  # fmt: skip
     return seen
 
@@ -245,6 +245,6 @@ def frames(path: Path) -> list[str]:
 
 def test_orders_are_what_they_seem() -> None:
     """The conversation's records, redacted, are none of the users' words any more."""
-    after = redact_records(memoryview(orders(5, codec=4)), Redacted())
+    after = redact_records(memoryview(orders(5, codec=4)), RedactionCounts())
 
     assert {record.key for entry in entries(after) for record in decode(entry)} == {b"xxxxxx"}

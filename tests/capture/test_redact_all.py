@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.capture.captured import Captured, Names
+from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.pseudonyms import NAMED, Pseudonyms
 from kproxy.capture.redact import Redaction
 from kproxy.testing.values import random_struct
@@ -55,7 +55,7 @@ def without_places(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
 def test_every_message(api: Any) -> None:
     """Requests and responses of all versions, with random bodies and secrets in every place."""
     random = Random(api.key)
-    who = Captured(1, "client", "1.2.3.4", 5, "6.7.8.9", 9092, 0.0, Names())
+    who = CapturedConnection(1, "client", "1.2.3.4", 5, "6.7.8.9", 9092, 0.0, TopicIdNames())
     for version in api.versions:
         for direction in ("request", "response"):
             struct = layout.body(api.key, version, direction)

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from kproxy.capture.captured import Captured, Names
+from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture
 from kproxy.testing.captures import written
@@ -23,7 +23,7 @@ MOST = 3000
 
 def watched(random: Random, number: int, depth: Depth) -> list[Seen]:
     """What a watcher makes of random traffic of one connection, in pieces of any size, at times that go on."""
-    who = Captured(number, "client", f"10.0.0.{number}", 40000, "127.0.0.1", 9092, 0.0, Names())
+    who = CapturedConnection(number, "client", f"10.0.0.{number}", 40000, "127.0.0.1", 9092, 0.0, TopicIdNames())
     found: list[Seen] = []
     watcher = Watcher(who, lambda key, version: depth, found.append, most=MOST)
     broker = Broker(random, Manners())

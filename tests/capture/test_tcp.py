@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from kproxy.capture.tcp import LONGEST_WAIT, MOST_WAITING, WHOLE, Direction, Piece
+from kproxy.capture.tcp import LONGEST_WAIT, MOST_WAITING, WHOLE, StreamDirection, StreamPiece
 
 STREAM = bytes(Random(1).randbytes(5000))
 
 
-def all_of(direction: Direction, segments: list[tuple[int, bytes, int]], start: int = 0) -> list[Piece]:
+def all_of(direction: StreamDirection, segments: list[tuple[int, bytes, int]], start: int = 0) -> list[StreamPiece]:
     """(place in the stream, what is kept, size) each; given up at the end."""
     found = []
     for number, (place, data, size) in enumerate(segments):
@@ -38,7 +38,7 @@ def shuffled(random: Random) -> list[tuple[int, bytes, int]]:
 @pytest.mark.parametrize("start", [0, WHOLE - 2500])
 def test_any_order_gives_the_stream(seed: int, start: int) -> None:
     """Late, repeated and overlapping segments make the same bytes, over the end of the sequence numbers too."""
-    direction = Direction()
+    direction = StreamDirection()
     direction.begin((start - 1) % WHOLE)
 
     found = all_of(direction, shuffled(Random(seed)), start)
@@ -52,7 +52,7 @@ def test_any_order_gives_the_stream(seed: int, start: int) -> None:
 def test_what_is_missing_is_told(seed: int) -> None:
     """Where segments are gone or cut, pieces say so: each byte is at its place or counted."""
     random = Random(seed)
-    direction = Direction()
+    direction = StreamDirection()
     direction.begin(WHOLE - 1)
     segments = [(place, STREAM[place : place + 100], 100) for place in range(0, len(STREAM), 100)]
     cut = [(place, data[: random.choice((0, 40, 100, 100))], size) for place, data, size in segments]
@@ -71,7 +71,7 @@ def test_what_is_missing_is_told(seed: int) -> None:
 def test_nobody_waits_for_ever() -> None:
     """A hole is given up after so many segments, or after so long, not before."""
     for count, step in ((MOST_WAITING + 1, 0.0), (2, LONGEST_WAIT + 1)):
-        direction = Direction()
+        direction = StreamDirection()
         direction.begin(WHOLE - 1)
         assert not [piece for number in range(1, count) for piece in direction.receive(number * 10, b"x" * 10, 10, 0.0)]
         found = list(direction.receive(count * 10, b"x" * 10, 10, step))
@@ -82,7 +82,7 @@ def test_nobody_waits_for_ever() -> None:
 
 def test_keep_alives_and_late_beginnings() -> None:
     """A byte before the next one is no data; without a SYN the stream begins at the first segment."""
-    direction = Direction()
+    direction = StreamDirection()
 
     found = [piece for place, data in ((500, b"abc"), (502, b"c"), (503, b"d"), (400, b"old"))
              for piece in direction.receive(place, data, len(data), 0.0)]  # fmt: skip

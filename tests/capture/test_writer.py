@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import BytesIO
 from pathlib import Path
 
-from kproxy.capture.captured import Captured
+from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.packet_file import PacketFile
 from kproxy.capture.pcapng import read_note
 from kproxy.capture.policy import Policy
@@ -51,7 +51,7 @@ def test_what_the_bytes_do_not_say_comes_back(tmp_path: Path) -> None:
     assert one.response and "SASL token" == one.response.withheld
     assert (12, "main", "l", 0, "User:anna", 999.0) == (
         one.who.number, one.who.cluster, one.who.listener, one.who.node, one.who.principal,
-        isinstance(one.who, Captured) and one.who.opened,
+        isinstance(one.who, CapturedConnection) and one.who.opened,
     )  # fmt: skip
     assert [{"payload": "full", "instance": "here"}] == [read_note(one) for one in capture.file.notes]
     assert 3 == capture.file.dropped

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kproxy.capture.captured import Captured
+from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.rules.facts import Facts
 from kproxy.watch.seen import Form, Frame, Seen
 
@@ -44,7 +44,7 @@ class Open:
 
     __slots__ = ("early", "next", "opaque", "part", "place", "ready", "size", "who")
 
-    def __init__(self, who: Captured, place: int, opaque: Opaque) -> None:
+    def __init__(self, who: CapturedConnection, place: int, opaque: Opaque) -> None:
         self.who, self.place, self.opaque = who, place, opaque
         self.part = self.size = 0
         self.next = 1
@@ -76,8 +76,8 @@ class Packing:
 
     def __init__(self, path: str, candidate: Candidate) -> None:
         self.path, self.candidate = path, candidate
-        self.open: dict[Captured, Open] = {}
-        self.ended: list[Captured] = []
+        self.open: dict[CapturedConnection, Open] = {}
+        self.ended: list[CapturedConnection] = []
         self.rows: list[Row] = []
         self.told = Told(topics={}, unfit={})
         self.places = self.held = 0
@@ -85,7 +85,7 @@ class Packing:
     def add(self, seen: Seen) -> None:
         """An exchange that is over."""
         who = seen.who
-        assert isinstance(who, Captured), "the reader made it"
+        assert isinstance(who, CapturedConnection), "the reader made it"
         connection = self.open.get(who)
         if connection is None:
             connection = self._begin(who)
@@ -115,7 +115,7 @@ class Packing:
         rows, self.rows = self.rows, []
         return iter(rows)
 
-    def _begin(self, who: Captured) -> Open:
+    def _begin(self, who: CapturedConnection) -> Open:
         opaque = self.candidate.opaque(facts_of(self.path, who))
         made = self.open[who] = Open(who, self.places, opaque)
         self.places += 1
@@ -150,7 +150,7 @@ class Packing:
         connection.part += 1
         connection.ready = []
 
-    def _end(self, who: Captured) -> None:
+    def _end(self, who: CapturedConnection) -> None:
         connection = self.open.pop(who, None)
         if connection is not None:
             connection.end()
@@ -160,7 +160,7 @@ class Packing:
 NO_REQUEST = "its request was not recorded"
 
 
-def facts_of(capture: str, who: Captured | Chunk) -> Facts:
+def facts_of(capture: str, who: CapturedConnection | Chunk) -> Facts:
     """What rules bind to."""
     return Facts(who.listener or "", who.cluster or capture, who.client_address, node=who.node)
 

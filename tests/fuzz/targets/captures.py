@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kproxy.capture import pcapng
-from kproxy.capture.captured import Captured
+from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.packets import Conversation
 from kproxy.capture.policy import Policy
 from kproxy.capture.pseudonyms import Pseudonyms
@@ -72,7 +72,7 @@ def again(found: list[Seen]) -> None:
     writer = CaptureWriter(written, Policy("full"), about={"redacted": "records, names"})
     for seen in found:
         shown = redaction.exchange(seen)
-        assert isinstance(shown.who, Captured)
+        assert isinstance(shown.who, CapturedConnection)
         writer.write(shown, (shown.who.server_address, shown.who.server_port), opened=shown.who.opened)
     writer.finish(0.0, "redacted")
     with path_of(written.getvalue()) as path:

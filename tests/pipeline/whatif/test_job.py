@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kproxy.capture.captured import Captured, Names
+from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.errors import DocumentError
@@ -34,9 +34,9 @@ BEGAN = 1_700_000_000.0
 
 def written(path: Path, payload: Any = "full") -> str:
     """Connections that write in turn; those with even numbers to clicks, the others to orders."""
-    names = Names()
+    names = TopicIdNames()
     callers = [
-        Captured(number, "client", f"10.0.0.{number}", 20000 + number, *SERVER, BEGAN, names)
+        CapturedConnection(number, "client", f"10.0.0.{number}", 20000 + number, *SERVER, BEGAN, names)
         for number in range(1, CONNECTIONS + 1)
     ]
     with path.open("wb") as file:
@@ -47,7 +47,7 @@ def written(path: Path, payload: Any = "full") -> str:
     return str(path)
 
 
-def write(who: Captured, count: int) -> Seen:
+def write(who: CapturedConnection, count: int) -> Seen:
     topic = "orders" if who.number % 2 else "clicks"
     when = BEGAN + count + who.number / 100
     parts = [{"index": 0, "records": None}]

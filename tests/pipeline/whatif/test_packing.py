@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.capture.captured import Captured, Names
+from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.pipeline.whatif import packing
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.packing import Packing
@@ -16,11 +16,11 @@ HEARTBEAT, LIST_GROUPS = 12, 16
 RULES = "rules: [{name: slow, kind: delay, match: {api: Heartbeat}, delay: 1s}]"
 
 
-def caller(number: int) -> Captured:
-    return Captured(number, "client", f"10.0.0.{number}", 1, "10.9.9.9", 9092, 0.0, Names())
+def caller(number: int) -> CapturedConnection:
+    return CapturedConnection(number, "client", f"10.0.0.{number}", 1, "10.9.9.9", 9092, 0.0, TopicIdNames())
 
 
-def seen(who: Captured, number: int, key: int = HEARTBEAT, version: int = 4, when: float = 0.0) -> Seen:
+def seen(who: CapturedConnection, number: int, key: int = HEARTBEAT, version: int = 4, when: float = 0.0) -> Seen:
     data = request(key, version, number)[4:]
     return Seen(
         who, number, key, version, number, "tester",
@@ -41,7 +41,9 @@ def unpacked(found: Packing) -> tuple[dict[int, list[list[Recorded]]], Told]:
     return by_connection, unpack_told(last.packed)
 
 
-def packed(*exchanges: Seen, ended: tuple[Captured, ...] = ()) -> tuple[dict[int, list[list[Recorded]]], Told]:
+def packed(
+    *exchanges: Seen, ended: tuple[CapturedConnection, ...] = ()
+) -> tuple[dict[int, list[list[Recorded]]], Told]:
     made = Packing("c", Candidate([("r", RULES)], 0.0))
     made.ended.extend(ended)
     for one in exchanges:

@@ -1,4 +1,4 @@
-"""Who spoke on a connection that was captured: what packets and notes say of it."""
+"""Connection in a capture, with what packets and notes say of its client."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 MOST_TOPICS = 100_000
 """Topic ids whose names are remembered, some 30 MB."""
 NO_ID = "00000000-0000-0000-0000-000000000000"
-TOLD = ("cluster", "listener", "node", "broker", "principal", "software_name", "software_version")
+NOTED_FIELDS = ("cluster", "listener", "node", "broker", "principal", "software_name", "software_version")
 
 
-class Names:
-    """Names of topic ids, as the Metadata answers of a capture tell them."""
+class TopicIdNames:
+    """Names of the topic ids in one capture, as its Metadata responses show them."""
 
     __slots__ = ("by_id",)
 
@@ -21,7 +21,7 @@ class Names:
         self.by_id: dict[str, str] = {}
 
     def learn(self, body: Mapping[str, Any] | None) -> None:
-        """From a Metadata response; None: it could not be read."""
+        """Take in the names of a Metadata response; None: it could not be read."""
         for topic in (body or {}).get("topics") or ():
             topic_id, name = str(topic.get("topic_id", NO_ID)), topic.get("name")
             if name and topic_id != NO_ID and len(self.by_id) < MOST_TOPICS:
@@ -29,11 +29,11 @@ class Names:
 
 
 @dataclass(slots=True, eq=False)
-class Captured:
-    """A connection in a capture; `number` counts them from 1 on, or is kproxy's own where that wrote the file.
+class CapturedConnection:
+    """Connection in a capture; `number` counts them from 1 on, or is kproxy's own where that wrote the file.
 
-    `interface`: its name, empty if it has none. `server_address`, `server_port`: what the client spoke to.
-    `exchanges`: requests so far. `over`: when it ended, as far as that is in the file.
+    `interface`: its name, empty if it has none. `server_address`, `server_port`: the client's peer. `exchanges`:
+    requests so far. `over`: when it ended, as far as that is in the file.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Captured:
     server_address: str
     server_port: int
     opened: float
-    names: Names = field(repr=False)
+    names: TopicIdNames = field(repr=False)
     over: float | None = None
     exchanges: int = 0
     cluster: str | None = None
@@ -54,20 +54,20 @@ class Captured:
     software_name: str | None = None
     software_version: str | None = None
 
-    def tell(self, said: Mapping[str, Any]) -> None:
-        """What a note of kproxy's says of it."""
-        for name in TOLD:
-            if name in said:
-                setattr(self, name, said[name])
+    def take_note(self, note: Mapping[str, Any]) -> None:
+        """Set the fields of which a note of kproxy's tells."""
+        for name in NOTED_FIELDS:
+            if name in note:
+                setattr(self, name, note[name])
 
     def broker_topic(self, topic: str) -> str | None:
-        """Not known from a capture."""
+        """Return None: a capture does not tell the broker's names."""
         return None
 
     def broker_group(self, group: str) -> str | None:
-        """Not known from a capture."""
+        """Return None: a capture does not tell the broker's names."""
         return None
 
     def topic_of(self, topic_id: str) -> str | None:
-        """As a Metadata answer earlier in the capture has named it."""
+        """Return the topic's name by its id, as a Metadata response earlier in the capture has shown it."""
         return self.names.by_id.get(topic_id)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.capture import undecided
+from kproxy.capture import undecided_connections
 from kproxy.capture.packet_file import Packet
 from kproxy.capture.segments import Segment
-from kproxy.capture.undecided import MOST_SEGMENTS, Kept, Key, Undecided
+from kproxy.capture.undecided_connections import MOST_SEGMENTS, FlowKey, KeptSegment, UndecidedConnections
 from kproxy.testing.captures import metadata, response
 
 A, B = (b"\1\1\1\1", 1000), (b"\2\2\2\2", 2000)
 
 
-def meet(who: Undecided, source: tuple[bytes, int], target: tuple[bytes, int], data: bytes) -> Key | None:
+def meet(
+    who: UndecidedConnections, source: tuple[bytes, int], target: tuple[bytes, int], data: bytes
+) -> FlowKey | None:
     """The client's end first, once that is known."""
     there, back = (0, *source, *target), (0, *target, *source)
     segment = Segment(*source, *target, 0, 0, 16, data, len(data))
-    found = who.meet(there, back, Kept(segment, Packet(0.0, b"", 0, 0, 101, "")))
+    found = who.meet(there, back, KeptSegment(segment, Packet(0.0, b"", 0, 0, 101, "")))
     if found is None:
         return None
     assert found[1][-1].segment is segment
@@ -37,7 +39,7 @@ def asked(number: int) -> tuple[bytes, bytes]:
 
 def test_an_answer_decides() -> None:
     """What looks like a request, and then an answer with its correlation id; one segment alone is not enough."""
-    who = Undecided()
+    who = UndecidedConnections()
     request, answer = asked(7)
     assert meet(who, A, B, b"the rest of something") is None
     assert meet(who, A, B, request[:20]) is None
@@ -48,7 +50,7 @@ def test_an_answer_decides() -> None:
 
 def test_answers_that_look_like_requests() -> None:
     """An answer begins with small numbers, as old Produce requests do; the next request sets that right."""
-    who = Undecided()
+    who = UndecidedConnections()
     looks = sized(response("Heartbeat", 1, 3, {}) + b"\0" * 20)
     request, answer = asked(4)
     assert meet(who, B, A, looks) is None
@@ -58,13 +60,13 @@ def test_answers_that_look_like_requests() -> None:
 
 def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A supposed request of very many segments is forgotten, and so are pairs that never decide; they count."""
-    who = Undecided()
+    who = UndecidedConnections()
     request, answer = asked(7)
     meet(who, A, B, request)
     for _ in range(MOST_SEGMENTS):
         meet(who, A, B, b"more")
     assert meet(who, B, A, answer) is None
-    monkeypatch.setattr(undecided, "MOST", 2)
+    monkeypatch.setattr(undecided_connections, "MOST", 2)
     for port in range(1, 6):
         meet(who, (A[0], port), B, b"x")
     assert (2, 6) == (len(who.by_pair), len(who))
