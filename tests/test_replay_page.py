@@ -12,7 +12,7 @@ from typing import Any
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
-from kproxy.replay.normal import groups_table
+from kproxy.replay.ignored_fields import groups_table
 from kproxy.testing.cluster import MockCluster
 from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import Message, encode, layout, schema

@@ -15,8 +15,8 @@ from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
     from kproxy.cli.replay_options import Options
-    from kproxy.replay.outcome import Outcome
-    from kproxy.replay.player import Player
+    from kproxy.replay.outcome import ReplayOutcome
+    from kproxy.replay.player import ReplayPlayer
     from kproxy.replay.recording import Recording
     from kproxy.watch.filter.filter import Filter
     from kproxy.watch.seen import Seen
@@ -95,11 +95,11 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
     import trio
 
     from kproxy.cli.replay_text import print_plan, print_report
-    from kproxy.replay.client import Client
-    from kproxy.replay.player import Player
-    from kproxy.replay.report import Report
+    from kproxy.replay.client import ReplayClient
+    from kproxy.replay.player import ReplayPlayer
+    from kproxy.replay.report import ReplayReport
     from kproxy.replay.sasl import plain
-    from kproxy.replay.target import Target
+    from kproxy.replay.target import TargetCluster
 
     address, pace, normal, user, tls = (
         options.target(), options.pace(), options.normal(), options.user(), options.tls_context()
@@ -109,10 +109,10 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
         print_plan(recording, options.output)
         return False
     confirm(options, len(recording.exchanges))
-    target = Target((address.host, address.port))
-    report = Report(normal, recording.names, target.names.get)
-    player = Player(recording, target, pace, report.told)
-    client = Client(player, tls=tls, authenticate=None if user is None else partial(plain, *user))
+    target = TargetCluster((address.host, address.port))
+    report = ReplayReport(normal, recording.names, target.names.get)
+    player = ReplayPlayer(recording, target, pace, report.add)
+    client = ReplayClient(player, tls=tls, authenticate=None if user is None else partial(plain, *user))
     try:
         with progress(len(recording.exchanges), player):
             trio.run(client.run)
@@ -123,7 +123,7 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
 
 
 @contextmanager
-def progress(count: int, player: Player) -> Iterator[None]:
+def progress(count: int, player: ReplayPlayer) -> Iterator[None]:
     """A bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield
@@ -131,13 +131,13 @@ def progress(count: int, player: Player) -> Iterator[None]:
     from rich.progress import Progress
 
     with Progress(console=console(err=True), transient=True) as bar:
-        task, told = bar.add_task("replaying", total=count), player.told
+        task, report = bar.add_task("replaying", total=count), player.on_outcome
 
-        def advance(outcome: Outcome) -> None:
-            told(outcome)
+        def advance(outcome: ReplayOutcome) -> None:
+            report(outcome)
             bar.advance(task)
 
-        player.told = advance
+        player.on_outcome = advance
         yield
 
 
@@ -148,13 +148,13 @@ def serve(options: Options, files: list[str], wanted: Filter) -> None:
     import trio
 
     from kproxy.cli.replay_text import print_served
-    from kproxy.replay.server import Server
-    from kproxy.replay.stage import Stage
+    from kproxy.replay.responder import RecordingResponder
+    from kproxy.replay.server import ResponderServer
 
     address = options.place()
     recording = load(options, files, wanted)
-    stage = Stage(recording)
-    server = Server(stage, (address.host, address.port))
+    stage = RecordingResponder(recording)
+    server = ResponderServer(stage, (address.host, address.port))
 
     async def run() -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

@@ -10,7 +10,7 @@ from typing import Literal
 import click
 
 from kproxy.named_file import reason, text_named
-from kproxy.replay.normal import Normal
+from kproxy.replay.ignored_fields import IgnoredFields
 from kproxy.replay.player import PATIENCE, Pace
 from kproxy.rules.address import Address, parse_target
 
@@ -38,8 +38,8 @@ class Options:
     yes: bool
     output: str
 
-    def normal(self) -> Normal:
-        return Normal(self.ignore, self.compare)
+    def normal(self) -> IgnoredFields:
+        return IgnoredFields(self.ignore, self.compare)
 
     def pace(self) -> Pace:
         try:

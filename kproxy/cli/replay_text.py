@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from kproxy.cli.table import print_rows
-from kproxy.replay.player import Player
+from kproxy.replay.player import ReplayPlayer
 from kproxy.replay.recording import Recording
-from kproxy.replay.report import Report, Row, percentiles, samples
-from kproxy.replay.stage import Stage
+from kproxy.replay.report import ApiRow, ReplayReport, percentiles, samples
+from kproxy.replay.responder import RecordingResponder
 from kproxy.terminal import say
 
 PLAN = ("number", "at", "connection", "request", "bytes", "sent")
@@ -31,11 +31,11 @@ def print_plan(recording: Recording, output: str) -> None:
         print_rows(PLAN, rows)
 
 
-def print_report(report: Report, player: Player, output: str) -> None:
+def print_report(report: ReplayReport, player: ReplayPlayer, output: str) -> None:
     """APIs, differences, errors first, and everything that was not done or not exact."""
     about = {
         "connections": player.links.opened,
-        "partitions_astray": player.places.astray,
+        "partitions_astray": player.router.astray,
         "did_not_wait": player.forced,
     }
     if output == "json":
@@ -56,7 +56,7 @@ def print_report(report: Report, player: Player, output: str) -> None:
         say(text)
 
 
-def said(report: Report, about: dict[str, int]) -> list[str]:
+def said(report: ReplayReport, about: dict[str, int]) -> list[str]:
     """What the numbers do not tell."""
     lines = [f"not sent, {count}×: {reason}" for reason, count in report.reasons.most_common()]
     lines += [f"{count}×: {note}" for note, count in report.notes.most_common()]
@@ -70,7 +70,7 @@ def said(report: Report, about: dict[str, int]) -> list[str]:
     return lines
 
 
-def row_of(row: Row) -> tuple[Any, ...]:
+def row_of(row: ApiRow) -> tuple[Any, ...]:
     return (row.api, row.sent, row.same, row.different, row.errors, row.uncompared + row.silent, row.unanswered,
             row.not_sent, row.tries, times(row.recorded), times(row.now))  # fmt: skip
 
@@ -80,7 +80,7 @@ def times(seconds: list[float]) -> str | None:
     return None if found is None else f"{found['p50']:.1f}/{found['p99']:.1f}"
 
 
-def print_served(stage: Stage, output: str) -> None:
+def print_served(stage: RecordingResponder, output: str) -> None:
     """How requests were answered, and which could not be."""
     rows = [(api, *counts) for api, counts in sorted(stage.counts().items())]
     if output == "json":

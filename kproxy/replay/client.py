@@ -1,4 +1,4 @@
-"""The player's sockets: does what it commands, and tells it what came of that.
+"""Client of a target: the sockets that a player's commands ask for.
 
 Strategy: a task for each link, which connects, authenticates and reads, and one beside it that writes; one task that
 wakes the player. All of them run in one thread, so the player is called from any of them. When it says that the replay
@@ -17,9 +17,9 @@ import trio
 from kproxy.errors import KproxyError, TheyDidWrong
 from kproxy.wire.frames import Splitter, framed
 
-from .commands import Close, Finish, Open, Send, WakeAt
-from .player import Player
-from .target import Address
+from .commands import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
+from .player import ReplayPlayer
+from .target import NodeAddress
 
 CONNECT = 10.0
 """Seconds that a connection, with TLS and authentication, may take."""
@@ -28,11 +28,11 @@ Authenticate = Callable[[], Generator[bytes, bytes, None]]
 
 
 class NoTarget(TheyDidWrong):
-    """The target cannot be reached, or does not answer."""
+    """Error for a target that cannot be reached, or does not answer."""
 
 
-class Wire:
-    """What is to be written on one link."""
+class LinkOutput:
+    """Output of one link: bytes that wait to be written, and the scope of the link's task."""
 
     def __init__(self) -> None:
         self.waiting = bytearray()
@@ -40,21 +40,21 @@ class Wire:
         self.scope = trio.CancelScope()
 
 
-class Client:
-    """Plays until the player is over. `tls`: how to speak it, None for plain text."""
+class ReplayClient:
+    """Client that plays until the player is over. `tls`: how to speak it, None for plain text."""
 
     def __init__(
-        self, player: Player, *, tls: ssl.SSLContext | None = None, authenticate: Authenticate | None = None
+        self, player: ReplayPlayer, *, tls: ssl.SSLContext | None = None, authenticate: Authenticate | None = None
     ) -> None:
         self.player, self.tls, self.authenticate = player, tls, authenticate
-        self.wires: dict[int, Wire] = {}
+        self.wires: dict[int, LinkOutput] = {}
         self.wake = math.inf
         self.sleeping = trio.CancelScope()
         self.nursery: trio.Nursery
         self.reason = ""
 
     async def run(self) -> None:
-        """Raises NoTarget."""
+        """Play to the end. Raises NoTarget."""
         async with trio.open_nursery() as self.nursery:
             self.nursery.start_soon(self.clock)
             self.player.begin(trio.current_time())
@@ -64,38 +64,38 @@ class Client:
             raise NoTarget(self.reason)
 
     def obey(self) -> None:
-        """Do what the player wants."""
+        """Carry out the player's commands, oldest first."""
         self.wake = math.inf
         while self.player.commands:
             command = self.player.commands.pop(0)
             match command:
-                case Open(number, address):
-                    wire = self.wires[number] = Wire()
+                case OpenLink(number, address):
+                    wire = self.wires[number] = LinkOutput()
                     self.nursery.start_soon(self.link, number, address, wire)
-                case Send(number, data):
+                case SendRequest(number, data):
                     if number in self.wires:
                         self.wires[number].waiting += data
                         self.wires[number].more.set()
-                case Close(number):
+                case CloseLink(number):
                     if number in self.wires:
                         self.wires.pop(number).scope.cancel()
-                case WakeAt(when):
+                case TickAt(when):
                     self.wake = when
-                case Finish(reason):
+                case FinishReplay(reason):
                     self.reason = reason
                     self.nursery.cancel_scope.cancel()
         self.sleeping.deadline = self.wake
 
     async def clock(self) -> None:
-        """Calls `tick` when the player wants it."""
+        """Call the player's `tick` at the times that it asks for."""
         while True:
             with trio.CancelScope(deadline=self.wake) as self.sleeping:
                 await trio.sleep_forever()
             self.player.tick(trio.current_time())
             self.obey()
 
-    async def link(self, number: int, address: Address, wire: Wire) -> None:
-        """One connection from beginning to end."""
+    async def link(self, number: int, address: NodeAddress, wire: LinkOutput) -> None:
+        """Connect one link and read from it until it ends."""
         with wire.scope:
             try:
                 splitter = Splitter()
@@ -117,8 +117,8 @@ class Client:
             self.player.closed(number, trio.current_time())
             self.obey()
 
-    async def connect(self, address: Address, splitter: Splitter) -> trio.abc.Stream:
-        """A stream on which requests can be sent. Raises OSError, KproxyError; nothing is left open then."""
+    async def connect(self, address: NodeAddress, splitter: Splitter) -> trio.abc.Stream:
+        """Return a stream on which requests can be sent. Raises OSError, KproxyError; nothing is left open then."""
         host, port = address
         try:
             stream: trio.abc.Stream = await trio.open_tcp_stream(host, port)
@@ -135,7 +135,7 @@ class Client:
         return stream
 
     async def prove(self, stream: trio.abc.Stream, splitter: Splitter) -> None:
-        """Say who we are, if there is something to say."""
+        """Authenticate on a new stream, if there are credentials. Raises OSError, KproxyError."""
         if self.authenticate is None:
             return
         steps = self.authenticate()
@@ -153,7 +153,7 @@ class Client:
             return
 
     async def read(self, number: int, stream: trio.abc.Stream, splitter: Splitter) -> None:
-        """Hand on frames until the connection ends, in whatever way."""
+        """Hand frames to the player until the connection ends, in whatever way."""
         try:
             while data := await stream.receive_some(READ):
                 splitter.receive(data)
@@ -165,16 +165,16 @@ class Client:
 
 
 def first_reason(error: BaseException) -> str:
-    """Why a connection failed: trio tries all addresses of a name, and says why for each."""
+    """Return why a connection failed: trio tries all addresses of a name, and has an error for each."""
     inner = error.__cause__
     while isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]
-    found = error if inner is None else inner
-    return (os.strerror(found.errno) if isinstance(found, OSError) and found.errno else str(found)).lower()
+    cause = error if inner is None else inner
+    return (os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else str(cause)).lower()
 
 
-async def write(stream: trio.abc.Stream, wire: Wire) -> None:
-    """Send what comes, until the connection breaks; the reader then notices."""
+async def write(stream: trio.abc.Stream, wire: LinkOutput) -> None:
+    """Send what waits, until the connection breaks; the reader then notices."""
     try:
         while True:
             await wire.more.wait()

@@ -1,47 +1,47 @@
-"""What a player wants done. A link goes by its number; what comes of a command is told as an event."""
+"""Commands of a player. They name links by number; the result of each is passed to the player as an event."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .target import Address
+from .target import NodeAddress
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """Connect, authenticate if need be, and say `opened` or `failed`."""
+class OpenLink:
+    """Command to connect, authenticate if need be, and call `opened` or `failed`."""
 
     link: int
-    address: Address
+    address: NodeAddress
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """These bytes, with their length in front, over this link."""
+class SendRequest:
+    """Command to send these bytes, with their length in front, over this link."""
 
     link: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
-    """This link is not needed any more. Nothing is said about it afterwards."""
+class CloseLink:
+    """Command to close a link that is not needed any more. No event follows."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
-class WakeAt:
-    """Call `tick` at this time, or soon after it."""
+class TickAt:
+    """Command to call `tick` at this time, or soon after it."""
 
     when: float
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """The replay is over. `reason`: why it could not even begin; empty if it did."""
+class FinishReplay:
+    """Command to end the replay. `reason`: why it could not even begin; empty if it did."""
 
     reason: str = ""
 
 
-Command = Open | Send | Close | WakeAt | Finish
+PlayerCommand = OpenLink | SendRequest | CloseLink | TickAt | FinishReplay

@@ -1,4 +1,4 @@
-"""The connections of a replay to its target, and what is in flight on them."""
+"""Links of a replay to its target, and the requests in flight on them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from kproxy.wire.frames import framed
 
-from .commands import Close, Command, Open, Send
+from .commands import CloseLink, OpenLink, PlayerCommand, SendRequest
 from .fixes.correlation import following, number_of, renumbered
-from .target import Address
+from .target import NodeAddress
 
-Then = Callable[[bytes | None, float], None]
+OnResponse = Callable[[bytes | None, float], None]
 """Called with the response's frame, without its length, or None when the connection ended before, and the time."""
 
 SCOUT = 0
@@ -19,42 +19,45 @@ SCOUT = 0
 
 
 @dataclass(slots=True)
-class Link:
-    """One connection. `line` is the recorded connection that it stands in for."""
+class ReplayLink:
+    """Connection of a replay to the target. `line` is the recorded connection that it stands in for."""
 
     number: int
     line: int
-    address: Address
+    address: NodeAddress
     opened: bool = False
     last: int = 0
-    pending: dict[int, Then] = field(default_factory=dict)
+    pending: dict[int, OnResponse] = field(default_factory=dict)
     """Correlation id → what to do with the answer; oldest first."""
-    queue: list[tuple[bytes, Then]] = field(default_factory=list)
+    queue: list[tuple[bytes, OnResponse]] = field(default_factory=list)
     """What is to be sent once it is open."""
 
 
-class Links:
-    """All of them. `unreachable`: addresses that could not be connected to, and why; they are not tried again."""
+class ReplayLinks:
+    """Links of one replay.
 
-    def __init__(self, commands: list[Command]) -> None:
+    `unreachable`: addresses that could not be connected to, and why; they are not tried again.
+    """
+
+    def __init__(self, commands: list[PlayerCommand]) -> None:
         self.commands = commands
-        self.by_number: dict[int, Link] = {}
-        self.by_place: dict[tuple[int, Address], Link] = {}
-        self.unreachable: dict[Address, str] = {}
+        self.by_number: dict[int, ReplayLink] = {}
+        self.by_place: dict[tuple[int, NodeAddress], ReplayLink] = {}
+        self.unreachable: dict[NodeAddress, str] = {}
         self.opened = 0
         """How many have been asked for."""
 
-    def to(self, line: int, address: Address) -> Link:
-        """The link of this line to this address, asked for if there is none."""
+    def to(self, line: int, address: NodeAddress) -> ReplayLink:
+        """Return the link of this line to this address, opening one if there is none."""
         link = self.by_place.get((line, address))
         if link is None:
             self.opened += 1
-            link = self.by_number[self.opened] = self.by_place[line, address] = Link(self.opened, line, address)
-            self.commands.append(Open(link.number, address))
+            link = self.by_number[self.opened] = self.by_place[line, address] = ReplayLink(self.opened, line, address)
+            self.commands.append(OpenLink(link.number, address))
         return link
 
-    def send(self, link: Link, frame: bytes, then: Then | None) -> None:
-        """Send this request, with a correlation id of the link's. `then` None: no answer is due."""
+    def send(self, link: ReplayLink, frame: bytes, then: OnResponse | None) -> None:
+        """Send this request, with a correlation id of the link's. `then` None: no response is due."""
         if not link.opened:
             assert then is not None
             link.queue.append((frame, then))
@@ -62,10 +65,10 @@ class Links:
         link.last = following(link.last)
         if then is not None:
             link.pending[link.last] = then
-        self.commands.append(Send(link.number, framed(renumbered(frame, link.last))))
+        self.commands.append(SendRequest(link.number, framed(renumbered(frame, link.last))))
 
     def established(self, number: int) -> None:
-        """A link is open."""
+        """Send what waited for a link that is open now."""
         link = self.by_number.get(number)
         if link is not None:
             link.opened = True
@@ -74,8 +77,10 @@ class Links:
                 self.send(link, frame, then)
 
     def received(self, number: int, frame: bytes, now: float) -> str:
-        """A response; what is wrong with it, or an empty text. One that nobody waits for is passed over: some brokers
-        answer Produce with acks=0."""
+        """Take a response; returns what is wrong with it, or an empty text.
+
+        One to which no request belongs is passed over: some brokers answer Produce with acks=0.
+        """
         link = self.by_number.get(number)
         if link is None:
             return ""
@@ -88,7 +93,7 @@ class Links:
         return ""
 
     def lost(self, number: int, now: float, reason: str = "") -> None:
-        """A link has ended, or could not be opened for this reason; all that waits on it is told."""
+        """Drop a link that has ended, or could not be opened for this reason, and tell all that waits on it."""
         link = self.by_number.pop(number, None)
         if link is None:
             return
@@ -99,13 +104,13 @@ class Links:
         for then in waiting:
             then(None, now)
 
-    def close(self, link: Link) -> None:
-        """It is not needed any more."""
+    def close(self, link: ReplayLink) -> None:
+        """Close a link that is not needed any more."""
         self.by_number.pop(link.number, None)
         self.by_place.pop((link.line, link.address), None)
-        self.commands.append(Close(link.number))
+        self.commands.append(CloseLink(link.number))
 
     def close_line(self, line: int) -> None:
-        """No link of this line is needed any more."""
+        """Close all links of a line that needs them no more."""
         for link in [link for link in self.by_number.values() if link.line == line]:
             self.close(link)

@@ -1,4 +1,4 @@
-"""What came of one recorded exchange."""
+"""Outcome of one recorded exchange in a replay."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from typing import Literal
 
 from kproxy.wire import Message
 
-from .recording import Exchange
+from .recording import RecordedExchange
 
-How = Literal["answered", "silent", "unanswered", "not sent"]
+ReplayStatus = Literal["answered", "silent", "unanswered", "not sent"]
 """silent: sent, and no answer is due."""
 
 
 @dataclass(slots=True, eq=False)
-class Outcome:
-    """`frame`: the new answer, without its length; `message`: what it says, if it can be read; `seconds`: from the
-    sending to it; `reason`: why it was not sent, or not answered; `notes`: what is different about the request;
-    `tries`: how often it was sent."""
+class ReplayOutcome:
+    """Outcome of one exchange.
 
-    exchange: Exchange
-    how: How
+    `frame`: the new response, without its length; `message`: the same decoded, if it can be read; `seconds`: from the
+    sending to it; `reason`: why it was not sent, or not answered; `notes`: what is different about the request;
+    `tries`: how often it was sent.
+    """
+
+    exchange: RecordedExchange
+    how: ReplayStatus
     frame: bytes | None = None
     message: Message | None = None
     seconds: float | None = None

@@ -1,13 +1,14 @@
-"""A recording played to a target: events in, commands out. No socket, no clock.
+"""Player of a recording to a target: events in, commands out. No socket, no clock.
 
-    player = Player(recording, target, pace, told)
-    player.begin(now)                               then do what `player.commands` says, and tell it what comes of that:
+    player = ReplayPlayer(recording, target, pace, on_outcome)
+    player.begin(now)                 then carry out `player.commands`, and pass on the events that come of them:
     player.opened(link, now) · failed(link, reason, now) · received(link, frame, now) · closed(link, now) · tick(now)
 
-Strategy. Requests stand in lanes: one for all, or one for each connection when these run apart. The first of a lane is
-sent when its time has come, when the gates let it pass (gates.py), when the target has been asked what has to be known
-for it (scout.py), and when the link to its place is open (places.py); then comes the next. A target that is not ready
-yet (a coordinator that loads, a transaction that ends) says so by errors that change nothing: it is asked again.
+Strategy. Requests stand in queues: one for all, or one for each connection when these run apart. The first of a queue
+is sent when its time has come, when the gates let it pass (gates.py), when the target has been asked what has to be
+known for it (discovery.py), and when the link to its address is open (routing.py); then comes the next. A target that
+is not ready yet (a coordinator that loads, a transaction that ends) says so by errors that change nothing: the request
+is sent again.
 """
 
 from __future__ import annotations
@@ -20,20 +21,19 @@ from typing import Literal
 
 from kproxy.wire import encode
 
-from .commands import Command, Finish, WakeAt
-from .fixes import Asked
+from .commands import FinishReplay, PlayerCommand, TickAt
+from .discovery import AGAIN_AFTER, TargetDiscovery, address_text
+from .fix_chain import UNREADABLE, FixChain
+from .fixes import OutgoingRequest
 from .fixes.topic_ids import ids_in
-from .fixing import UNREADABLE, Fixing
-from .gates import Gates
-from .gather import Gather
-from .links import SCOUT, Links, Then
-from .outcome import Outcome
-from .patience import MOVED, REFUSED, not_ready, was_refused
-from .places import Places, Wish
-from .recording import Exchange, Recording
-from .scout import AGAIN_AFTER, Scout, show
+from .gates import RecordingGates
+from .links import SCOUT, OnResponse, ReplayLinks
+from .outcome import ReplayOutcome
+from .recording import RecordedExchange, Recording
+from .retries import MOVED, REFUSED, not_ready, was_refused
+from .routing import RequestRouter, RequestSubject, ResponseGatherer
 from .structs import codes
-from .target import Address, Coordinator, Target
+from .target import CoordinatorKey, NodeAddress, TargetCluster
 
 PATIENCE = 10.0
 """Seconds that anything is waited for; longer than a broker takes to make an internal topic, shorter than a user's."""
@@ -41,43 +41,54 @@ PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`speed`: 1 as recorded, 10 ten times as fast, None as fast as answers come. `order`: what a request waits for,
-    the answers before it on all connections or on its own. `patience`: seconds that one answer is waited for."""
+    """Pace of a replay.
+
+    `speed`: 1 as recorded, 10 ten times as fast, None as fast as responses come. `order`: what a request waits for, the
+    responses before it on all connections or on its own. `patience`: seconds that one response is waited for.
+    """
 
     speed: float | None = 1.0
     order: Literal["all", "connection"] = "all"
     patience: float = PATIENCE
 
 
-class Lane:
-    """Requests that go one after the other. `since`: when the first began to wait for what should come soon."""
+class RequestQueue:
+    """Queue of requests that go one after the other.
 
-    __slots__ = ("exchanges", "since", "wish")
+    `since`: when the first began to wait for what should come soon.
+    """
 
-    def __init__(self, exchanges: list[Exchange]) -> None:
+    __slots__ = ("exchanges", "since", "subject")
+
+    def __init__(self, exchanges: list[RecordedExchange]) -> None:
         self.exchanges = deque(exchanges)
         self.since: float | None = None
-        self.wish: Wish | None = None
+        self.subject: RequestSubject | None = None
 
     def next(self) -> None:
         self.exchanges.popleft()
-        self.since = self.wish = None
+        self.since = self.subject = None
 
 
-class Player:
-    """Attributes: commands (to be taken away by the caller), forced (requests that did not wait any longer), over."""
+class ReplayPlayer:
+    """Player of one recording.
 
-    def __init__(self, recording: Recording, target: Target, pace: Pace, told: Callable[[Outcome], None]) -> None:
-        self.recording, self.target, self.pace, self.told = recording, target, pace, told
-        self.commands: list[Command] = []
+    Attributes: commands (to be taken away by the caller), forced (requests that did not wait any longer), over.
+    """
+
+    def __init__(
+        self, recording: Recording, target: TargetCluster, pace: Pace, on_outcome: Callable[[ReplayOutcome], None]
+    ) -> None:
+        self.recording, self.target, self.pace, self.on_outcome = recording, target, pace, on_outcome
+        self.commands: list[PlayerCommand] = []
         self.names = recording.names
-        self.places = Places(target, self.names)
-        self.fixing = Fixing(self.names, target.ids, self.places.spread)
-        self.links = Links(self.commands)
-        self.scout = Scout(target, self.links, pace.patience)
-        self.gates = Gates(recording, apart=pace.order == "connection")
+        self.router = RequestRouter(target, self.names)
+        self.fixes = FixChain(self.names, target.ids, self.router.spread)
+        self.links = ReplayLinks(self.commands)
+        self.discovery = TargetDiscovery(target, self.links, pace.patience)
+        self.gates = RecordingGates(recording, apart=pace.order == "connection")
         lines = [line.exchanges for line in recording.lines] if pace.order == "connection" else [recording.exchanges]
-        self.lanes = [Lane(exchanges) for exchanges in lines]
+        self.queues = [RequestQueue(exchanges) for exchanges in lines]
         self.left = {line.number: len(line.exchanges) for line in recording.lines}
         self.flying: dict[int, float] = {}
         """Place of an exchange → when it was sent first: those whose answers are awaited."""
@@ -90,7 +101,7 @@ class Player:
 
     def begin(self, now: float) -> None:
         self.began = now
-        self.scout.begin()
+        self.discovery.begin()
 
     def opened(self, link: int, now: float) -> None:
         self.links.established(link)
@@ -119,136 +130,141 @@ class Player:
     # ---- what goes on
 
     def advance(self, now: float) -> None:
-        """Send what can be sent, and say when to look again."""
+        """Send what can be sent, and command when to look again."""
         if self.over:
             return
-        if self.scout.failed and not self.scout.ready:
-            self.finish(self.scout.failed)
+        if self.discovery.failed and not self.discovery.ready:
+            self.finish(self.discovery.failed)
             return
-        wakes = [self.scout.tick(now), min((when for when, _ in self.again), default=None)]
-        if self.scout.ready:
-            wakes += [self.run(lane, now) for lane in self.lanes]
-            self.lanes = [lane for lane in self.lanes if lane.exchanges]
-            if not self.lanes:
+        wakes = [self.discovery.tick(now), min((when for when, _ in self.again), default=None)]
+        if self.discovery.ready:
+            wakes += [self.run(queue, now) for queue in self.queues]
+            self.queues = [queue for queue in self.queues if queue.exchanges]
+            if not self.queues:
                 wakes.append(self.last_answers(now))
         if times := [when for when in wakes if when is not None]:
-            self.commands.append(WakeAt(min(times)))
+            self.commands.append(TickAt(min(times)))
 
-    def run(self, lane: Lane, now: float) -> float | None:
-        """Go as far as possible in this lane; when to look again if nothing else happens. None: it waits for others."""
-        while lane.exchanges:
-            exchange = lane.exchanges[0]
+    def run(self, queue: RequestQueue, now: float) -> float | None:
+        """Send as many requests of this queue as possible.
+
+        Returns when to look again if nothing else happens; None: it waits for others.
+        """
+        while queue.exchanges:
+            exchange = queue.exchanges[0]
             if reason := self.why_not(exchange):
-                lane.next()
-                self.settle(Outcome(exchange, "not sent", reason=reason))
+                queue.next()
+                self.settle(ReplayOutcome(exchange, "not sent", reason=reason))
                 continue
             if (due := self.due(exchange)) > now:
                 return due
             if not self.gates.open_for(exchange):
-                lane.since = now if lane.since is None else lane.since
-                if now - lane.since < self.pace.patience:
-                    return lane.since + self.pace.patience
+                queue.since = now if queue.since is None else queue.since
+                if now - queue.since < self.pace.patience:
+                    return queue.since + self.pace.patience
                 self.gates.force(exchange)
                 self.forced += 1
-            if not self.send(lane, exchange, now):
+            if not self.send(queue, exchange, now):
                 return None
         return None
 
-    def why_not(self, exchange: Exchange) -> str:
-        """Why it is not sent; empty if it is."""
+    def why_not(self, exchange: RecordedExchange) -> str:
+        """Return why the exchange is not sent; empty if it is."""
         if exchange.unfit:
             return exchange.unfit
         return self.target.lacks(exchange.key, exchange.version) or (REFUSED if was_refused(exchange) else "")
 
-    def due(self, exchange: Exchange) -> float:
-        """When it may be sent at the earliest."""
+    def due(self, exchange: RecordedExchange) -> float:
+        """Return the earliest time at which the request may be sent."""
         if self.pace.speed is None:
             return self.began
         return self.began + (exchange.sent - self.recording.start) / self.pace.speed
 
-    def send(self, lane: Lane, exchange: Exchange, now: float) -> bool:
-        """Send it if all is known and its link is open; whether the lane goes on."""
-        if lane.wish is None:
-            lane.wish = self.places.of(exchange)
-        if missing := self.unknown(exchange, lane.wish):
-            self.scout.want(missing, now)
+    def send(self, queue: RequestQueue, exchange: RecordedExchange, now: float) -> bool:
+        """Send the request if all is known and its link is open; True if the queue goes on."""
+        if queue.subject is None:
+            queue.subject = self.router.of(exchange)
+        if missing := self.unknown(exchange, queue.subject):
+            self.discovery.want(missing, now)
             return False
-        addresses = self.places.addresses(exchange, lane.wish)
+        addresses = self.router.addresses(exchange, queue.subject)
         if gone := [one for one in addresses if one in self.links.unreachable]:
-            lane.next()
-            reason = f"{show(gone[0])} cannot be reached: {self.links.unreachable[gone[0]]}"
-            self.settle(Outcome(exchange, "not sent", reason=reason))
+            queue.next()
+            reason = f"{address_text(gone[0])} cannot be reached: {self.links.unreachable[gone[0]]}"
+            self.settle(ReplayOutcome(exchange, "not sent", reason=reason))
             return True
         links = [self.links.to(exchange.line.number, one) for one in addresses]
         if not all(link.opened for link in links):
             return False
-        wanted = lane.wish
-        lane.next()
-        frame, asked = self.fixing.request(exchange, links[0].number)
-        notes = asked.notes if asked is not None else [] if exchange.request is not None else [UNREADABLE]
-        sent = Try(exchange, wanted, asked, frame, now, notes)
+        wanted = queue.subject
+        queue.next()
+        frame, outgoing = self.fixes.request(exchange, links[0].number)
+        notes = outgoing.notes if outgoing is not None else [] if exchange.request is not None else [UNREADABLE]
+        sent = RequestInFlight(exchange, wanted, outgoing, frame, now, notes)
         if not exchange.silent:
             self.flying[exchange.place] = now
         self.dispatch(sent, addresses)
         if exchange.silent:
-            self.settle(Outcome(exchange, "silent", notes=sent.notes))
+            self.settle(ReplayOutcome(exchange, "silent", notes=sent.notes))
         return True
 
-    def dispatch(self, sent: Try, addresses: list[Address]) -> None:
-        """Send it, in parts if these are several places."""
+    def dispatch(self, sent: RequestInFlight, addresses: list[NodeAddress]) -> None:
+        """Send a request, in parts if it goes to several addresses."""
         line, parts = sent.exchange.line.number, [(addresses[0], sent.frame)]
-        message = sent.asked.message if sent.asked is not None else sent.exchange.decode_request()
+        message = sent.outgoing.message if sent.outgoing is not None else sent.exchange.decode_request()
         if len(addresses) > 1 and message is not None:
-            parts = [(address, encode(part)) for address, part in self.places.parts(message, addresses)]
-        then: Then | None = None if sent.exchange.silent else partial(self.answered, sent)
+            parts = [(address, encode(part)) for address, part in self.router.parts(message, addresses)]
+        then: OnResponse | None = None if sent.exchange.silent else partial(self.answered, sent)
         if then is not None and len(parts) > 1 and message is not None:
-            then = Gather(message, len(parts), then).part
+            then = ResponseGatherer(message, len(parts), then).part
         for address, frame in parts:
             self.links.send(self.links.to(line, address), frame, then)
 
-    def unknown(self, exchange: Exchange, wanted: Wish) -> set[str | Coordinator]:
-        missing = self.places.unknown(wanted)
+    def unknown(self, exchange: RecordedExchange, wanted: RequestSubject) -> set[str | CoordinatorKey]:
+        missing = self.router.unknown(wanted)
         if exchange.request is not None:
             names = {self.names[one] for one in ids_in(exchange.request) if one in self.names}
-            missing |= {name for name in names if name not in self.target.ids and name not in self.target.asked}
+            missing |= {name for name in names if name not in self.target.ids and name not in self.target.looked_up}
         return missing
 
-    def answered(self, sent: Try, frame: bytes | None, now: float) -> None:
-        """A response, or the end of its connection."""
+    def answered(self, sent: RequestInFlight, frame: bytes | None, now: float) -> None:
+        """Take a response, or the end of its connection."""
         exchange = sent.exchange
         if exchange.place not in self.flying:
             return  # it has been given up
         if frame is None:
-            self.settle(Outcome(exchange, "unanswered", reason="the target closed the connection", notes=sent.notes))
+            self.settle(
+                ReplayOutcome(exchange, "unanswered", reason="the target closed the connection", notes=sent.notes)
+            )
             return
-        message = self.fixing.answer(exchange, sent.asked, frame)
+        message = self.fixes.answer(exchange, sent.outgoing, frame)
         if message is not None and exchange.request is not None:
             if not_ready(exchange, message, self.target):
                 if now - self.flying[exchange.place] < self.pace.patience:
                     if codes(message) & MOVED:
-                        self.places.forget(sent.wish)
+                        self.router.forget(sent.subject)
                     self.again.append((now + AGAIN_AFTER, partial(self.resend, sent)))
                     return
-                self.target.give_up(topic for topic, _ in sent.wish.partitions)
+                self.target.give_up(topic for topic, _ in sent.subject.partitions)
             self.target.learn(exchange.request, message)
-        self.settle(Outcome(exchange, "answered", frame, message, now - sent.at, "", sent.notes, sent.tries))
+        self.settle(ReplayOutcome(exchange, "answered", frame, message, now - sent.at, "", sent.notes, sent.tries))
 
-    def resend(self, sent: Try, now: float) -> None:
-        """The same once more, since nothing had come of it, to where it belongs now."""
+    def resend(self, sent: RequestInFlight, now: float) -> None:
+        """Send a request again that had no effect, to where it belongs now."""
         if sent.exchange.place not in self.flying:
             return  # it has been given up
-        if missing := self.places.unknown(sent.wish):
-            self.scout.want(missing, now)
+        if missing := self.router.unknown(sent.subject):
+            self.discovery.want(missing, now)
             self.again.append((now + AGAIN_AFTER, partial(self.resend, sent)))
             return
         sent.tries, sent.at = sent.tries + 1, now
-        self.dispatch(sent, self.places.addresses(sent.exchange, sent.wish))
+        self.dispatch(sent, self.router.addresses(sent.exchange, sent.subject))
 
-    def settle(self, outcome: Outcome) -> None:
-        """This exchange is done with."""
+    def settle(self, outcome: ReplayOutcome) -> None:
+        """Report an exchange's outcome, and let go of it."""
         exchange = outcome.exchange
         self.flying.pop(exchange.place, None)
-        self.told(outcome)
+        self.on_outcome(outcome)
         self.gates.finish(exchange)
         exchange.forget()
         self.left[exchange.line.number] -= 1
@@ -256,11 +272,11 @@ class Player:
             self.links.close_line(exchange.line.number)
 
     def last_answers(self, now: float) -> float | None:
-        """All is sent: wait for what is still due, then end."""
+        """Wait for the responses still due once all is sent, then finish; returns when to look again."""
         late = {place for place, at in self.flying.items() if now - at >= self.pace.patience}
         for place in sorted(late):
             reason = f"no answer in {self.pace.patience:g} s"
-            self.settle(Outcome(self.recording.exchanges[place], "unanswered", reason=reason))
+            self.settle(ReplayOutcome(self.recording.exchanges[place], "unanswered", reason=reason))
         if self.flying:
             return min(self.flying.values()) + self.pace.patience
         self.finish()
@@ -269,16 +285,16 @@ class Player:
     def finish(self, reason: str = "") -> None:
         self.over = True
         self.links.close_line(SCOUT)
-        self.commands.append(Finish(reason))
+        self.commands.append(FinishReplay(reason))
 
 
 @dataclass(slots=True, eq=False)
-class Try:
-    """A request on its way. `at`: when it was sent last."""
+class RequestInFlight:
+    """Request on its way to the target. `at`: when it was sent last."""
 
-    exchange: Exchange
-    wish: Wish
-    asked: Asked | None
+    exchange: RecordedExchange
+    subject: RequestSubject
+    outgoing: OutgoingRequest | None
     frame: bytes
     at: float
     notes: list[str]

@@ -1,4 +1,4 @@
-"""What a replay came to: counts, differences and times, API by API."""
+"""Report of a replay: counts, differences and times, API by API."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from .compare import FETCHES, Comparison, Difference
-from .normal import Normal
-from .outcome import Outcome
-from .patience import NOT_YET
-from .reading import Reading
-from .recording import Exchange
+from .compare import FETCHES, ResponseComparison, ResponseDifference
+from .ignored_fields import IgnoredFields
+from .outcome import ReplayOutcome
+from .read_records import ReadRecords
+from .recording import RecordedExchange
+from .retries import NOT_YET
 from .structs import codes
 
 SAMPLES = 5
@@ -21,18 +21,21 @@ SAMPLES = 5
 
 
 @dataclass(slots=True)
-class Sample:
-    """A field that differs, how often, and the first time it did."""
+class DifferenceSample:
+    """Field that differs, how often, and the first time it did."""
 
-    difference: Difference
+    difference: ResponseDifference
     place: int
     count: int = 0
 
 
 @dataclass(slots=True)
-class Row:
-    """One API. `same`, `different`: answers that could be compared; `errors`: those of the different ones that differ
-    in an error code; `uncompared`: answers without one to compare with."""
+class ApiRow:
+    """Counts of one API.
+
+    `same`, `different`: responses that could be compared; `errors`: those of the different ones that differ in an error
+    code; `uncompared`: responses without one to compare with.
+    """
 
     api: str
     sent: int = 0
@@ -48,24 +51,26 @@ class Row:
     recorded: list[float] = field(default_factory=list)
     now: list[float] = field(default_factory=list)
     """Seconds of the answers that there were on both sides, in the same order."""
-    samples: dict[tuple[bool, str, str, str], Sample] = field(default_factory=dict)
+    samples: dict[tuple[bool, str, str, str], DifferenceSample] = field(default_factory=dict)
 
 
-class Report:
-    """Takes outcomes as they come. `differs`: something is not as it was. Reasons and notes are counted by text."""
+class ReplayReport:
+    """Report of one replay, which takes outcomes as they come. Reasons and notes are counted by text."""
 
-    def __init__(self, normal: Normal, recorded_names: Mapping[UUID, str], name: Callable[[UUID], str | None]) -> None:
+    def __init__(
+        self, normal: IgnoredFields, recorded_names: Mapping[UUID, str], name: Callable[[UUID], str | None]
+    ) -> None:
         self.normal, self.names, self.name = normal, recorded_names, name
-        self.comparison = Comparison(normal, recorded_names.get, name)
-        self.reading = Reading(offsets=not normal.ignores("offsets"))
-        self.rows: dict[str, Row] = {}
+        self.comparison = ResponseComparison(normal, recorded_names.get, name)
+        self.reading = ReadRecords(offsets=not normal.ignores("offsets"))
+        self.rows: dict[str, ApiRow] = {}
         self.reasons: Counter[str] = Counter()
         self.notes: Counter[str] = Counter()
 
-    def told(self, outcome: Outcome) -> None:
-        """One more exchange."""
+    def add(self, outcome: ReplayOutcome) -> None:
+        """Add the outcome of one more exchange."""
         exchange = outcome.exchange
-        row = self.rows.setdefault(exchange.api, Row(exchange.api))
+        row = self.rows.setdefault(exchange.api, ApiRow(exchange.api))
         self.notes.update(set(outcome.notes))
         if outcome.how == "not sent":
             row.not_sent += 1
@@ -80,12 +85,12 @@ class Report:
         else:
             self.answered(row, outcome)
 
-    def unanswered(self, row: Row, outcome: Outcome) -> None:
+    def unanswered(self, row: ApiRow, outcome: ReplayOutcome) -> None:
         row.unanswered += 1
         if outcome.exchange.seen.response is not None:
-            self.differs_in(row, outcome.exchange, [Difference("", "", "answered", outcome.reason, error=True)])
+            self.differs_in(row, outcome.exchange, [ResponseDifference("", "", "answered", outcome.reason, error=True)])
 
-    def answered(self, row: Row, outcome: Outcome) -> None:
+    def answered(self, row: ApiRow, outcome: ReplayOutcome) -> None:
         exchange = outcome.exchange
         if exchange.seconds is not None and outcome.seconds is not None:
             row.recorded.append(exchange.seconds)
@@ -97,42 +102,44 @@ class Report:
             row.uncompared += 1
             self.notes[READY] += 1
             return
-        found = self.compared(exchange, outcome)
-        if found:
-            self.differs_in(row, exchange, found)
+        differences = self.compared(exchange, outcome)
+        if differences:
+            self.differs_in(row, exchange, differences)
         else:
             row.same += 1
 
-    def compared(self, exchange: Exchange, outcome: Outcome) -> list[Difference]:
-        """Where the two answers differ. Those that cannot be read are compared as bytes."""
+    def compared(self, exchange: RecordedExchange, outcome: ReplayOutcome) -> list[ResponseDifference]:
+        """Return the differences of the two responses. Those that cannot be read are compared as bytes."""
         now, frame = outcome.message, outcome.frame or b""
         if now is None or exchange.response is None:
             same = exchange.response_frame is not None and exchange.response_frame[4:] == frame[4:]
             was, is_ = ("cannot be read" if one is None else "can be read" for one in (exchange.response, now))
-            return [] if same else [Difference("", "", was, is_, error=True)]
+            return [] if same else [ResponseDifference("", "", was, is_, error=True)]
         if exchange.key in FETCHES:
             self.reading.add(0, exchange.response, self.names.get)
             self.reading.add(1, now, self.name)
         return self.comparison.differences(exchange.response, now)
 
-    def differs_in(self, row: Row, exchange: Exchange, found: list[Difference]) -> None:
+    def differs_in(self, row: ApiRow, exchange: RecordedExchange, differences: list[ResponseDifference]) -> None:
         row.different += 1
-        row.errors += any(one.error for one in found)
-        for one in found:
-            values = (one.recorded, one.now) if one.error else ("", "")
-            sample = row.samples.setdefault((not one.error, one.field, *values), Sample(one, exchange.place + 1))
+        row.errors += any(difference.error for difference in differences)
+        for difference in differences:
+            values = (difference.recorded, difference.now) if difference.error else ("", "")
+            sample = row.samples.setdefault(
+                (not difference.error, difference.field, *values), DifferenceSample(difference, exchange.place + 1)
+            )
             sample.count += 1
 
     @property
     def differs(self) -> bool:
         return any(row.different for row in self.rows.values()) or any(self.reading.differences())
 
-    def sorted(self) -> list[Row]:
-        """APIs with error differences first, then other differences, then by name."""
+    def sorted(self) -> list[ApiRow]:
+        """Return the APIs with error differences first, then other differences, then by name."""
         return sorted(self.rows.values(), key=lambda row: (-row.errors, -row.different, row.api))
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return the whole report as plain values."""
         read, now = self.reading.totals()
         return {
             "differs": self.differs,
@@ -150,15 +157,15 @@ class Report:
 READY = "not compared: the recorded cluster was not ready yet, and the target is"
 
 
-def was_not_ready(exchange: Exchange, outcome: Outcome) -> bool:
-    """Whether the recording answers that it is not ready yet, and the target is. The client had asked again."""
+def was_not_ready(exchange: RecordedExchange, outcome: ReplayOutcome) -> bool:
+    """Return True if the recorded cluster was not ready yet, and the target is. The client had asked again."""
     if exchange.response is None or outcome.message is None:
         return False
     was = codes(exchange.response)
     return bool(was) and was <= NOT_YET and not codes(outcome.message)
 
 
-def row_json(row: Row) -> dict[str, Any]:
+def row_json(row: ApiRow) -> dict[str, Any]:
     counts = ("sent", "same", "different", "errors", "uncompared", "silent", "unanswered", "not_sent", "tries")
     return {
         "api": row.api,
@@ -166,20 +173,20 @@ def row_json(row: Row) -> dict[str, Any]:
         "recorded_ms": percentiles(row.recorded),
         "now_ms": percentiles(row.now),
         "samples": [
-            {"path": one.difference.path, "recorded": one.difference.recorded, "now": one.difference.now,
-             "error": one.difference.error, "count": one.count, "request": one.place}
-            for one in samples(row)
+            {"path": sample.difference.path, "recorded": sample.difference.recorded, "now": sample.difference.now,
+             "error": sample.difference.error, "count": sample.count, "request": sample.place}
+            for sample in samples(row)
         ],
     }  # fmt: skip
 
 
-def samples(row: Row) -> list[Sample]:
-    """The first of them, errors first."""
+def samples(row: ApiRow) -> list[DifferenceSample]:
+    """Return the first samples of an API, errors first."""
     return [row.samples[key] for key in sorted(row.samples, key=lambda key: key[0])][:SAMPLES]
 
 
 def percentiles(seconds: list[float]) -> dict[str, float] | None:
-    """The median and the 99th percentile in milliseconds; None if there is nothing."""
+    """Return the median and the 99th percentile in milliseconds; None if there is nothing."""
     if not seconds:
         return None
     ordered = sorted(seconds)

@@ -1,7 +1,7 @@
 """Authentication of the replay's own: recorded credentials are withheld, so it needs some.
 
     steps = plain("user", "password")
-    frame = next(steps)                 # send it with its length, then hand in the answer, until it stops
+    frame = next(steps)                 # send it with its length, then hand in the response, until it stops
     frame = steps.send(answer)
 
 SASL/PLAIN in Kafka's frames (KIP-152): SaslHandshake 1, then SaslAuthenticate 1.
@@ -14,28 +14,33 @@ from collections.abc import Generator
 from kproxy.errors import TheyDidWrong
 from kproxy.wire import Message, decode_response, encode
 
-from .asking import own
+from .own_requests import own
 from .recording import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 VERSION = 1
 
 
-class Refused(TheyDidWrong):
-    """The target does not take these credentials."""
+class CredentialsRefused(TheyDidWrong):
+    """Error for credentials that the target does not take."""
 
 
 def plain(user: str, password: str) -> Generator[bytes, bytes, None]:
-    """Frames without their lengths. Raises Refused, and DecodeError for answers that cannot be read."""
+    """Yield frames without their lengths, and take the responses.
+
+    Raises CredentialsRefused, and DecodeError for responses that cannot be read.
+    """
     answer = yield encode(own(SASL_HANDSHAKE, VERSION, {"mechanism": "PLAIN"}))
     shook = read(answer, SASL_HANDSHAKE)
     if shook.body["error_code"]:
         offered = ", ".join(one for one in shook.body["mechanisms"] or () if one)
-        raise Refused(f"the target offers {offered or 'no mechanism'}, not PLAIN")
+        raise CredentialsRefused(f"the target offers {offered or 'no mechanism'}, not PLAIN")
     token = b"\0" + user.encode() + b"\0" + password.encode()
     answer = yield encode(own(SASL_AUTHENTICATE, VERSION, {"auth_bytes": token}))
-    said = read(answer, SASL_AUTHENTICATE)
-    if said.body["error_code"]:
-        raise Refused(f"the target refuses user {user}: {said.body['error_message'] or said.body['error_code']}")
+    authenticated = read(answer, SASL_AUTHENTICATE)
+    if authenticated.body["error_code"]:
+        raise CredentialsRefused(
+            f"the target refuses user {user}: {authenticated.body['error_message'] or authenticated.body['error_code']}"
+        )
 
 
 def read(frame: bytes, key: int) -> Message:

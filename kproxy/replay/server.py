@@ -1,4 +1,4 @@
-"""The sockets of a stage: a connection is one task, which answers one request after the other, as brokers do."""
+"""Server of a responder: a connection is one task, which answers one request after the other, as brokers do."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import trio
 from kproxy.errors import KproxyError
 from kproxy.wire.frames import REQUEST_HEADER, Splitter, framed
 
-from .stage import Stage
-from .target import Address
+from .responder import RecordingResponder
+from .target import NodeAddress
 
 READ = 1 << 16
 
 
-class Server:
-    """Listens on `address` (port 0: any) until cancelled."""
+class ResponderServer:
+    """Server that listens on `address` (port 0: any) until cancelled."""
 
-    def __init__(self, stage: Stage, address: Address) -> None:
+    def __init__(self, stage: RecordingResponder, address: NodeAddress) -> None:
         self.stage, self.address = stage, address
 
     async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Tells its port once clients can connect. Raises OSError if it cannot listen."""
+        """Listen and serve; report the port once clients can connect. Raises OSError if it cannot listen."""
         host, port = self.address
         listeners = await trio.open_tcp_listeners(port, host=host)
         task_status.started(listeners[0].socket.getsockname()[1])
         await trio.serve_listeners(self.connection, listeners)
 
     async def connection(self, stream: trio.SocketStream) -> None:
-        """Until the client leaves, or asks for what cannot be answered."""
+        """Answer requests until the client leaves, or asks for what cannot be answered."""
         here = stream.socket.getsockname()
         splitter = Splitter(REQUEST_HEADER)
         try:

@@ -1,4 +1,4 @@
-"""All structs of a message, each with its layout, so that fixes find fields by what the table says of them."""
+"""Structs of a message, each with its layout, so that fixes find fields by what the table says of them."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ ERROR_CODE = "error_code"
 
 
 def layout_of(message: Message) -> Struct:
-    """The layout of a message's body."""
+    """Return the layout of a message's body."""
     return layout.body(message.api.key, message.version, message.direction)
 
 
 def structs(struct: Struct, value: dict[str, Any]) -> Iterator[tuple[Struct, dict[str, Any]]]:
-    """The struct itself and all that are in it, in wire order, each with its layout."""
+    """Yield the struct itself and all that are in it, in wire order, each with its layout."""
     yield struct, value
     for slot in (*struct.slots, *struct.tagged):
         inner = value.get(slot.name)
         if slot.struct is None or inner is None:
             continue
-        for one in inner if slot.array else (inner,):
-            yield from structs(slot.struct, one)
+        for element in inner if slot.array else (inner,):
+            yield from structs(slot.struct, element)
 
 
 def of_kind(struct: Struct, kind: str) -> Iterator[Slot]:
-    """The fields of this struct, not of those in it, that hold such a value."""
+    """Yield the fields of this struct, not of those in it, that hold such a value."""
     return (slot for slot in (*struct.slots, *struct.tagged) if slot.kind == kind)
 
 
 def codes(message: Message) -> set[int]:
-    """All error codes of a response but 0."""
-    found: set[int] = set()
+    """Return all error codes of a response but 0."""
+    present: set[int] = set()
     for struct, value in structs(layout_of(message), message.body):
-        found.update(value[slot.name] for slot in of_kind(struct, ERROR_CODE) if not slot.array)
-    return found - {0}
+        present.update(value[slot.name] for slot in of_kind(struct, ERROR_CODE) if not slot.array)
+    return present - {0}
 
 
 @cache
 def carriers(kind: str, direction: str) -> frozenset[int]:
-    """The keys of all APIs that carry such a value in some version."""
+    """Return the keys of all APIs that carry such a value in some version."""
     return frozenset(key for key in schema.paths() if kind in layout.kinds(key, direction))

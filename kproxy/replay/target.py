@@ -1,7 +1,7 @@
-"""What is known of the cluster that requests go to: nodes, leaders, coordinators, topic ids, versions.
+"""Target cluster as far as it is known: nodes, leaders, coordinators, topic ids, versions.
 
-Everything comes from the target's own answers, those to recorded requests included, so that a topic which the recording
-makes is known as soon as it is there.
+Everything comes from the target's own responses, those to recorded requests included, so that a topic which the
+recording makes is known as soon as it is there.
 """
 
 from __future__ import annotations
@@ -13,37 +13,40 @@ from uuid import UUID
 from kproxy.wire import Message
 from kproxy.wire.schema import Api, Versions
 
-from .names import SHOWING, pairs
+from .topic_names import SHOWING, pairs
 
 METADATA, FIND_COORDINATOR, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 3, 10, 18, 19, 20
 GROUP, TRANSACTION = 0, 1
 """Key types of FindCoordinator (KIP-98)."""
 
-Address = tuple[str, int]
-Coordinator = tuple[int, str]
+NodeAddress = tuple[str, int]
+CoordinatorKey = tuple[int, str]
 """A key type, and a group or a transactional id."""
 
 
-class Target:
-    """Attributes: bootstrap; nodes (id → address); leaders ((topic, partition) → node id); ids (topic → id); names (id
-    → topic); coordinators (→ node id); asked (topics and coordinators that an answer was had for, good or bad); made
-    (topics that the replay has created, or may have), missing (those of them that never came); versions (API key →
-    (first, last), empty: not known)."""
+class TargetCluster:
+    """Target cluster of a replay.
 
-    def __init__(self, bootstrap: Address) -> None:
+    Attributes: bootstrap; nodes (id → address); leaders ((topic, partition) → node id); ids (topic → id); names (id →
+    topic); coordinators (→ node id); looked_up (topics and coordinators that the target has answered about, well or
+    not); created (topics that the replay has created, or may have), missing (those of them that never came); versions
+    (API key → (first, last), empty: not known).
+    """
+
+    def __init__(self, bootstrap: NodeAddress) -> None:
         self.bootstrap = bootstrap
-        self.nodes: dict[int, Address] = {}
+        self.nodes: dict[int, NodeAddress] = {}
         self.leaders: dict[tuple[str, int], int] = {}
         self.ids: dict[str, UUID] = {}
         self.names: dict[UUID, str] = {}
-        self.coordinators: dict[Coordinator, int] = {}
-        self.asked: set[str | Coordinator] = set()
-        self.made: set[str] = set()
+        self.coordinators: dict[CoordinatorKey, int] = {}
+        self.looked_up: set[str | CoordinatorKey] = set()
+        self.created: set[str] = set()
         self.missing: set[str] = set()
         self.versions: dict[int, tuple[int, int]] = {}
 
     def lacks(self, key: int, version: int) -> str:
-        """Why the target would not understand this request; empty if it will."""
+        """Return why the target would not understand this request; empty if it will."""
         if not self.versions:
             return ""
         if key not in self.versions:
@@ -52,17 +55,17 @@ class Target:
         return "" if first <= version <= last else f"the target has versions {first} to {last} of it, not {version}"
 
     def newest(self, api: Api, most: int) -> int:
-        """The newest version that both sides know, up to `most`."""
+        """Return the newest version that both sides know, up to `most`."""
         ours: Versions = api.versions
         first, last = self.versions.get(api.key, (ours.first, ours.first))
         return max(min(last, ours.last, most), first)
 
-    def address_of(self, node: int | None) -> Address | None:
-        """None for a node that is not known, or not there."""
+    def address_of(self, node: int | None) -> NodeAddress | None:
+        """Return a node's address; None for a node that is not known, or not there."""
         return None if node is None else self.nodes.get(node)
 
     def learn(self, request: Message, response: Message) -> None:
-        """From an answer of the target."""
+        """Take in what a response of the target shows."""
         key, body = response.api.key, response.body
         if key in SHOWING:
             self.names.update(shown := dict(pairs(response)))
@@ -74,9 +77,9 @@ class Target:
         elif key == API_VERSIONS and not body["error_code"]:
             self.versions = {one["api_key"]: (one["min_version"], one["max_version"]) for one in body["api_keys"]}
         elif key == CREATE_TOPICS:
-            made = {topic["name"] for topic in body["topics"] or () if not topic["error_code"]}
-            self.missing -= made
-            self.make(made)
+            created = {topic["name"] for topic in body["topics"] or () if not topic["error_code"]}
+            self.missing -= created
+            self.make(created)
         elif key == DELETE_TOPICS:
             for topic in body["responses"] or ():
                 if not topic["error_code"]:
@@ -97,33 +100,33 @@ class Target:
                 continue
             leaders = {(topic["name"], one["partition_index"]): one["leader_id"] for one in topic["partitions"] or ()}
             self.leaders.update(leaders)
-            if topic["name"] not in self.made or min(leaders.values(), default=-1) >= 0:
-                self.asked.add(topic["name"])
+            if topic["name"] not in self.created or min(leaders.values(), default=-1) >= 0:
+                self.looked_up.add(topic["name"])
 
-    def find_coordinator(self, asked: dict[str, Any], body: dict[str, Any]) -> None:
-        kind = asked.get("key_type", GROUP)
-        found = body["coordinators"] if "coordinators" in body else [{**body, "key": asked["key"]}]
-        for one in found or ():
-            if not one["error_code"]:
-                self.coordinators[kind, one["key"]] = one["node_id"]
-                self.nodes.setdefault(one["node_id"], (one["host"], one["port"]))
-                self.asked.add((kind, one["key"]))
+    def find_coordinator(self, request: dict[str, Any], body: dict[str, Any]) -> None:
+        kind = request.get("key_type", GROUP)
+        coordinators = body["coordinators"] if "coordinators" in body else [{**body, "key": request["key"]}]
+        for coordinator in coordinators or ():
+            if not coordinator["error_code"]:
+                self.coordinators[kind, coordinator["key"]] = coordinator["node_id"]
+                self.nodes.setdefault(coordinator["node_id"], (coordinator["host"], coordinator["port"]))
+                self.looked_up.add((kind, coordinator["key"]))
 
     def make(self, topics: Iterable[str]) -> None:
-        """Topics that requests of the replay create: they may not be there at once."""
-        self.made.update(made := set(topics))
-        self.asked -= made
+        """Note topics that requests of the replay create: they may not be there at once."""
+        self.created.update(created := set(topics))
+        self.looked_up -= created
 
     def give_up(self, topics: Iterable[str]) -> None:
-        """Topics that have been waited for long enough."""
-        self.missing.update(gone := self.made.intersection(topics))
-        self.made -= gone
+        """Note topics as missing that have been waited for long enough."""
+        self.missing.update(gone := self.created.intersection(topics))
+        self.created -= gone
 
     def forget(self, topic: str | None) -> None:
-        """A topic that is deleted."""
+        """Forget a topic that is deleted."""
         if topic:
             self.ids.pop(topic, None)
-            self.made.discard(topic)
-            self.asked.discard(topic)
+            self.created.discard(topic)
+            self.looked_up.discard(topic)
             for key in [key for key in self.leaders if key[0] == topic]:
                 del self.leaders[key]

@@ -18,13 +18,13 @@ import trio
 
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
-from kproxy.replay.client import Authenticate, Client
-from kproxy.replay.fixes import Asked
-from kproxy.replay.normal import Normal
-from kproxy.replay.player import Pace, Player
-from kproxy.replay.recording import Exchange, Recording, record
-from kproxy.replay.report import Report
-from kproxy.replay.target import Target
+from kproxy.replay.client import Authenticate, ReplayClient
+from kproxy.replay.fixes import OutgoingRequest
+from kproxy.replay.ignored_fields import IgnoredFields
+from kproxy.replay.player import Pace, ReplayPlayer
+from kproxy.replay.recording import RecordedExchange, Recording, record
+from kproxy.replay.report import ReplayReport
+from kproxy.replay.target import TargetCluster
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.ports import free_port
 from kproxy.watch.seen import Depth, Form, Frame, Seen
@@ -177,15 +177,15 @@ class Tools:
             one.outcome = "answered"
         return one
 
-    def exchange(self, *arguments: Any, **more: Any) -> Exchange:
+    def exchange(self, *arguments: Any, **more: Any) -> RecordedExchange:
         """The same, as the only exchange of a recording."""
         return record([self.seen(*arguments, **more)]).exchanges[0]
 
-    def asked(self, exchange: Exchange, link: int = 1) -> Asked:
+    def asked(self, exchange: RecordedExchange, link: int = 1) -> OutgoingRequest:
         """Its request on the way."""
         message = exchange.decode_request()
         assert message is not None
-        return Asked(exchange, message, link)
+        return OutgoingRequest(exchange, message, link)
 
     def answer(self, key: int, version: int, /, **fields: Any) -> Message:
         """A response of the target."""
@@ -205,10 +205,10 @@ class Tools:
     ) -> Played:
         """Replay it to this `host:port`, at full speed unless told otherwise."""
         host, _, port = bootstrap.partition(",")[0].rpartition(":")
-        target = Target((host, int(port)))
-        report = Report(Normal(), recording.names, target.names.get)
-        player = Player(recording, target, pace or Pace(None), report.told)
-        trio.run(Client(player, authenticate=authenticate).run)
+        target = TargetCluster((host, int(port)))
+        report = ReplayReport(IgnoredFields(), recording.names, target.names.get)
+        player = ReplayPlayer(recording, target, pace or Pace(None), report.add)
+        trio.run(ReplayClient(player, authenticate=authenticate).run)
         return Played(player, report)
 
 
@@ -216,8 +216,8 @@ class Tools:
 class Played:
     """A replay that is over."""
 
-    player: Player
-    report: Report
+    player: ReplayPlayer
+    report: ReplayReport
 
     def row(self, api: str) -> Any:
         """What the report says of this API."""

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.replay.client import Client, NoTarget
-from kproxy.replay.outcome import Outcome
-from kproxy.replay.player import Pace, Player
+from kproxy.replay.client import NoTarget, ReplayClient
+from kproxy.replay.outcome import ReplayOutcome
+from kproxy.replay.player import Pace, ReplayPlayer
 from kproxy.replay.sasl import plain
-from kproxy.replay.target import Target
+from kproxy.replay.target import TargetCluster
 from kproxy.testing.fake import FakeBroker, reset, silence
 from kproxy.testing.ports import free_port
 from kproxy.wire import Message
 
 
-def play(recording: Any, port: int, *, patience: float = 5, **more: Any) -> list[Outcome]:
+def play(recording: Any, port: int, *, patience: float = 5, **more: Any) -> list[ReplayOutcome]:
     """What came of it."""
-    outcomes: list[Outcome] = []
-    player = Player(recording, Target(("127.0.0.1", port)), Pace(None, patience=patience), outcomes.append)
-    trio.run(Client(player, **more).run)
+    outcomes: list[ReplayOutcome] = []
+    player = ReplayPlayer(recording, TargetCluster(("127.0.0.1", port)), Pace(None, patience=patience), outcomes.append)
+    trio.run(ReplayClient(player, **more).run)
     return outcomes
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.replay.compare import Comparison, Difference, error_name, shown
-from kproxy.replay.normal import Normal
+from kproxy.replay.compare import ResponseComparison, ResponseDifference, error_name, shown
+from kproxy.replay.ignored_fields import IgnoredFields
 
 
 def found(recorded: Any, now: Any, **wanted: Any) -> list[tuple[str, str, str]]:
     """Path, recorded value and value now of each difference."""
-    comparison = Comparison(Normal(**wanted), {UUID(int=1): "t"}.get, {UUID(int=2): "t"}.get)
+    comparison = ResponseComparison(IgnoredFields(**wanted), {UUID(int=1): "t"}.get, {UUID(int=2): "t"}.get)
     return [(one.path, one.recorded, one.now) for one in comparison.differences(recorded, now)]
 
 
@@ -70,10 +70,10 @@ def test_a_fetch_may_leave_out_a_partition_that_has_nothing_to_say(tools: Any) -
 
 def test_answers_in_another_version_differ(tools: Any) -> None:
     """ApiVersions of a broker that does not know the version (KIP-511)."""
-    comparison = Comparison(Normal(), {}.get, {}.get)
+    comparison = ResponseComparison(IgnoredFields(), {}.get, {}.get)
 
     assert comparison.differences(tools.answer(18, 3), tools.answer(18, 0)) == [
-        Difference("version", "version", "3", "0", error=True)
+        ResponseDifference("version", "version", "3", "0", error=True)
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.replay.gates import Gates
+from kproxy.replay.gates import RecordingGates
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def recording(tools: Any) -> Any:
 def test_a_request_waits_for_all_answers_that_came_before_it(recording: Any) -> None:
     """On whatever connection, in whatever order they come now."""
     a, b, c, d = recording.exchanges
-    gates = Gates(recording, apart=False)
+    gates = RecordingGates(recording, apart=False)
     opened = [[gates.open_for(one) for one in (a, b, c, d)]]
     for done in (b, a, c):
         gates.finish(done)
@@ -35,7 +35,7 @@ def test_a_request_waits_for_all_answers_that_came_before_it(recording: Any) -> 
 def test_connections_apart_wait_for_themselves(recording: Any) -> None:
     """And for answers of others that give something: here a producer id."""
     a, b, c, d = recording.exchanges
-    gates = Gates(recording, apart=True)
+    gates = RecordingGates(recording, apart=True)
     gates.finish(b)
     opened = [gates.open_for(c), gates.open_for(d)]
     gates.finish(a)
@@ -47,7 +47,7 @@ def test_connections_apart_wait_for_themselves(recording: Any) -> None:
 def test_a_gate_can_be_forced(recording: Any) -> None:
     """What was waited for counts as done, now and when it comes later."""
     a, b, _c, d = recording.exchanges
-    gates = Gates(recording, apart=False)
+    gates = RecordingGates(recording, apart=False)
     gates.force(d)
     opened = gates.open_for(d)
     for late in (a, b):
@@ -59,7 +59,7 @@ def test_a_gate_can_be_forced(recording: Any) -> None:
 def test_requests_without_answers_hold_up_nothing(tools: Any) -> None:
     """Nobody waited for them in the recording either."""
     recording = tools.record([tools.seen(1, 4, {"topics": []}, None, at=0), tools.seen(3, 9, {}, {}, at=1)])
-    gates = Gates(recording, apart=False)
+    gates = RecordingGates(recording, apart=False)
     gates.finish(recording.exchanges[0])
 
     assert gates.open_for(recording.exchanges[1])

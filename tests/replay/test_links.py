@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kproxy.replay.commands import Close, Command, Open, Send
-from kproxy.replay.links import Links
+from kproxy.replay.commands import CloseLink, OpenLink, PlayerCommand, SendRequest
+from kproxy.replay.links import ReplayLinks
 from kproxy.testing.dialogue import request, response
 
 
 def test_what_is_sent_before_a_link_is_open_waits(tools: object) -> None:
     """In its order, and numbered when it goes."""
-    commands: list[Command] = []
-    links, told = Links(commands), list[bytes | None]()
+    commands: list[PlayerCommand] = []
+    links, told = ReplayLinks(commands), list[bytes | None]()
     link = links.to(1, ("b", 1))
     frame = request(3, 9, 500)[4:]
     for _ in range(2):
@@ -18,14 +18,14 @@ def test_what_is_sent_before_a_link_is_open_waits(tools: object) -> None:
     waiting = list(commands)
     links.established(link.number)
 
-    assert waiting == [Open(1, ("b", 1))]
-    assert [type(one) for one in commands[1:]] == [Send, Send]
+    assert waiting == [OpenLink(1, ("b", 1))]
+    assert [type(one) for one in commands[1:]] == [SendRequest, SendRequest]
     assert list(link.pending) == [1, 2]
 
 
 def test_answers_find_their_requests_in_any_order() -> None:
     """One that nobody waits for is passed over."""
-    links, told = Links([]), list[tuple[int, float]]()
+    links, told = ReplayLinks([]), list[tuple[int, float]]()
     link = links.to(1, ("b", 1))
     links.established(link.number)
     for number in (1, 2):
@@ -38,7 +38,7 @@ def test_answers_find_their_requests_in_any_order() -> None:
 
 def test_all_that_waits_is_told_when_a_link_ends() -> None:
     """What was sent, and what was not yet; an address that refused is remembered."""
-    links, told = Links([]), list[bytes | None]()
+    links, told = ReplayLinks([]), list[bytes | None]()
     link = links.to(1, ("b", 1))
     links.send(link, request(3, 9, 0)[4:], lambda answer, now: told.append(answer))
     links.lost(link.number, 1.0, "refused")
@@ -51,11 +51,11 @@ def test_all_that_waits_is_told_when_a_link_ends() -> None:
 
 def test_a_line_that_is_over_closes_all_its_links() -> None:
     """To whatever brokers; those of others stay."""
-    commands: list[Command] = []
-    links = Links(commands)
+    commands: list[PlayerCommand] = []
+    links = ReplayLinks(commands)
     for line, port in ((1, 1), (1, 2), (2, 1)):
         links.to(line, ("b", port))
     links.close_line(1)
 
-    assert commands[-2:] == [Close(1), Close(2)]
+    assert commands[-2:] == [CloseLink(1), CloseLink(2)]
     assert list(links.by_number) == [3]

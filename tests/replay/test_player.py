@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.replay.commands import Close, Finish, Open, Send, WakeAt
-from kproxy.replay.outcome import Outcome
-from kproxy.replay.player import Pace, Player
-from kproxy.replay.target import Target
+from kproxy.replay.commands import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
+from kproxy.replay.outcome import ReplayOutcome
+from kproxy.replay.player import Pace, ReplayPlayer
+from kproxy.replay.target import TargetCluster
 from kproxy.wire import Message, decode_request, encode, layout, schema
 
 BOOT = ("boot", 9092)
@@ -22,13 +22,13 @@ class Talk:
     def __init__(
         self, recording: Any, pace: Pace | None = None, versions: dict[int, tuple[int, int]] | None = None
     ) -> None:
-        self.outcomes: list[Outcome] = []
-        self.player = Player(recording, Target(BOOT), pace or Pace(None), self.outcomes.append)
+        self.outcomes: list[ReplayOutcome] = []
+        self.player = ReplayPlayer(recording, TargetCluster(BOOT), pace or Pace(None), self.outcomes.append)
         self.now, self.wake = 100.0, 0.0
         self.opened: list[tuple[str, int]] = []
         self.closed: list[int] = []
         self.sent: list[tuple[int, Message]] = []
-        self.finished: Finish | None = None
+        self.finished: FinishReplay | None = None
         self.refused: set[tuple[str, int]] = set()
         self.player.begin(self.now)
         self.player.advance(self.now)
@@ -41,19 +41,19 @@ class Talk:
     def obey(self) -> None:
         while self.player.commands:
             match self.player.commands.pop(0):
-                case Open(link, address):
+                case OpenLink(link, address):
                     self.opened.append(address)
                     if address in self.refused:
                         self.player.failed(link, "connection refused", self.now)
                     else:
                         self.player.opened(link, self.now)
-                case Send(link, data):
+                case SendRequest(link, data):
                     self.sent.append((link, decode_request(data[4:])))
-                case Close(link):
+                case CloseLink(link):
                     self.closed.append(link)
-                case WakeAt(when):
+                case TickAt(when):
                     self.wake = when
-                case Finish() as finish:
+                case FinishReplay() as finish:
                     self.finished = finish
 
     def answer(self, link: int, key: int, version: int, /, number: int | None = None, **fields: Any) -> Self:
@@ -96,7 +96,7 @@ def test_a_request_follows_the_answers_before_it(tools: Any) -> None:
     assert talk.take() == [(2, "Metadata"), (2, "Metadata")]
     assert talk.answer(2, 3, 9).take() == []
     assert talk.answer(2, 3, 9).take() == [(3, "Metadata")]
-    assert talk.answer(3, 3, 9).finished == Finish()
+    assert talk.answer(3, 3, 9).finished == FinishReplay()
     assert [one.how for one in talk.outcomes] == ["answered"] * 3
 
 
@@ -126,7 +126,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for_forever(tools: Any) -> N
 
     assert (first, second) == ([(2, "Metadata")], [(2, "Metadata")])
     assert talk.player.forced == 1
-    assert talk.finished == Finish()
+    assert talk.finished == FinishReplay()
     assert [(one.how, one.reason) for one in talk.outcomes] == [("unanswered", "no answer in 10 s")] * 2
 
 
@@ -181,7 +181,7 @@ def test_a_request_that_the_target_is_not_ready_for_is_sent_again(tools: Any) ->
 
     assert (first, again) == ([(2, "InitProducerId")], [(2, "InitProducerId")])
     assert [(one.how, one.tries) for one in talk.outcomes] == [("answered", 2)]
-    assert talk.player.fixing.producers.of(7, 0) == (1000, 0)
+    assert talk.player.fixes.producers.of(7, 0) == (1000, 0)
 
 
 def test_what_the_target_does_not_have_is_not_sent(tools: Any) -> None:
@@ -191,7 +191,7 @@ def test_what_the_target_does_not_have_is_not_sent(tools: Any) -> None:
     assert [(one.how, one.reason) for one in talk.outcomes] == [
         ("not sent", "the target has versions 10 to 12 of it, not 9")
     ]
-    assert talk.finished == Finish()
+    assert talk.finished == FinishReplay()
 
 
 def test_what_cannot_be_sent_again_is_passed_over(tools: Any) -> None:
@@ -220,7 +220,7 @@ def test_a_produce_without_acks_waits_for_nothing(tools: Any) -> None:
 
     assert talk.take() == [(2, "Produce")]
     assert [one.how for one in talk.outcomes] == ["silent"]
-    assert (2 in talk.closed, talk.finished) == (True, Finish())
+    assert (2 in talk.closed, talk.finished) == (True, FinishReplay())
 
 
 def test_a_broker_that_cannot_be_reached_is_tried_once(tools: Any) -> None:
@@ -232,17 +232,17 @@ def test_a_broker_that_cannot_be_reached_is_tried_once(tools: Any) -> None:
 
     assert talk.opened == [BOOT, ("gone", 9092)]
     assert {one.reason for one in talk.outcomes} == {"gone:9092 cannot be reached: connection refused"}
-    assert talk.finished == Finish()
+    assert talk.finished == FinishReplay()
 
 
 def test_a_target_that_is_not_there_ends_it_before_it_begins(tools: Any) -> None:
     """With the reason; nothing is told of exchanges."""
-    outcomes: list[Outcome] = []
-    player = Player(beats(tools, (0, 1, 1)), Target(BOOT), Pace(None), outcomes.append)
+    outcomes: list[ReplayOutcome] = []
+    player = ReplayPlayer(beats(tools, (0, 1, 1)), TargetCluster(BOOT), Pace(None), outcomes.append)
     player.begin(0)
     player.failed(1, "connection refused", 1)
 
-    assert player.commands[-1] == Finish("the target boot:9092 does not answer: connection refused")
+    assert player.commands[-1] == FinishReplay("the target boot:9092 does not answer: connection refused")
     assert outcomes == []
 
 

@@ -6,40 +6,42 @@ from typing import Any
 
 import pytest
 
-from kproxy.replay.normal import Normal
-from kproxy.replay.outcome import Outcome
-from kproxy.replay.report import READY, Report, percentiles
+from kproxy.replay.ignored_fields import IgnoredFields
+from kproxy.replay.outcome import ReplayOutcome
+from kproxy.replay.report import READY, ReplayReport, percentiles
 
 
 @pytest.fixture
-def report() -> Report:
-    return Report(Normal(), {}, {}.get)
+def report() -> ReplayReport:
+    return ReplayReport(IgnoredFields(), {}, {}.get)
 
 
-def answered(tools: Any, key: int, version: int, then: dict[str, Any], now: dict[str, Any], **more: Any) -> Outcome:
+def answered(
+    tools: Any, key: int, version: int, then: dict[str, Any], now: dict[str, Any], **more: Any
+) -> ReplayOutcome:
     """An exchange that was answered so in the recording, and now."""
     message = tools.answer(key, version, **now)
     one = tools.exchange(key, version, {}, then)
-    return Outcome(one, "answered", b"\0\0\0\1", message, 0.004, **more)
+    return ReplayOutcome(one, "answered", b"\0\0\0\1", message, 0.004, **more)
 
 
-def test_errors_stand_in_front(tools: Any, report: Report) -> None:
+def test_errors_stand_in_front(tools: Any, report: ReplayReport) -> None:
     """APIs with error differences, then others; so do the samples of an API."""
-    report.told(answered(tools, 3, 9, {}, {}))
-    report.told(answered(tools, 10, 2, {"node_id": 1}, {"node_id": 2}))
-    report.told(answered(tools, 12, 3, {}, {"error_code": 27}))
-    report.told(answered(tools, 14, 3, {"assignment": b"1"}, {"error_code": 27}))
+    report.add(answered(tools, 3, 9, {}, {}))
+    report.add(answered(tools, 10, 2, {"node_id": 1}, {"node_id": 2}))
+    report.add(answered(tools, 12, 3, {}, {"error_code": 27}))
+    report.add(answered(tools, 14, 3, {"assignment": b"1"}, {"error_code": 27}))
 
     assert [row.api for row in report.sorted()] == ["Heartbeat", "SyncGroup", "FindCoordinator", "Metadata"]
     assert [one["path"] for one in report.as_json()["apis"][1]["samples"]] == ["error_code", "assignment"]
     assert report.differs
 
 
-def test_nothing_differs_when_all_is_the_same(tools: Any, report: Report) -> None:
+def test_nothing_differs_when_all_is_the_same(tools: Any, report: ReplayReport) -> None:
     """Requests that expect nothing, and those that could not be sent, are no differences."""
-    report.told(answered(tools, 3, 9, {}, {}))
-    report.told(Outcome(tools.exchange(0, 9, {"acks": 0, "topic_data": []}), "silent"))
-    report.told(Outcome(tools.exchange(17, 1, {"mechanism": "PLAIN"}, {}), "not sent", reason="authentication"))
+    report.add(answered(tools, 3, 9, {}, {}))
+    report.add(ReplayOutcome(tools.exchange(0, 9, {"acks": 0, "topic_data": []}), "silent"))
+    report.add(ReplayOutcome(tools.exchange(17, 1, {"mechanism": "PLAIN"}, {}), "not sent", reason="authentication"))
     row = report.rows["SaslHandshake"]
 
     assert not report.differs
@@ -47,38 +49,38 @@ def test_nothing_differs_when_all_is_the_same(tools: Any, report: Report) -> Non
     assert report.reasons == {"SaslHandshake 1: authentication": 1}
 
 
-def test_an_answer_that_does_not_come_differs(tools: Any, report: Report) -> None:
+def test_an_answer_that_does_not_come_differs(tools: Any, report: ReplayReport) -> None:
     """Unless there was none in the recording either."""
-    report.told(Outcome(tools.exchange(3, 9, {}, None), "unanswered", reason="no answer in 10 s"))
+    report.add(ReplayOutcome(tools.exchange(3, 9, {}, None), "unanswered", reason="no answer in 10 s"))
     before = report.differs
-    report.told(Outcome(tools.exchange(3, 9, {}, {}), "unanswered", reason="no answer in 10 s"))
+    report.add(ReplayOutcome(tools.exchange(3, 9, {}, {}), "unanswered", reason="no answer in 10 s"))
 
     assert (before, report.differs) == (False, True)
     assert report.as_json()["apis"][0]["samples"][0]["now"] == "no answer in 10 s"
 
 
-def test_an_answer_without_one_to_compare_with_is_counted(tools: Any, report: Report) -> None:
+def test_an_answer_without_one_to_compare_with_is_counted(tools: Any, report: ReplayReport) -> None:
     """The recording ends before it came."""
-    one = Outcome(tools.exchange(3, 9, {}, None), "answered", b"\0\0\0\1", tools.answer(3, 9), 0.01)
-    report.told(one)
+    one = ReplayOutcome(tools.exchange(3, 9, {}, None), "answered", b"\0\0\0\1", tools.answer(3, 9), 0.01)
+    report.add(one)
 
     assert report.rows["Metadata"].uncompared == 1
 
 
-def test_a_cluster_that_was_not_ready_is_not_compared_with_one_that_is(tools: Any, report: Report) -> None:
+def test_a_cluster_that_was_not_ready_is_not_compared_with_one_that_is(tools: Any, report: ReplayReport) -> None:
     """The recorded client had asked again."""
-    report.told(answered(tools, 22, 4, {"error_code": 14}, {}))
+    report.add(answered(tools, 22, 4, {"error_code": 14}, {}))
 
     assert not report.differs
     assert report.notes == {READY: 1}
 
 
-def test_answers_that_cannot_be_read_are_compared_as_bytes(tools: Any, report: Report) -> None:
+def test_answers_that_cannot_be_read_are_compared_as_bytes(tools: Any, report: ReplayReport) -> None:
     """Without their correlation ids."""
     one = tools.exchange(3, 9, {}, {})
     one.seen.response.data = b"\0\0\0\x07rest"
-    report.told(Outcome(one, "answered", b"\0\0\0\x09rest", None, 0.01))
-    report.told(Outcome(one, "answered", b"\0\0\0\x09other", None, 0.01))
+    report.add(ReplayOutcome(one, "answered", b"\0\0\0\x09rest", None, 0.01))
+    report.add(ReplayOutcome(one, "answered", b"\0\0\0\x09other", None, 0.01))
 
     assert (report.rows["Metadata"].same, report.rows["Metadata"].different) == (1, 1)
 
@@ -89,9 +91,9 @@ def test_times_are_told_by_their_middle_and_their_end() -> None:
     assert percentiles([]) is None
 
 
-def test_requests_that_were_sent_again_are_counted(tools: Any, report: Report) -> None:
+def test_requests_that_were_sent_again_are_counted(tools: Any, report: ReplayReport) -> None:
     """And notes once for each request."""
-    report.told(answered(tools, 3, 9, {}, {}, tries=3, notes=["odd", "odd"]))
+    report.add(answered(tools, 3, 9, {}, {}, tries=3, notes=["odd", "odd"]))
 
     assert report.rows["Metadata"].tries == 2
     assert report.notes == {"odd": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.errors import DecodeError
-from kproxy.replay.sasl import Refused, plain
+from kproxy.replay.sasl import CredentialsRefused, plain
 from kproxy.testing.dialogue import response
 from kproxy.wire import decode_request
 
@@ -26,7 +26,7 @@ def test_a_target_without_plain_says_what_it_has() -> None:
     """No password is sent to it."""
     steps = plain("me", "secret")
     next(steps)
-    with pytest.raises(Refused, match="the target offers SCRAM-SHA-256, not PLAIN"):
+    with pytest.raises(CredentialsRefused, match="the target offers SCRAM-SHA-256, not PLAIN"):
         steps.send(response(17, 1, 0, error_code=33, mechanisms=["SCRAM-SHA-256"])[4:])
 
 
@@ -36,7 +36,7 @@ def test_a_target_that_offers_nothing(mechanisms: list[str | None]) -> None:
     steps = plain("me", "secret")
     next(steps)
     names = b"".join(b"\xff\xff" for _ in mechanisms)  # which cannot be encoded, since they are illegal
-    with pytest.raises(Refused, match="the target offers no mechanism, not PLAIN"):
+    with pytest.raises(CredentialsRefused, match="the target offers no mechanism, not PLAIN"):
         steps.send(b"\0\0\0\0" + b"\0\x21" + len(mechanisms).to_bytes(4, "big") + names)
 
 
@@ -45,7 +45,7 @@ def test_a_refusal_has_the_target_s_words() -> None:
     steps = plain("me", "secret")
     next(steps)
     steps.send(response(17, 1, 0, mechanisms=["PLAIN"])[4:])
-    with pytest.raises(Refused, match="the target refuses user me: no such user"):
+    with pytest.raises(CredentialsRefused, match="the target refuses user me: no such user"):
         steps.send(response(36, 1, 0, error_code=58, error_message="no such user")[4:])
 
 

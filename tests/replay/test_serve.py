@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from kproxy.capture.reader import read
-from kproxy.replay.server import Server
-from kproxy.replay.stage import Stage
+from kproxy.replay.responder import RecordingResponder
+from kproxy.replay.server import ResponderServer
 from kproxy.testing.java import JavaProgram
 from kproxy.testing.made import create_topics
 
@@ -24,14 +24,14 @@ WAIT = 20.0
 
 
 @contextmanager
-def serving(recording: Any) -> Iterator[tuple[Stage, str]]:
+def serving(recording: Any) -> Iterator[tuple[RecordingResponder, str]]:
     """The stage, and the `host:port` that it serves on, in a thread of its own."""
-    stage, started = Stage(recording), threading.Event()
+    stage, started = RecordingResponder(recording), threading.Event()
     found: dict[str, Any] = {}
 
     async def run() -> None:
         async with trio.open_nursery() as nursery:
-            found["port"] = await nursery.start(Server(stage, ("127.0.0.1", 0)).run)
+            found["port"] = await nursery.start(ResponderServer(stage, ("127.0.0.1", 0)).run)
             found["token"], found["scope"] = trio.lowlevel.current_trio_token(), nursery.cancel_scope
             started.set()
 

@@ -7,16 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.replay.target import Target
+from kproxy.replay.target import TargetCluster
 from kproxy.wire import schema
 
 
 @pytest.fixture
-def target() -> Target:
-    return Target(("boot", 9092))
+def target() -> TargetCluster:
+    return TargetCluster(("boot", 9092))
 
 
-def metadata(tools: Any, target: Target, *topics: dict[str, Any], creates: bool = False) -> None:
+def metadata(tools: Any, target: TargetCluster, *topics: dict[str, Any], creates: bool = False) -> None:
     """An answer with two nodes and these topics."""
     asked = tools.asked(tools.exchange(3, 12, {"allow_auto_topic_creation": creates, "topics": [
         {"name": one["name"], "topic_id": UUID(int=0)} for one in topics]}, {})).message  # fmt: skip
@@ -31,52 +31,52 @@ def partition(number: int, leader: int) -> dict[str, Any]:
     return {"error_code": 0, "partition_index": number, "leader_id": leader, "replica_nodes": [], "isr_nodes": []}
 
 
-def test_metadata_tells_nodes_leaders_and_ids(tools: Any, target: Target) -> None:
+def test_metadata_tells_nodes_leaders_and_ids(tools: Any, target: TargetCluster) -> None:
     """Of topics without an error."""
     metadata(tools, target, {"name": "t", "topic_id": UUID(int=7), "partitions": [partition(0, 2)]})
 
     assert target.nodes == {1: ("b1", 9092), 2: ("b2", 9092)}
     assert (target.leaders, target.ids, target.names) == ({("t", 0): 2}, {"t": UUID(int=7)}, {UUID(int=7): "t"})
-    assert "t" in target.asked
+    assert "t" in target.looked_up
 
 
-def test_a_topic_that_is_being_made_is_asked_for_again(tools: Any, target: Target) -> None:
+def test_a_topic_that_is_being_made_is_asked_for_again(tools: Any, target: TargetCluster) -> None:
     """Until its partitions have leaders."""
     metadata(tools, target, {"name": "t", "error_code": 5}, creates=True)
-    made = set(target.made)
+    made = set(target.created)
     metadata(tools, target, {"name": "t", "partitions": [partition(0, -1)]})
-    waiting = "t" not in target.asked
+    waiting = "t" not in target.looked_up
     metadata(tools, target, {"name": "t", "partitions": [partition(0, 1)]})
 
     assert (made, waiting) == ({"t"}, True)
-    assert "t" in target.asked
+    assert "t" in target.looked_up
 
 
-def test_a_topic_that_never_comes_is_given_up(tools: Any, target: Target) -> None:
+def test_a_topic_that_never_comes_is_given_up(tools: Any, target: TargetCluster) -> None:
     """Until it is made for certain: a broker may not make topics by itself, and does not say so."""
     metadata(tools, target, {"name": "t", "error_code": 3}, creates=True)
     target.give_up(["t", "other"])
     metadata(tools, target, {"name": "t", "error_code": 3}, creates=True)
-    waiting = set(target.made)
+    waiting = set(target.created)
     create = tools.asked(tools.exchange(19, 5, {"topics": []}, {})).message
     target.learn(create, tools.answer(19, 5, topics=[{"name": "t", "error_code": 0, "error_message": None}]))
 
-    assert (waiting, target.made, target.missing) == (set(), {"t"}, set())
+    assert (waiting, target.created, target.missing) == (set(), {"t"}, set())
 
 
-def test_topics_are_made_and_deleted(tools: Any, target: Target) -> None:
+def test_topics_are_made_and_deleted(tools: Any, target: TargetCluster) -> None:
     """By the replay itself; an id is forgotten with its topic."""
     create = tools.asked(tools.exchange(19, 7, {"topics": []}, {})).message
     one = {"name": "t", "topic_id": UUID(int=7), "error_code": 0, "error_message": None, "configs": None}
     target.learn(
         create, tools.answer(19, 7, topics=[one, one | {"name": "bad", "topic_id": UUID(int=0), "error_code": 36}])
     )
-    made, ids = set(target.made), dict(target.ids)
+    made, ids = set(target.created), dict(target.ids)
     delete = tools.asked(tools.exchange(20, 4, {"topic_names": ["t"]}, {})).message
     target.learn(delete, tools.answer(20, 4, responses=[{"name": "t", "error_code": 0}]))
 
     assert (made, ids["t"]) == ({"t"}, UUID(int=7))
-    assert target.made == set() and "t" not in target.ids
+    assert target.created == set() and "t" not in target.ids
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_topics_are_made_and_deleted(tools: Any, target: Target) -> None:
     ],
 )  # fmt: skip
 def test_coordinators_are_learned_from_every_version(
-    tools: Any, target: Target, version: int, fields: dict[str, Any], answer: dict[str, Any]
+    tools: Any, target: TargetCluster, version: int, fields: dict[str, Any], answer: dict[str, Any]
 ) -> None:
     """One by one, and many at once."""
     target.learn(tools.asked(tools.exchange(10, version, fields, {})).message, tools.answer(10, version, **answer))
@@ -98,7 +98,7 @@ def test_coordinators_are_learned_from_every_version(
     assert target.address_of(2) == ("b2", 9092)
 
 
-def test_versions_bound_what_is_sent(tools: Any, target: Target) -> None:
+def test_versions_bound_what_is_sent(tools: Any, target: TargetCluster) -> None:
     """An API that the target lacks, a version that it lacks; before they are known nothing is refused."""
     before = target.lacks(0, 99)
     keys = [{"api_key": 0, "min_version": 3, "max_version": 9}]

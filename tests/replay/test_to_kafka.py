@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.capture.reader import read
-from kproxy.replay.patience import REFUSED
 from kproxy.replay.player import Pace
+from kproxy.replay.retries import REFUSED
 from kproxy.replay.sasl import plain
 from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka, Listener
@@ -254,7 +254,7 @@ def test_a_cluster_of_three_with_authentication(tools: Any, recorder: Any, tmp_p
 
     assert not played.report.differs, played.report.as_json()
     assert played.report.reading.totals() == (60, 60)
-    assert len(played.player.places.spread) == 1
+    assert len(played.player.router.spread) == 1
     assert there == written(recorder.kafka.bootstrap(), "spread", 60)
 
 

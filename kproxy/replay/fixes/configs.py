@@ -1,4 +1,4 @@
-"""Config values that were withheld: topics are made without them.
+"""Fix of config values that were withheld: topics are made without them.
 
 Captures hold no config values, which may be passwords: each letter is a `*` there (watch/credentials.py). A topic that
 the recording makes is made with the target's own values for them, which is better than not at all; requests that do
@@ -10,27 +10,27 @@ from __future__ import annotations
 from kproxy.wire import Message
 
 from ..recording import CREATE_TOPICS
-from . import Asked
+from . import OutgoingRequest
 
 FILLER = "*"
 LEFT_OUT = "made without the configs of the topic, whose values are withheld"
 
 
-class Configs:
-    """See the module."""
+class ConfigFix:
+    """Fix of the configs of new topics; see the module."""
 
     requests = frozenset((CREATE_TOPICS,))
     answers: frozenset[int] = frozenset()
 
-    def request(self, asked: Asked) -> None:
-        frame = asked.exchange.seen.request
+    def request(self, request: OutgoingRequest) -> None:
+        frame = request.exchange.seen.request
         if frame is None or not frame.withheld:
             return
-        for topic in asked.message.body["topics"] or ():
+        for topic in request.message.body["topics"] or ():
             kept = [one for one in topic["configs"] or () if not one["value"] or one["value"].strip(FILLER)]
             if len(kept) != len(topic["configs"] or ()):
                 topic["configs"] = kept
-                asked.notes.append(LEFT_OUT)
+                request.notes.append(LEFT_OUT)
 
-    def answer(self, asked: Asked, recorded: Message | None, now: Message) -> None:
-        """Nothing."""
+    def answer(self, request: OutgoingRequest, recorded: Message | None, now: Message) -> None:
+        """Do nothing: responses tell nothing about withheld values."""

@@ -1,4 +1,4 @@
-"""Leader epochs: requests do not say any.
+"""Fix of leader epochs: requests name none.
 
 A client says which leader epoch it believes in, and a broker refuses it if that is not its own (KIP-320). The epochs of
 two clusters have nothing to do with each other; -1 asks the broker not to compare. What OffsetForLeaderEpoch asks for,
@@ -10,24 +10,24 @@ from __future__ import annotations
 from kproxy.wire import Message
 
 from ..structs import layout_of, structs
-from . import Asked
+from . import OutgoingRequest
 
 NAMES = ("current_leader_epoch", "last_fetched_epoch")
 UNKNOWN = -1
 
 
-class LeaderEpochs:
-    """See the module."""
+class LeaderEpochFix:
+    """Fix of the leader epochs in requests; see the module."""
 
     requests = frozenset((1, 2, 23))
     """Fetch, ListOffsets, OffsetForLeaderEpoch."""
     answers: frozenset[int] = frozenset()
 
-    def request(self, asked: Asked) -> None:
-        for _, value in structs(layout_of(asked.message), asked.message.body):
+    def request(self, request: OutgoingRequest) -> None:
+        for _, value in structs(layout_of(request.message), request.message.body):
             for name in NAMES:
                 if name in value:
                     value[name] = UNKNOWN
 
-    def answer(self, asked: Asked, recorded: Message | None, now: Message) -> None:
-        """Nothing."""
+    def answer(self, request: OutgoingRequest, recorded: Message | None, now: Message) -> None:
+        """Do nothing: requests take no epoch from responses."""

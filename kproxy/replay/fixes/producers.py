@@ -1,66 +1,85 @@
-"""Producer ids and epochs: the target gives its own.
+"""Fix of producer ids, epochs and sequences: the target gives its own.
 
 InitProducerId gives a producer its id and epoch (KIP-98), and so may EndTxn from version 5 on, which raises the epoch
-with every transaction (KIP-890). What the target answers is put in the place of what the recording answered: in batch
-headers, and in every request that names a producer (AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit, and
-InitProducerId itself, KIP-360). An epoch that no answer gave was raised by the client itself (KIP-360), so it is as far
-above the target's as it was above the recorded one. The batches of a producer that began before the recording are sent
-without idempotence: the broker would not know its id.
+with every transaction (KIP-890). The target's response takes the place of the recorded one: in batch headers, and in
+every request that names a producer (AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit, and InitProducerId
+itself, KIP-360). An epoch that no response gave was raised by the client itself (KIP-360), so it is as far above the
+target's as it was above the recorded one. The batches of a producer that began before the recording are sent without
+idempotence: the broker would not know its id.
+
+Sequences. A broker takes a batch only if it begins where the producer's last one on that partition ended (KIP-98). A
+recording may begin in the middle of a producer's life, or lack a batch that was cut short, so the recorded numbers may
+have gaps that the target would refuse. A batch that the client sent twice keeps one number, for the broker to find the
+duplicate: it remembers five batches, and so do we.
+
+Headers. Producer id, epoch and base sequence stand in the batch header, which its CRC covers (KIP-98), so the header is
+written anew and the rest of the bytes, which may be compressed, stays.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kproxy.errors import RecordsError
 from kproxy.wire import Message
-from kproxy.wire.records import Batch, Producer
+from kproxy.wire.records import Batch, Cut, Producer, entries
+from kproxy.wire.records.entry import BATCH, BATCH_CRC_FROM, Buffer, crc_of
 
 from ..structs import carriers, layout_of, of_kind, structs
-from . import Asked
-from .batches import restamped
-from .sequences import Sequences
+from . import OutgoingRequest
 
 PRODUCE, INIT_PRODUCER_ID, END_TXN = 0, 22, 26
 KIND = "producer_id"
-NOBODY = Producer()
+NO_PRODUCER = Producer()
 LAST_EPOCH = 32767
 
-Known = tuple[int, int]
+REMEMBERED = 5
+"""Batches of a producer and partition that a broker knows again: Kafka's ProducerStateEntry keeps so many."""
+MOST_SEQUENCES = 2**31
+"""Sequences begin at 0 again after 2³¹ - 1."""
+
+ProducerEpoch = tuple[int, int]
 """A producer id and an epoch."""
+ProducerPartition = tuple[int, int, str, int]
+"""Recorded producer id and epoch, topic (name or id as text) and partition."""
+ChooseProducer = Callable[[Batch], Producer | None]
+"""Chooser of a batch's producer; None: it stays as it is. Being transactional is not changed."""
 
 
-class Producers:
-    """See the module."""
+class ProducerFix:
+    """Fix of producer ids, epochs and sequences; see the module."""
 
     requests = carriers(KIND, "request") | {PRODUCE}
     answers = frozenset((INIT_PRODUCER_ID, END_TXN))
 
     def __init__(self) -> None:
-        self.now: dict[int, dict[int, Known]] = {}
+        self.now: dict[int, dict[int, ProducerEpoch]] = {}
         """Recorded id → recorded epoch → what the target gave."""
-        self.sequences = Sequences()
+        self.sequences = SequenceNumbers()
 
-    def request(self, asked: Asked) -> None:
-        if asked.message.api.key == PRODUCE:
-            self.produce(asked)
+    def request(self, request: OutgoingRequest) -> None:
+        if request.message.api.key == PRODUCE:
+            self.produce(request)
             return
-        for struct, value in structs(layout_of(asked.message), asked.message.body):
+        for struct, value in structs(layout_of(request.message), request.message.body):
             for slot in of_kind(struct, KIND):
                 epoch = slot.name.replace("_id", "_epoch")
-                found = self.of(value[slot.name], value.get(epoch, -1))
-                if found is not None and epoch in value:
-                    value[slot.name], value[epoch] = found
+                producer = self.of(value[slot.name], value.get(epoch, -1))
+                if producer is not None and epoch in value:
+                    value[slot.name], value[epoch] = producer
 
-    def answer(self, asked: Asked, recorded: Message | None, now: Message) -> None:
+    def answer(self, request: OutgoingRequest, recorded: Message | None, now: Message) -> None:
         if recorded is None or recorded.body["error_code"] or now.body["error_code"]:
             return
         was, given = known(recorded.body), known(now.body)
         if was is not None and given is not None:
             self.now.setdefault(was[0], {})[was[1]] = given
 
-    def of(self, number: int, epoch: int) -> Known | None:
-        """What the target calls this producer; None if it has not met it."""
+    def of(self, number: int, epoch: int) -> ProducerEpoch | None:
+        """Return the target's id and epoch of this producer; None if it has not met it."""
         epochs = self.now.get(number)
         if not epochs:
             return None
@@ -72,30 +91,30 @@ class Producers:
         given, at = epochs[below]
         return given, min(at + epoch - below, LAST_EPOCH)
 
-    def produce(self, asked: Asked) -> None:
-        body = asked.message.body
+    def produce(self, request: OutgoingRequest) -> None:
+        body = request.message.body
         for topic in body["topic_data"] or ():
             name = str(topic.get("name") or topic.get("topic_id"))
             for partition in topic["partition_data"] or ():
                 if partition["records"] is not None:
-                    partition["records"] = self.stamped(asked, name, partition)
+                    partition["records"] = self.stamped(request, name, partition)
 
-    def stamped(self, asked: Asked, topic: str, partition: dict[str, Any]) -> Any:
+    def stamped(self, request: OutgoingRequest, topic: str, partition: dict[str, Any]) -> Any:
         def choose(batch: Batch) -> Producer | None:
-            found = self.of(batch.producer_id, batch.producer_epoch)
-            if found is not None:
+            producer = self.of(batch.producer_id, batch.producer_epoch)
+            if producer is not None:
                 where = batch.producer_id, batch.producer_epoch, topic, partition["index"]
-                return Producer(*found, self.sequences.number(where, batch))
+                return Producer(*producer, self.sequences.number(where, batch))
             if batch.is_transactional:
-                asked.notes.append(UNKNOWN_TRANSACTION)
+                request.notes.append(UNKNOWN_TRANSACTION)
                 return None
-            asked.notes.append(UNKNOWN)
-            return NOBODY
+            request.notes.append(UNKNOWN)
+            return NO_PRODUCER
 
         try:
             return restamped(partition["records"], choose)
         except RecordsError as error:
-            asked.notes.append(f"its records are sent as they are: {error}")
+            request.notes.append(f"its records are sent as they are: {error}")
             return partition["records"]
 
 
@@ -103,7 +122,55 @@ UNKNOWN = "sent without idempotence: its producer began before the recording"
 UNKNOWN_TRANSACTION = "sent with the recorded producer id: its transactional producer began before the recording"
 
 
-def known(body: dict[str, Any]) -> Known | None:
-    """The producer that an answer names; None if it names none."""
+def known(body: dict[str, Any]) -> ProducerEpoch | None:
+    """Return the producer that a response names; None if it names none."""
     number: int = body.get("producer_id", -1)
     return (number, body["producer_epoch"]) if number >= 0 else None
+
+
+class SequenceNumbers:
+    """Sequence numbers of all producers of a replay, counted anew for each partition."""
+
+    def __init__(self) -> None:
+        self.next: dict[ProducerPartition, int] = {}
+        self.recent: dict[ProducerPartition, OrderedDict[int, int]] = {}
+
+    def number(self, where: ProducerPartition, batch: Batch) -> int:
+        """Return the base sequence that this batch is sent with; -1 for one that has none."""
+        if batch.base_sequence < 0:
+            return batch.base_sequence
+        recent = self.recent.setdefault(where, OrderedDict())
+        if batch.base_sequence not in recent:
+            number = self.next.get(where, 0)
+            self.next[where] = (number + batch.last_offset_delta + 1) % MOST_SEQUENCES
+            recent[batch.base_sequence] = number
+            if len(recent) > REMEMBERED:
+                recent.popitem(last=False)
+        return recent[batch.base_sequence]
+
+
+def restamped(records: Buffer, choose: ChooseProducer) -> bytes:
+    """Return the records field with the producers that `choose` gives.
+
+    Raises RecordsError for entries that are none.
+    """
+    pieces: list[Buffer] = []
+    for entry in entries(records):
+        chosen = choose(entry) if isinstance(entry, Batch) and entry.producer_id >= 0 else None
+        if chosen is None or isinstance(entry, Cut):
+            pieces.append(entry.raw)
+        else:
+            assert isinstance(entry, Batch)
+            pieces.append(stamped(entry, chosen))
+    return b"".join(pieces)
+
+
+def stamped(batch: Batch, producer: Producer) -> bytes:
+    """Return a batch with this producer, and the CRC that goes with it."""
+    header = replace(
+        batch, producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=producer.base_sequence
+    )
+    data = bytearray(batch.raw)
+    BATCH.pack_into(data, 0, *(getattr(header, name) for name in Batch.__slots__[:-1]))
+    data[BATCH_CRC_FROM - 4 : BATCH_CRC_FROM] = crc_of(data, 2).to_bytes(4, "big")
+    return bytes(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.fixes.configs import LEFT_OUT, Configs
+from kproxy.replay.fixes.configs import LEFT_OUT, ConfigFix
 from kproxy.watch.credentials import CONFIG_VALUES
 
 
@@ -20,7 +20,7 @@ def asked(tools: Any, withheld: str) -> Any:
 def test_a_topic_is_made_without_values_that_were_withheld(tools: Any) -> None:
     """The target's own are taken; the report says so."""
     one = asked(tools, CONFIG_VALUES)
-    Configs().request(one)
+    ConfigFix().request(one)
 
     assert [config["name"] for config in one.message.body["topics"][0]["configs"]] == ["cleanup.policy"]
     assert one.notes == [LEFT_OUT]
@@ -30,7 +30,7 @@ def test_a_topic_is_made_without_values_that_were_withheld(tools: Any) -> None:
 def test_values_that_are_there_stay(tools: Any) -> None:
     """Stars may be meant."""
     one = asked(tools, "")
-    Configs().request(one)
+    ConfigFix().request(one)
 
     assert len(one.message.body["topics"][0]["configs"]) == 2
     assert one.notes == []

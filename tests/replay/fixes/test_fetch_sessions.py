@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.replay.fixes.fetch_sessions import UNSEEN, FetchSessions
+from kproxy.replay.fixes.fetch_sessions import UNSEEN, FetchSessionFix
 
 
 def fetch(tools: Any, number: int, epoch: int, offsets: dict[int, int], given: int, **more: Any) -> Any:
@@ -28,7 +28,7 @@ class Talk:
     """One request after the other on the same recorded connection."""
 
     def __init__(self, tools: Any) -> None:
-        self.tools, self.fix, self.line, self.place = tools, FetchSessions(), None, 0
+        self.tools, self.fix, self.line, self.place = tools, FetchSessionFix(), None, 0
 
     def ask(self, exchange: Any, **answer: Any) -> tuple[int, int, dict[int, int]]:
         """What is sent for it, when the target answers so."""
@@ -98,7 +98,7 @@ def test_a_session_from_before_the_recording_is_not_gone_on_with(tools: Any) -> 
 def test_versions_without_sessions_stay_as_they_are(tools: Any) -> None:
     """Before 7."""
     one = tools.exchange(1, 4, {"topics": []}, {})
-    fix, asked = FetchSessions(), tools.asked(one)
+    fix, asked = FetchSessionFix(), tools.asked(one)
     before = dict(asked.message.body)
     fix.request(asked)
     fix.answer(asked, one.response, tools.answer(1, 4))

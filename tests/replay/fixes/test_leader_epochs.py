@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.fixes.leader_epochs import LeaderEpochs
+from kproxy.replay.fixes.leader_epochs import LeaderEpochFix
 
 
 def test_no_leader_epoch_is_claimed(tools: Any) -> None:
@@ -18,7 +18,7 @@ def test_no_leader_epoch_is_claimed(tools: Any) -> None:
         tools.asked(tools.exchange(23, 3, {"topics": [{"topic": "t", "partitions": [epochs]}]}, {})),
     ]
     for one in asked:
-        LeaderEpochs().request(one)
+        LeaderEpochFix().request(one)
     fetch, lists, ends = (one.message.body["topics"][0]["partitions"][0] for one in asked)
 
     assert (fetch["current_leader_epoch"], fetch["last_fetched_epoch"]) == (-1, -1)

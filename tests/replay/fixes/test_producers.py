@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.replay.fixes.producers import INIT_PRODUCER_ID, UNKNOWN, UNKNOWN_TRANSACTION, Producers
+from kproxy.replay.fixes.producers import INIT_PRODUCER_ID, UNKNOWN, UNKNOWN_TRANSACTION, ProducerFix
 from kproxy.wire.records import Batch, Producer, Record, encode_batch, entries
 
 
@@ -30,16 +30,16 @@ def sent(asked: Any) -> list[tuple[int, int, int]]:
 
 
 @pytest.fixture
-def met(tools: Any) -> Producers:
+def met(tools: Any) -> ProducerFix:
     """Recorded 7, epoch 3, which the target calls 1000, epoch 0."""
-    producers = Producers()
+    producers = ProducerFix()
     one = tools.exchange(INIT_PRODUCER_ID, 4, {"transactional_id": "tx"}, {"producer_id": 7, "producer_epoch": 3})
     now = tools.answer(INIT_PRODUCER_ID, 4, producer_id=1000, producer_epoch=0)
     producers.answer(tools.asked(one), one.response, now)
     return producers
 
 
-def test_batches_get_the_producer_that_the_target_gave(tools: Any, met: Producers) -> None:
+def test_batches_get_the_producer_that_the_target_gave(tools: Any, met: ProducerFix) -> None:
     """With sequences of their own for each partition."""
     asked = tools.asked(produce(tools, Producer(7, 3, 50), Producer(7, 3, 8)))
     met.request(asked)
@@ -48,7 +48,7 @@ def test_batches_get_the_producer_that_the_target_gave(tools: Any, met: Producer
     assert asked.notes == []
 
 
-def test_an_epoch_that_the_client_raised_is_raised(tools: Any, met: Producers) -> None:
+def test_an_epoch_that_the_client_raised_is_raised(tools: Any, met: ProducerFix) -> None:
     """KIP-360: by as much as in the recording."""
     asked = tools.asked(produce(tools, Producer(7, 5, 0)))
     met.request(asked)
@@ -56,7 +56,7 @@ def test_an_epoch_that_the_client_raised_is_raised(tools: Any, met: Producers) -
     assert sent(asked) == [(1000, 2, 0)]
 
 
-def test_batches_of_a_producer_from_before_the_recording_lose_it(tools: Any, met: Producers) -> None:
+def test_batches_of_a_producer_from_before_the_recording_lose_it(tools: Any, met: ProducerFix) -> None:
     """The report says so. A transactional batch cannot, and keeps what it has."""
     asked = tools.asked(produce(tools, Producer(8, 0, 5), Producer(9, 1, 5, transactional=True)))
     met.request(asked)
@@ -78,7 +78,7 @@ def test_batches_of_a_producer_from_before_the_recording_lose_it(tools: Any, met
     ],
 )  # fmt: skip
 def test_every_request_that_names_a_producer_names_the_new_one(
-    tools: Any, met: Producers, key: int, version: int, fields: dict[str, Any]
+    tools: Any, met: ProducerFix, key: int, version: int, fields: dict[str, Any]
 ) -> None:
     """At the top or inside."""
     asked = tools.asked(tools.exchange(key, version, fields, {}, at=1))
@@ -89,7 +89,7 @@ def test_every_request_that_names_a_producer_names_the_new_one(
     assert "producer_id': 1000" in text and "producer_epoch': 0" in text and "producer_id': 7" not in text
 
 
-def test_the_end_of_a_transaction_may_give_a_new_epoch(tools: Any, met: Producers) -> None:
+def test_the_end_of_a_transaction_may_give_a_new_epoch(tools: Any, met: ProducerFix) -> None:
     """EndTxn 5 (KIP-890)."""
     end = tools.exchange(26, 5, {"producer_id": 7, "producer_epoch": 3}, {"producer_id": 7, "producer_epoch": 4}, at=2)
     met.answer(tools.asked(end), end.response, tools.answer(26, 5, producer_id=1000, producer_epoch=1))
@@ -101,7 +101,7 @@ def test_the_end_of_a_transaction_may_give_a_new_epoch(tools: Any, met: Producer
 
 def test_nothing_is_learned_from_errors(tools: Any) -> None:
     """Neither from recorded ones nor from new ones."""
-    producers = Producers()
+    producers = ProducerFix()
     for then, now in (({"error_code": 14}, {"producer_id": 5}), ({"producer_id": 7}, {"error_code": 14})):
         one = tools.exchange(22, 4, {}, then)
         producers.answer(tools.asked(one), one.response, tools.answer(22, 4, **now))
@@ -109,7 +109,7 @@ def test_nothing_is_learned_from_errors(tools: Any) -> None:
     assert producers.of(7, 0) is None
 
 
-def test_records_that_cannot_be_read_are_sent_as_they_are(tools: Any, met: Producers) -> None:
+def test_records_that_cannot_be_read_are_sent_as_they_are(tools: Any, met: ProducerFix) -> None:
     """With a note."""
     parts = [{"index": 0, "records": b"\0" * 16 + b"\x09" + b"\0" * 60}]
     one = tools.exchange(0, 9, {"acks": 1, "topic_data": [{"name": "orders", "partition_data": parts}]}, {}, at=1)

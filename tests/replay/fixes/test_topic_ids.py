@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.replay.fixes.topic_ids import TopicIds, ids_in
+from kproxy.replay.fixes.topic_ids import TopicIdFix, ids_in
 
 OLD, NEW, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
 
 
 def test_an_id_becomes_the_target_s_id_of_the_same_name(tools: Any) -> None:
     """Ids that nobody knows stay; names that are there do too."""
-    fix = TopicIds({OLD: "orders", OTHER: "gone"}, {"orders": NEW})
+    fix = TopicIdFix({OLD: "orders", OTHER: "gone"}, {"orders": NEW})
     topics = [{"topic_id": one, "partitions": [{"partition": 0}]} for one in (OLD, OTHER, UUID(int=9))]
     forgotten = [{"topic_id": OLD, "partitions": [1]}]
     asked = tools.asked(tools.exchange(1, 13, {"topics": topics, "forgotten_topics_data": forgotten}, {}))
@@ -24,7 +24,7 @@ def test_an_id_becomes_the_target_s_id_of_the_same_name(tools: Any) -> None:
 
 def test_topics_by_name_have_no_id_to_change(tools: Any) -> None:
     """Metadata by name: a zero id."""
-    fix = TopicIds({OLD: "orders"}, {"orders": NEW})
+    fix = TopicIdFix({OLD: "orders"}, {"orders": NEW})
     asked = tools.asked(tools.exchange(3, 12, {"topics": [{"name": "orders", "topic_id": UUID(int=0)}]}, {}))
     fix.request(asked)
 

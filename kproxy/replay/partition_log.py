@@ -1,6 +1,6 @@
-"""The partitions of a recording, put together from all that was fetched: what a consumer may be given again.
+"""Partitions of a recording, put together from all that was fetched: what a consumer may be given again.
 
-How records were cut into answers depended on the moment. So a Fetch is answered partition by partition, with the
+How records were cut into responses depended on the moment. So a Fetch is answered partition by partition, with the
 recorded batches from its offset on, as a broker would. Fetch sessions are not given (KIP-227: session id 0), so every
 request names all its partitions.
 """
@@ -25,8 +25,8 @@ ABORT = 0
 
 
 @dataclass(slots=True)
-class Partition:
-    """Batches by their last offsets, in order, and what brokers said of the partition last."""
+class RecordedPartition:
+    """Partition of a recording: its batches by their last offsets, and its offsets as brokers answered them last."""
 
     batches: dict[int, bytes] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Partition:
     """Producer id → offsets of its abort markers."""
 
     def add(self, records: Any) -> None:
-        """From a records field."""
+        """Add the batches of a records field; what cannot be read of it is left out."""
         try:
             for entry in entries(records):
                 if isinstance(entry, Batch):
@@ -53,7 +53,7 @@ class Partition:
             return
 
     def close(self) -> None:
-        """All is there."""
+        """Sort the batches and find the ends of aborted transactions, once all is added."""
         self.ends = sorted(self.batches)
         self.high = max(self.high, self.ends[-1] + 1 if self.ends else 0)
         for producer, first in self.aborted:
@@ -61,54 +61,54 @@ class Partition:
             self.aborted[producer, first] = min(ends, default=self.high)
 
     def read(self, offset: int, most: int) -> tuple[bytes, int]:
-        """Batches from this offset on, one at least and no more than so many bytes, and the last offset in them."""
-        found, last = b"", offset - 1
+        """Return batches from this offset on, at least one and at most `most` bytes, and the last offset in them."""
+        records, last = b"", offset - 1
         for end in self.ends[bisect_left(self.ends, offset) :]:
             batch = self.batches[end]
-            if found and len(found) + len(batch) > most:
+            if records and len(records) + len(batch) > most:
                 break
-            found, last = found + batch, end
-        return found, last
+            records, last = records + batch, end
+        return records, last
 
 
-class Log:
-    """Of a recording. `names`: of topic ids."""
+class PartitionLog:
+    """Partitions of a recording. `names`: of topic ids."""
 
     def __init__(self, recording: Recording) -> None:
         self.names = recording.names
-        self.partitions: dict[tuple[str, int], Partition] = {}
-        for one in recording.exchanges:
-            if one.key == FETCH and one.request is not None and one.response is not None:
-                self.learn(one.request, one.response)
+        self.partitions: dict[tuple[str, int], RecordedPartition] = {}
+        for exchange in recording.exchanges:
+            if exchange.key == FETCH and exchange.request is not None and exchange.response is not None:
+                self.learn(exchange.request, exchange.response)
         for partition in self.partitions.values():
             partition.close()
 
     def learn(self, request: Message, response: Message) -> None:
-        asked = {
-            (self.topic(topic), one["partition"]): one["fetch_offset"]
-            for topic in request.body["topics"] or () for one in topic["partitions"] or ()
+        offsets = {
+            (self.topic(topic), element["partition"]): element["fetch_offset"]
+            for topic in request.body["topics"] or () for element in topic["partitions"] or ()
         }  # fmt: skip
         for topic in response.body["responses"] or ():
-            for one in topic["partitions"] or ():
-                where = self.topic(topic), one["partition_index"]
-                partition = self.partitions.setdefault(where, Partition())
-                if one["error_code"]:
-                    partition.errors.setdefault(asked.get(where, -1), []).append(one["error_code"])
+            for element in topic["partitions"] or ():
+                where = self.topic(topic), element["partition_index"]
+                partition = self.partitions.setdefault(where, RecordedPartition())
+                if element["error_code"]:
+                    partition.errors.setdefault(offsets.get(where, -1), []).append(element["error_code"])
                     continue
-                partition.high = max(partition.high, one["high_watermark"])
-                partition.start = max(one.get("log_start_offset", 0), 0)
-                for each in one.get("aborted_transactions") or ():
-                    partition.aborted.setdefault((each["producer_id"], each["first_offset"]), 0)
-                if one["records"]:
-                    partition.add(one["records"])
+                partition.high = max(partition.high, element["high_watermark"])
+                partition.start = max(element.get("log_start_offset", 0), 0)
+                for aborted in element.get("aborted_transactions") or ():
+                    partition.aborted.setdefault((aborted["producer_id"], aborted["first_offset"]), 0)
+                if element["records"]:
+                    partition.add(element["records"])
 
     def topic(self, entry: dict[str, Any]) -> str:
-        """The name of a topic, however it is written; its id as text if the name is not known."""
+        """Return a topic's name, however it is written; its id as text if the name is not known."""
         number = entry.get("topic_id", ZERO_UUID)
         return entry.get("topic") or self.names.get(number) or str(number)
 
     def answer(self, request: Message) -> tuple[Message, bool]:
-        """The answer to a Fetch, and whether there is anything in it."""
+        """Return the response to a Fetch, and True if there is anything in it."""
         body = {slot.name: slot.default() for slot in layout.body(FETCH, request.version, "response").slots}
         some, topics = False, []
         committed = request.body.get("isolation_level") == READ_COMMITTED
@@ -121,27 +121,27 @@ class Log:
         header = {"correlation_id": request.header["correlation_id"]}
         return Message(request.api, request.version, header, body), some
 
-    def part(self, topic: dict[str, Any], asked: dict[str, Any], committed: bool) -> dict[str, Any]:
-        number, offset = asked["partition"], asked["fetch_offset"]
+    def part(self, topic: dict[str, Any], requested: dict[str, Any], committed: bool) -> dict[str, Any]:
+        number, offset = requested["partition"], requested["fetch_offset"]
         partition = self.partitions.get((self.topic(topic), number))
-        found: dict[str, Any] = {"partition_index": number, "error_code": 0, "high_watermark": -1, "records": b""}
+        response: dict[str, Any] = {"partition_index": number, "error_code": 0, "high_watermark": -1, "records": b""}
         if partition is None:
-            return found | {"high_watermark": 0, "last_stable_offset": 0, "log_start_offset": 0}
+            return response | {"high_watermark": 0, "last_stable_offset": 0, "log_start_offset": 0}
         if errors := partition.errors.get(offset):
-            return found | {"error_code": errors.pop(0)}
-        records, last = partition.read(offset, asked["partition_max_bytes"])
+            return response | {"error_code": errors.pop(0)}
+        records, last = partition.read(offset, requested["partition_max_bytes"])
         aborted = [
             {"producer_id": producer, "first_offset": first}
             for (producer, first), end in partition.aborted.items() if end >= offset and first <= last
         ] if committed else None  # fmt: skip
         marks = {"high_watermark": partition.high, "last_stable_offset": partition.high}
-        return found | marks | {
+        return response | marks | {
             "log_start_offset": partition.start, "records": records, "aborted_transactions": aborted,
         }  # fmt: skip
 
 
 def fitted(part: dict[str, Any], version: int) -> dict[str, Any]:
-    """A partition's answer with the fields that this version has."""
+    """Return a partition's response with the fields that this version has."""
     (topics,) = (slot.struct for slot in layout.body(FETCH, version, "response").slots if slot.name == "responses")
     assert topics is not None
     (inner,) = (slot.struct for slot in topics.slots if slot.name == "partitions")

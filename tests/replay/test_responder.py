@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.replay.stage import Stage
+from kproxy.replay.responder import RecordingResponder
 from kproxy.wire import Message, decode_response, encode, layout, schema
 
 HERE = ("stage", 7777)
 BROKER = {"node_id": 1, "host": "b1", "port": 9092, "rack": None}
 
 
-def ask(stage: Stage, key: int, version: int, /, **fields: Any) -> Message:
+def ask(stage: RecordingResponder, key: int, version: int, /, **fields: Any) -> Message:
     """The answer to this request, as the client reads it."""
     reply = stage.reply(frame(key, version, fields), HERE)
     assert reply.frame is not None
@@ -35,7 +35,7 @@ def test_answers_are_given_in_the_recorded_order(tools: Any) -> None:
     codes = [0, 27, 0, 27]
     seen = [tools.seen(12, 3, {"group_id": "g"}, {"error_code": code, "throttle_time_ms": at}, at=at)
             for at, code in enumerate(codes)]  # fmt: skip
-    stage = Stage(tools.record(seen))
+    stage = RecordingResponder(tools.record(seen))
     given = [ask(stage, 12, 3, group_id="g").body for _ in range(6)]
 
     assert [(one["error_code"], one["throttle_time_ms"]) for one in given] == [
@@ -51,7 +51,7 @@ def test_every_broker_is_here(tools: Any) -> None:
         tools.seen(10, 2, {"key": "g"}, {"error_code": 15, "node_id": -1, "host": "", "port": -1}, at=1),
         tools.seen(10, 2, {"key": "g"}, {"node_id": 2, "host": "b2", "port": 9092}, at=2),
     ]
-    stage = Stage(tools.record(seen))
+    stage = RecordingResponder(tools.record(seen))
     brokers = ask(stage, 3, 9).body["brokers"]
     failed, found = (ask(stage, 10, 2, key="g").body for _ in range(2))
 
@@ -70,7 +70,7 @@ def test_topics_may_be_asked_for_in_other_portions(tools: Any) -> None:
     """An answer is put together from the recorded elements; what was never asked for does not exist."""
     seen = [tools.seen(3, 9, {"topics": [{"name": name}]}, {"brokers": [BROKER], "topics": [topic(name, 0, 1)]}, at=at)
             for at, name in enumerate(("a", "b"))]  # fmt: skip
-    stage = Stage(tools.record(seen))
+    stage = RecordingResponder(tools.record(seen))
     body = ask(stage, 3, 9, topics=[{"name": "b"}, {"name": "c"}, {"name": "a"}]).body
 
     assert [(one["name"], one["error_code"], len(one["partitions"])) for one in body["topics"]] == [
@@ -85,7 +85,7 @@ def test_another_version_gets_the_same_facts(tools: Any) -> None:
     """With the fields that it has; ids come back for names."""
     seen = [tools.seen(3, 12, {"topics": [{"name": "a", "topic_id": UUID(int=0)}]},
                        {"brokers": [BROKER], "topics": [topic("a", 0) | {"topic_id": UUID(int=7)}]})]  # fmt: skip
-    stage = Stage(tools.record(seen))
+    stage = RecordingResponder(tools.record(seen))
     old = ask(stage, 3, 1, topics=[{"name": "a"}]).body["topics"][0]
     new = ask(stage, 3, 12, topics=[{"name": "a", "topic_id": UUID(int=0)}, {"name": "a", "topic_id": UUID(int=0)}])
     by_id = ask(stage, 3, 12, topics=[{"name": None, "topic_id": UUID(int=7)}]).body["topics"][0]
@@ -101,7 +101,7 @@ def test_a_question_about_the_same_group_is_close_enough(tools: Any) -> None:
         tools.seen(11, 5, {"group_id": "g"}, {"error_code": 79, "member_id": "m"}, at=0),
         tools.seen(11, 5, {"group_id": "g", "member_id": "m"}, {"generation_id": 3, "member_id": "m"}, at=1),
     ]
-    stage = Stage(tools.record(seen))
+    stage = RecordingResponder(tools.record(seen))
     protocols = [{"name": "range", "metadata": b"other"}]
     first = ask(stage, 11, 5, group_id="g", protocols=protocols).body
     second = ask(stage, 11, 5, group_id="g", member_id="m", protocols=protocols).body
@@ -112,7 +112,7 @@ def test_a_question_about_the_same_group_is_close_enough(tools: Any) -> None:
 
 def test_heartbeats_and_commits_that_were_not_recorded_are_fine(tools: Any) -> None:
     """How many there are depends on time; APIs that were never asked get an error that is told."""
-    stage = Stage(tools.record([tools.seen(3, 9, {}, {})]))
+    stage = RecordingResponder(tools.record([tools.seen(3, 9, {}, {})]))
 
     assert ask(stage, 12, 3, group_id="g").body["error_code"] == 0
     assert ask(stage, 26, 3, transactional_id="x").body["error_code"] == -1
@@ -121,7 +121,7 @@ def test_heartbeats_and_commits_that_were_not_recorded_are_fine(tools: Any) -> N
 
 def test_versions_are_made_from_what_was_used(tools: Any) -> None:
     """When the recording has no ApiVersions; all of ours for what is made here."""
-    stage = Stage(tools.record([tools.seen(12, version, {}, {}, at=version) for version in (1, 3)]))
+    stage = RecordingResponder(tools.record([tools.seen(12, version, {}, {}, at=version) for version in (1, 3)]))
     body = ask(stage, 18, 3, client_software_name="c", client_software_version="1").body
     found = {one["api_key"]: (one["min_version"], one["max_version"]) for one in body["api_keys"]}
 
@@ -131,7 +131,7 @@ def test_versions_are_made_from_what_was_used(tools: Any) -> None:
 
 def test_a_version_of_apiversions_from_the_future_gets_error_35(tools: Any) -> None:
     """In version 0 (KIP-511); other requests that nobody knows close the connection."""
-    stage = Stage(tools.record([tools.seen(3, 9, {}, {})]))
+    stage = RecordingResponder(tools.record([tools.seen(3, 9, {}, {})]))
     reply = stage.reply(b"\0\x12\0\x63\0\0\0\x2a\xff\xff\0", HERE)
     assert reply.frame is not None
     found = decode_response(reply.frame, 18, 99)
@@ -146,7 +146,7 @@ def test_a_request_whose_records_are_none_closes_its_connection(tools: Any) -> N
     parts = [{"index": 0, "records": None}]
     asked = {"acks": 1, "topic_data": [{"name": "t", "partition_data": parts}]}
     answer = {"responses": [{"name": "t", "partition_responses": [{"index": 0, "error_code": 0, "base_offset": 0}]}]}
-    stage = Stage(tools.record([tools.seen(0, 9, asked, answer)]))
+    stage = RecordingResponder(tools.record([tools.seen(0, 9, asked, answer)]))
     bad = [{"index": 0, "records": b"\0" * 16 + b"\x09" + b"\0" * 60}]
     reply = stage.reply(frame(0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": bad}]}), HERE)
 
@@ -157,7 +157,7 @@ def test_a_request_whose_records_are_none_closes_its_connection(tools: Any) -> N
 
 def test_a_produce_without_acks_gets_no_answer(tools: Any) -> None:
     """As ever."""
-    stage = Stage(tools.record([tools.seen(3, 9, {}, {})]))
+    stage = RecordingResponder(tools.record([tools.seen(3, 9, {}, {})]))
     reply = stage.reply(frame(0, 9, {"acks": 0, "topic_data": []}), HERE)
 
     assert (reply.frame, reply.close) == (None, False)
@@ -177,7 +177,7 @@ def test_ends_of_partitions_come_from_what_was_fetched(tools: Any, version: int)
         answer = [{name: value for name, value in answer[0].items() if name != "leader_epoch"}]
     listed = tools.seen(2, version, {"topics": [{"name": "t", "partitions": at}]},
                         {"topics": [{"name": "t", "partitions": answer}]}, at=1)  # fmt: skip
-    stage = Stage(tools.record([fetched, listed]))
+    stage = RecordingResponder(tools.record([fetched, listed]))
     found = [
         ask(stage, 2, version, topics=[{"name": "t", "partitions": [{"partition_index": 0, "timestamp": when}]}])
         for when in (-2, -1, 5000)

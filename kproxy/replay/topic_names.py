@@ -1,8 +1,8 @@
-"""Names of topic ids, as answers show them: Metadata, CreateTopics and others that have both side by side."""
+"""Names of topic ids, from responses that have both side by side: Metadata, CreateTopics and others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from kproxy.wire import Message
@@ -10,13 +10,16 @@ from kproxy.wire.layout import ZERO_UUID
 
 from .structs import carriers, layout_of, of_kind, structs
 
+NameOfId = Callable[[UUID], str | None]
+"""Look-up of a topic's name by its id."""
+
 KIND, NAME = "topic_id", "topic_name"
 SHOWING = carriers(KIND, "response") & carriers(NAME, "response")
 """The keys of the APIs whose answers show names beside ids."""
 
 
 def pairs(message: Message) -> Iterator[tuple[UUID, str]]:
-    """Ids and names that stand together in this message."""
+    """Yield the ids and names that stand together in this message."""
     for struct, value in structs(layout_of(message), message.body):
         ids = [value[slot.name] for slot in of_kind(struct, KIND) if not slot.array]
         names = [value[slot.name] for slot in of_kind(struct, NAME) if not slot.array]

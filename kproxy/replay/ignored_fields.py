@@ -1,4 +1,4 @@
-"""What may differ: `normal.yaml`, read, with what a user wants otherwise."""
+"""Fields that may differ between two responses: `ignored_fields.yaml`, with a user's changes to it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kproxy.errors import TheyDidWrong
 from kproxy.wire.layout import Slot
 from kproxy.wire.schema import read_yaml
 
-TABLE = files("kproxy.replay") / "normal.yaml"
+TABLE = files("kproxy.replay") / "ignored_fields.yaml"
 
 
 class NoSuchGroup(TheyDidWrong):
-    """A group of fields that the table does not have."""
+    """Error for a group of fields that the table does not have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """One entry of the table."""
+class FieldGroup:
+    """Group of fields in the table, which are compared or left out together."""
 
     name: str
     means: str
@@ -31,19 +31,19 @@ class Group:
 
 
 @cache
-def table() -> tuple[dict[str, Group], frozenset[str]]:
-    """The groups by name, and what elements are found by."""
-    found: dict[str, Any] = dict(read_yaml(TABLE))
-    keys = frozenset(found.pop("keys"))
+def table() -> tuple[dict[str, FieldGroup], frozenset[str]]:
+    """Return the groups by name, and the fields by which elements are found."""
+    entries: dict[str, Any] = dict(read_yaml(TABLE))
+    keys = frozenset(entries.pop("keys"))
     groups = {}
-    for name, entry in found.items():
+    for name, entry in entries.items():
         sets = {each: frozenset(entry.get(each, ())) for each in ("fields", "kinds")}
-        groups[name] = Group(name, entry["means"], compare=entry.get("compare", False), **sets)
+        groups[name] = FieldGroup(name, entry["means"], compare=entry.get("compare", False), **sets)
     return groups, keys
 
 
-class Normal:
-    """Which fields are left out when answers are compared. Raises NoSuchGroup for names that the table lacks."""
+class IgnoredFields:
+    """Fields to leave out when responses are compared. Raises NoSuchGroup for names that the table lacks."""
 
     def __init__(self, ignore: Collection[str] = (), compare: Collection[str] = ()) -> None:
         groups, self.keys = table()
@@ -51,27 +51,28 @@ class Normal:
             if name not in groups:
                 raise NoSuchGroup(f'no group of fields is called "{name}", there are: {", ".join(groups)}')
         self.ignored = [
-            one for one in groups.values() if one.name in ignore or not (one.compare or one.name in compare)
+            group for group in groups.values() if group.name in ignore or not (group.compare or group.name in compare)
         ]
-        self.fields = frozenset().union(*(one.fields for one in self.ignored))
-        self.kinds = frozenset().union(*(one.kinds for one in self.ignored))
+        self.fields = frozenset().union(*(group.fields for group in self.ignored))
+        self.kinds = frozenset().union(*(group.kinds for group in self.ignored))
 
     def leaves_out(self, api: str, slot: Slot) -> bool:
-        """Whether this field may differ."""
+        """Return True if this field may differ."""
         return slot.name in self.fields or slot.kind in self.kinds or f"{api}.{slot.name}" in self.fields
 
     def tells_apart(self, slot: Slot) -> bool:
-        """Whether an element is found by this field."""
+        """Return True if an element is found by this field."""
         return (slot.name in self.keys or slot.kind in self.keys) and slot.struct is None and not slot.array
 
     def ignores(self, name: str) -> bool:
-        """Whether this group is left out."""
+        """Return True if this group is left out."""
         return any(one.name == name for one in self.ignored)
 
 
 def groups_table() -> str:
-    """The groups as a Markdown table, for the page about replays."""
+    """Return the groups as a Markdown table, for the page about replays."""
     rows = (
-        f"| `{one.name}` | {one.means} | {'compared' if one.compare else 'left out'} |\n" for one in table()[0].values()
+        f"| `{group.name}` | {group.means} | {'compared' if group.compare else 'left out'} |\n"
+        for group in table()[0].values()
     )
     return "| group | what its fields say | |\n|---|---|---|\n" + "".join(rows)

@@ -1,4 +1,4 @@
-"""Requests of the replay's own: versions, topics, coordinators."""
+"""Requests that the replay sends of its own: for versions, topics, coordinators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kproxy.wire import Message, schema
 
-from .target import API_VERSIONS, FIND_COORDINATOR, GROUP, METADATA, Coordinator, Target
+from .target import API_VERSIONS, FIND_COORDINATOR, GROUP, METADATA, CoordinatorKey, TargetCluster
 
 CLIENT_ID = "kproxy-replay"
 METADATA_VERSION, COORDINATOR_VERSION = 12, 3
@@ -15,18 +15,21 @@ METADATA_VERSION, COORDINATOR_VERSION = 12, 3
 
 
 def own(key: int, version: int, body: dict[str, object]) -> Message:
-    """A request with this body; its correlation id is set when it is sent."""
+    """Return a request with this body; its correlation id is set when it is sent."""
     header = {"request_api_key": key, "request_api_version": version, "correlation_id": 0, "client_id": CLIENT_ID}
     return Message(schema.load(key), version, header, body)
 
 
 def ask_versions() -> Message:
-    """In version 0, which every broker has."""
+    """Return a request for the target's versions, in version 0, which every broker has."""
     return own(API_VERSIONS, 0, {})
 
 
-def ask_topics(target: Target, topics: Iterable[str]) -> Message:
-    """Where the partitions of these topics are, and their ids; none is created by it where that can be said (v4+)."""
+def ask_topics(target: TargetCluster, topics: Iterable[str]) -> Message:
+    """Return a request for the ids of topics and the leaders of their partitions.
+
+    It creates no topic where that can be said (v4+).
+    """
     version = target.newest(schema.load(METADATA), METADATA_VERSION)
     body: dict[str, object] = {"topics": [{"name": name, "topic_id": UUID(int=0)} for name in sorted(topics)]}
     if version < 10:
@@ -36,8 +39,8 @@ def ask_topics(target: Target, topics: Iterable[str]) -> Message:
     return own(METADATA, version, body)
 
 
-def ask_coordinator(target: Target, wanted: Coordinator) -> Message:
-    """Where the coordinator of this group or transactional id is."""
+def ask_coordinator(target: TargetCluster, wanted: CoordinatorKey) -> Message:
+    """Return a request for the coordinator of a group or transactional id."""
     version = target.newest(schema.load(FIND_COORDINATOR), COORDINATOR_VERSION)
     kind, key = wanted
     body: dict[str, object] = {"key": key}

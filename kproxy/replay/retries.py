@@ -1,4 +1,4 @@
-"""Which answers mean that the target is not ready yet, where the recorded cluster was.
+"""Retries of requests to a target that is not ready yet, where the recorded cluster was.
 
 A client that got such an error would have asked again, and the recording would show it. So a request that went well
 when it was recorded is sent again when all that the target says is that it has not come so far. Nothing has been done
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from kproxy.wire import Message
 
-from .places import wish
-from .recording import Exchange
+from .recording import RecordedExchange
+from .routing import subject_of
 from .structs import codes
-from .target import Target
+from .target import TargetCluster
 
 PRODUCE, FETCH = 0, 1
 NOT_YET = frozenset((5, 14, 15, 51))
@@ -30,16 +30,20 @@ would do it twice: write records again, or leave a member in a group that nobody
 REFUSED = "the recorded cluster was not ready for it, and its client asked again"
 
 
-def was_refused(exchange: Exchange) -> bool:
-    """Whether nothing came of a request when it was recorded, because the cluster was not ready or had moved."""
+def was_refused(exchange: RecordedExchange) -> bool:
+    """Return True if a request had no effect when it was recorded, because the cluster was not ready or had moved."""
     if exchange.key not in REPEATED or exchange.response is None:
         return False
-    found = codes(exchange.response)
-    return bool(found) and found <= NOT_YET | MOVED and not partly_written(exchange.key, exchange.response)
+    recorded_codes = codes(exchange.response)
+    return (
+        bool(recorded_codes)
+        and recorded_codes <= NOT_YET | MOVED
+        and not partly_written(exchange.key, exchange.response)
+    )
 
 
 def partly_written(key: int, response: Message) -> bool:
-    """Whether some partition of a Produce went well."""
+    """Return True if some partition of a Produce went well."""
     return key == PRODUCE and any(
         not part["error_code"]
         for topic in response.body["responses"] or ()
@@ -47,17 +51,19 @@ def partly_written(key: int, response: Message) -> bool:
     )
 
 
-def not_ready(exchange: Exchange, now: Message, target: Target) -> bool:
-    """Whether the request should be sent again. A Produce that partly went well should not, nor a Fetch, which the next
-    Fetch repeats."""
-    found = codes(now)
-    if not found or not found <= NOT_YET | MOVED | NO_TOPIC or exchange.key == FETCH:
+def not_ready(exchange: RecordedExchange, now: Message, target: TargetCluster) -> bool:
+    """Return True if the request should be sent again.
+
+    A Produce that partly went well should not, nor a Fetch, which the next Fetch repeats.
+    """
+    now_codes = codes(now)
+    if not now_codes or not now_codes <= NOT_YET | MOVED | NO_TOPIC or exchange.key == FETCH:
         return False
     if partly_written(exchange.key, now):
         return False
-    if exchange.response is None or found & codes(exchange.response):
+    if exchange.response is None or now_codes & codes(exchange.response):
         return False
-    if not found & NO_TOPIC:
+    if not now_codes & NO_TOPIC:
         return True
-    topics = {topic for topic, _ in wish(exchange.request, {}).partitions}
-    return bool(topics) and topics <= target.made
+    topics = {topic for topic, _ in subject_of(exchange.request, {}).partitions}
+    return bool(topics) and topics <= target.created

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.replay import reading
-from kproxy.replay.reading import Reading
+from kproxy.replay import read_records
+from kproxy.replay.read_records import ReadRecords
 from kproxy.wire.records import Record, encode_batch
 
 
@@ -23,7 +23,7 @@ A, B = Record(0, 1000, b"k", b"a"), Record(1, 2000, b"k", b"b")
 
 def test_how_records_are_cut_into_answers_does_not_matter(tools: Any) -> None:
     """Nor do codecs, timestamps, and how often they are read."""
-    found = Reading()
+    found = ReadRecords()
     found.add(0, fetched(tools, A, B), {}.get)
     for record in (A, Record(1, 7777, b"k", b"b"), A):
         found.add(1, fetched(tools, record, codec=1), {}.get)
@@ -34,7 +34,7 @@ def test_how_records_are_cut_into_answers_does_not_matter(tools: Any) -> None:
 
 def test_what_is_missing_and_what_is_new_is_told(tools: Any) -> None:
     """By partition."""
-    found = Reading()
+    found = ReadRecords()
     found.add(0, fetched(tools, A, B), {}.get)
     found.add(1, fetched(tools, A, Record(1, 2000, b"k", b"other"), Record(2, 0, None, None)), {}.get)
 
@@ -44,7 +44,7 @@ def test_what_is_missing_and_what_is_new_is_told(tools: Any) -> None:
 @pytest.mark.parametrize(("offsets", "differences"), [(True, 1), (False, 0)])
 def test_offsets_may_be_left_out(tools: Any, offsets: bool, differences: int) -> None:
     """Then the same record elsewhere is the same."""
-    found = Reading(offsets=offsets)
+    found = ReadRecords(offsets=offsets)
     found.add(0, fetched(tools, A), {}.get)
     found.add(1, fetched(tools, Record(50, 1000, b"k", b"a")), {}.get)
 
@@ -53,8 +53,8 @@ def test_offsets_may_be_left_out(tools: Any, offsets: bool, differences: int) ->
 
 def test_memory_is_bounded(tools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is beyond is counted."""
-    monkeypatch.setattr(reading, "MOST", 1)
-    found = Reading()
+    monkeypatch.setattr(read_records, "MOST", 1)
+    found = ReadRecords()
     found.add(0, fetched(tools, A, B), {}.get)
 
     assert (found.size, found.beyond) == (1, 1)
@@ -62,7 +62,7 @@ def test_memory_is_bounded(tools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_headers_and_nulls_count(tools: Any) -> None:
     """An empty value is not null."""
-    found = Reading()
+    found = ReadRecords()
     found.add(0, fetched(tools, Record(0, 0, None, b"", (("h", b"1"),))), {}.get)
     for other in (Record(0, 0, None, None, (("h", b"1"),)), Record(0, 0, None, b"", (("h", None),))):
         found.add(1, fetched(tools, other), {}.get)

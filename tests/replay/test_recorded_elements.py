@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.pieces import Pieces
+from kproxy.replay.recorded_elements import RecordedElements
 
 
 def produce(tools: Any, at: float, *parts: tuple[int, int]) -> Any:
@@ -15,7 +15,7 @@ def produce(tools: Any, at: float, *parts: tuple[int, int]) -> Any:
                       {"responses": [{"name": "t", "partition_responses": answers}]}, at=at)  # fmt: skip
 
 
-def answer(tools: Any, pieces: Pieces, *partitions: int) -> tuple[list[tuple[int, int, int]], list[str]]:
+def answer(tools: Any, pieces: RecordedElements, *partitions: int) -> tuple[list[tuple[int, int, int]], list[str]]:
     """Partition, code and offset of each element, and what is missing."""
     found = pieces.answer(tools.asked(tools.record([produce(tools, 0, *((one, 0) for one in partitions))]).exchanges[0])
                           .message)  # fmt: skip
@@ -27,7 +27,7 @@ def answer(tools: Any, pieces: Pieces, *partitions: int) -> tuple[list[tuple[int
 
 def test_each_element_is_given_once_and_the_last_good_one_again(tools: Any) -> None:
     """Partition by partition, in whatever portions they are asked for."""
-    pieces = Pieces(tools.record([produce(tools, 1, (0, 0), (1, 0)), produce(tools, 2, (0, 0)),
+    pieces = RecordedElements(tools.record([produce(tools, 1, (0, 0), (1, 0)), produce(tools, 2, (0, 0)),
                                   produce(tools, 3, (0, 6))]))  # fmt: skip
 
     assert answer(tools, pieces, 0)[0] == [(0, 0, 1)]
@@ -38,7 +38,7 @@ def test_each_element_is_given_once_and_the_last_good_one_again(tools: Any) -> N
 
 def test_what_was_never_answered_gets_an_error(tools: Any) -> None:
     """And is named."""
-    pieces = Pieces(tools.record([produce(tools, 1, (0, 0))]))
+    pieces = RecordedElements(tools.record([produce(tools, 1, (0, 0))]))
     found, missing = answer(tools, pieces, 0, 9)
 
     assert found == [(0, 0, 1), (9, 3, -1)]
@@ -47,7 +47,7 @@ def test_what_was_never_answered_gets_an_error(tools: Any) -> None:
 
 def test_apis_whose_answers_have_no_elements_have_no_pieces(tools: Any) -> None:
     """Nor have those that were never answered."""
-    pieces = Pieces(tools.record([tools.seen(12, 3, {}, {})]))
+    pieces = RecordedElements(tools.record([tools.seen(12, 3, {}, {})]))
 
     assert pieces.answer(tools.exchange(12, 3, {}, {}).request) is None
     assert pieces.answer(tools.exchange(3, 9, {}, {}).request) is None

@@ -1,12 +1,12 @@
-"""Recorded answers, found by what was asked.
+"""Recorded responses, found by what was asked.
 
-    script.exact(request)     the answer to a request that says the same
-    script.alike(request)     the answer to one about the same group, transaction or member, or at least of the same API
+    responses.exact(request)     the response to a request that says the same
+    responses.alike(request)     the response to one about the same group, transaction or member, or of the same API
 
-Strategy. Answers to the same question are given in the recorded order, each once; when they are used up, the last one
+Strategy. Responses to the same question are given in the recorded order, each once; when they are used up, the last one
 without an error is given again, since clients ask as often as time passes: heartbeats, metadata, coordinators. "The
-same" leaves out what the table of comparison leaves out (normal.yaml) but for members and producers, which are the
-recorded ones since clients were told these; records count by their contents.
+same" leaves out what the table of comparison leaves out (ignored_fields.yaml) but for members and producers, which are
+the recorded ones since clients were told these; records count by their contents.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from kproxy.wire import Message
 from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.shapes import shape
 
-from .normal import Normal
-from .reading import digest_of, readable
-from .recording import Exchange, Recording
+from .ignored_fields import IgnoredFields
+from .read_records import digest_of, readable
+from .recording import RecordedExchange, Recording
 from .structs import codes, layout_of
 
-SAME = Normal(compare=("members", "producers"))
+SAME = IgnoredFields(compare=("members", "producers"))
 
 
 @dataclass(slots=True)
-class Queue:
+class ResponseQueue:
     """Recorded exchanges that answer one question, and how many of them have been given."""
 
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[RecordedExchange] = field(default_factory=list)
     given: int = 0
 
     def next(self) -> Message | None:
-        """The next answer; the last good one again when all have been given."""
+        """Return the next response; the last good one again when all have been given."""
         if self.given < len(self.exchanges):
             self.given += 1
             return self.exchanges[self.given - 1].response
@@ -47,47 +47,47 @@ class Queue:
         return last.response
 
 
-class Script:
-    """All answers of a recording."""
+class RecordedResponses:
+    """Responses of a recording, by question."""
 
     def __init__(self, recording: Recording) -> None:
         self.names = recording.names
-        self.by_body: dict[Hashable, Queue] = {}
-        self.by_keys: dict[Hashable, Queue] = {}
-        for one in recording.exchanges:
-            if one.request is None or one.response is None:
+        self.by_body: dict[Hashable, ResponseQueue] = {}
+        self.by_keys: dict[Hashable, ResponseQueue] = {}
+        for exchange in recording.exchanges:
+            if exchange.request is None or exchange.response is None:
                 continue
-            self.by_body.setdefault(self.body_key(one.request), Queue()).exchanges.append(one)
-            for key in self.keys(one.request):
-                self.by_keys.setdefault(key, Queue()).exchanges.append(one)
+            self.by_body.setdefault(self.body_key(exchange.request), ResponseQueue()).exchanges.append(exchange)
+            for key in self.keys(exchange.request):
+                self.by_keys.setdefault(key, ResponseQueue()).exchanges.append(exchange)
 
     def exact(self, request: Message) -> Message | None:
-        """The answer to a request of this version that says the same; None if there was none."""
+        """Return the response to a request of this version that says the same; None if there was none."""
         queue = self.by_body.get(self.body_key(request))
         return queue.next() if queue is not None else None
 
     def alike(self, request: Message) -> Message | None:
-        """The answer to a request, of any version, about the same; None if the API was never asked."""
+        """Return the response to a request, of any version, about the same; None if the API was never asked."""
         queues = (self.by_keys.get(key) for key in self.keys(request))
         queue = next((one for one in queues if one is not None), None)
         return queue.next() if queue is not None else None
 
     def body_key(self, request: Message) -> Hashable:
-        """What a request says, as far as it counts."""
+        """Return the request's body as a key, without fields that do not count."""
         return request.api.key, request.version, self.frozen(request.api.name, layout_of(request), request.body)
 
     def keys(self, request: Message) -> list[Hashable]:
-        """What it is about, the closest first: with the member, without it, the API alone."""
+        """Return keys of what the request is about, the closest first: with the member, without it, the API alone."""
         form = shape(request.api.key, request.version)
         roles, _ = next(places(form, request.body), ({}, ()))
         top = {role: roles[role] for role, _ in form.top if role in roles}
         key, group = request.api.key, {role: value for role, value in top.items() if role != "member"}
-        found: list[Hashable] = [(key, frozenset(top.items()))]
+        keys: list[Hashable] = [(key, frozenset(top.items()))]
         if group != top:
-            found.append((key, frozenset(group.items())))
+            keys.append((key, frozenset(group.items())))
         if top:
-            found.append((key, frozenset()))
-        return found
+            keys.append((key, frozenset()))
+        return keys
 
     def frozen(self, api: str, struct: Struct, value: dict[str, Any]) -> Hashable:
         return tuple(
@@ -114,7 +114,7 @@ class Script:
 
 
 def contents(records: Any) -> Hashable:
-    """What is in a records field: keys, values and headers."""
+    """Return the contents of a records field: keys, values and headers."""
     try:
         return tuple(digest_of(record, offsets=False) for record in readable(records))
     except RecordsError:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.replay.log import Log
+from kproxy.replay.partition_log import PartitionLog
 from kproxy.wire import Message
 from kproxy.wire.records import Control, Producer, Record, decode, encode_batch, encode_control, entries
 
@@ -24,7 +24,7 @@ def fetched(tools: Any, at: float, offset: int, records: bytes | None, **more: A
                       {"responses": [{"topic": "t", "partitions": [part]}]}, at=at)  # fmt: skip
 
 
-def read(tools: Any, log: Log, offset: int, most: int = 1000, partition: int = 0, isolation: int = 0) -> Any:
+def read(tools: Any, log: PartitionLog, offset: int, most: int = 1000, partition: int = 0, isolation: int = 0) -> Any:
     """The partition of an answer, and whether there is something in the answer."""
     asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": most}
     fields = {"topics": [{"topic": "t", "partitions": [asked]}], "isolation_level": isolation, "session_epoch": 0}
@@ -41,7 +41,7 @@ def values(part: Any) -> list[bytes | None]:
 def test_records_come_from_the_offset_that_is_asked_for(tools: Any) -> None:
     """Whole batches, each once, however they were recorded; the client passes over what is before its offset."""
     one, two, three = batch(0, 3), batch(3, 2), batch(5, 1)
-    log = Log(tools.record([fetched(tools, 0, 0, one + two), fetched(tools, 1, 3, two + three)]))
+    log = PartitionLog(tools.record([fetched(tools, 0, 0, one + two), fetched(tools, 1, 3, two + three)]))
 
     assert values(read(tools, log, 0)[0]) == [b"v0", b"v1", b"v2", b"v3", b"v4", b"v5"]
     assert values(read(tools, log, 4)[0]) == [b"v3", b"v4", b"v5"]
@@ -50,7 +50,7 @@ def test_records_come_from_the_offset_that_is_asked_for(tools: Any) -> None:
 
 def test_nothing_new_is_said_to_be_nothing(tools: Any) -> None:
     """So that the answer waits as long as the client lets it."""
-    log = Log(tools.record([fetched(tools, 0, 0, batch(0, 3))]))
+    log = PartitionLog(tools.record([fetched(tools, 0, 0, batch(0, 3))]))
     part, some = read(tools, log, 3)
     other, none = read(tools, log, 0, partition=5)
 
@@ -60,7 +60,7 @@ def test_nothing_new_is_said_to_be_nothing(tools: Any) -> None:
 
 def test_an_error_is_given_once_at_its_offset(tools: Any) -> None:
     """As often as it was recorded."""
-    log = Log(tools.record([fetched(tools, 0, 99, None, error_code=1)]))
+    log = PartitionLog(tools.record([fetched(tools, 0, 99, None, error_code=1)]))
     codes = [read(tools, log, 99)[0]["error_code"] for _ in range(2)]
 
     assert codes == [1, 0]
@@ -74,7 +74,7 @@ def test_aborted_transactions_are_told_to_whom_it_concerns(tools: Any, offset: i
     end = encode_batch([marker], control=True, producer=Producer(7, 0, -1, transactional=True))
     records = batch(0, 2, producer=producer) + end + batch(3, 1)
     told = [{"producer_id": 7, "first_offset": 0}]
-    log = Log(tools.record([fetched(tools, 0, 0, records, aborted_transactions=told)]))
+    log = PartitionLog(tools.record([fetched(tools, 0, 0, records, aborted_transactions=told)]))
     part, _ = read(tools, log, offset, isolation=1)
     uncommitted, _ = read(tools, log, offset)
 

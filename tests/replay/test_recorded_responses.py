@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.script import Script
+from kproxy.replay.recorded_responses import RecordedResponses
 from kproxy.wire.records import Record, encode_batch
 
 
@@ -20,7 +20,7 @@ def asked(tools: Any, seen: Any) -> Any:
 
 def test_records_count_by_their_contents(tools: Any) -> None:
     """Not by their time or codec."""
-    script = Script(tools.record([produce(tools, 1, b"a", 1000), produce(tools, 2, b"b", 1000)]))
+    script = RecordedResponses(tools.record([produce(tools, 1, b"a", 1000), produce(tools, 2, b"b", 1000)]))
     found = script.exact(asked(tools, produce(tools, 9, b"b", 5000, codec=1)))
 
     assert found is not None and found.body["throttle_time_ms"] == 2
@@ -31,7 +31,7 @@ def test_members_are_told_apart_as_long_as_they_are_known(tools: Any) -> None:
     """A member of its own answer; a stranger of the group's; a stranger group of the API's."""
     seen = [tools.seen(14, 3, {"group_id": "g", "member_id": member}, {"assignment": member.encode()}, at=at)
             for at, member in enumerate(("a", "b"))]  # fmt: skip
-    script = Script(tools.record(seen))
+    script = RecordedResponses(tools.record(seen))
     requests = [{"group_id": "g", "member_id": "b"}, {"group_id": "g", "member_id": "z"}, {"group_id": "other"}]
     found = [script.alike(tools.exchange(14, 3, fields, {}).request) for fields in requests]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.replay.normal import Normal, NoSuchGroup, table
+from kproxy.replay.ignored_fields import IgnoredFields, NoSuchGroup, table
 from kproxy.wire import layout, schema
 
 
@@ -33,7 +33,7 @@ def test_every_field_and_kind_of_the_table_is_somewhere() -> None:
 
 def test_no_error_code_is_left_out() -> None:
     """By any group."""
-    normal = Normal(ignore=list(table()[0]))
+    normal = IgnoredFields(ignore=list(table()[0]))
     out = [slot.path for slot in every_slot() if slot.kind == "error_code" and normal.leaves_out("X", slot)]
 
     assert out == []
@@ -42,4 +42,4 @@ def test_no_error_code_is_left_out() -> None:
 def test_a_group_that_is_not_there_is_named() -> None:
     """With those that are."""
     with pytest.raises(NoSuchGroup, match='no group of fields is called "offset", there are: throttle, timestamps'):
-        Normal(ignore=["offset"])
+        IgnoredFields(ignore=["offset"])

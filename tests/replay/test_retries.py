@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.patience import not_ready, was_refused
-from kproxy.replay.target import Target
+from kproxy.replay.retries import not_ready, was_refused
+from kproxy.replay.target import TargetCluster
 
 
 def test_a_target_that_is_not_ready_is_asked_again(tools: Any) -> None:
     """When the recorded cluster was."""
     one = tools.exchange(22, 4, {}, {"producer_id": 7})
-    target = Target(("b", 1))
+    target = TargetCluster(("b", 1))
 
     assert not_ready(one, tools.answer(22, 4, error_code=14), target)
     assert not not_ready(one, tools.answer(22, 4, error_code=47), target)
@@ -22,7 +22,7 @@ def test_an_error_that_was_recorded_is_taken(tools: Any) -> None:
     """The client has asked again by itself, and the recording has that."""
     one = tools.exchange(22, 4, {}, {"error_code": 14})
 
-    assert not not_ready(one, tools.answer(22, 4, error_code=14), Target(("b", 1)))
+    assert not not_ready(one, tools.answer(22, 4, error_code=14), TargetCluster(("b", 1)))
 
 
 def test_a_missing_topic_is_waited_for_only_if_it_was_made(tools: Any) -> None:
@@ -30,7 +30,7 @@ def test_a_missing_topic_is_waited_for_only_if_it_was_made(tools: Any) -> None:
     parts = [{"index": 0, "records": None}]
     one = tools.exchange(0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": parts}]}, {})
     failed = [{"name": "t", "partition_responses": [{"index": 0, "error_code": 3, "base_offset": -1}]}]
-    now, target = tools.answer(0, 9, responses=failed), Target(("b", 1))
+    now, target = tools.answer(0, 9, responses=failed), TargetCluster(("b", 1))
     before = not_ready(one, now, target)
     target.make(["t"])
 
@@ -46,13 +46,17 @@ def test_what_has_moved_is_sent_again_if_nothing_of_it_went_well(tools: Any) -> 
         for codes in ((6, 6), (6, 0))
     ]
     found = [
-        not_ready(one, tools.answer(0, 9, responses=[{"name": "t", "partition_responses": each}]), Target(("b", 1)))
+        not_ready(
+            one, tools.answer(0, 9, responses=[{"name": "t", "partition_responses": each}]), TargetCluster(("b", 1))
+        )
         for each in answers
     ]
 
     assert found == [True, False]
-    assert not_ready(tools.exchange(12, 3, {}, {}), tools.answer(12, 3, error_code=16), Target(("b", 1)))
-    assert not not_ready(tools.exchange(1, 11, {"topics": []}, {}), tools.answer(1, 11, error_code=6), Target(("b", 1)))
+    assert not_ready(tools.exchange(12, 3, {}, {}), tools.answer(12, 3, error_code=16), TargetCluster(("b", 1)))
+    assert not not_ready(
+        tools.exchange(1, 11, {"topics": []}, {}), tools.answer(1, 11, error_code=6), TargetCluster(("b", 1))
+    )
 
 
 def test_what_the_recorded_cluster_refused_is_not_done_twice(tools: Any) -> None:

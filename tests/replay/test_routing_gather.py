@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.gather import Gather
+from kproxy.replay.routing import ResponseGatherer
 from kproxy.testing.dialogue import response
 from kproxy.wire import decode_response
 
@@ -20,7 +20,7 @@ def gathered(tools: Any, *frames: bytes | None) -> list[bytes | None]:
     """What is handed on when these come."""
     told: list[bytes | None] = []
     request = tools.exchange(1, 11, {"topics": []}, {}).request
-    gather = Gather(request, len(frames), lambda frame, now: told.append(frame))
+    gather = ResponseGatherer(request, len(frames), lambda frame, now: told.append(frame))
     for frame in frames:
         gather.part(frame, 1.0)
     return told

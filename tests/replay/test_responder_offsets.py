@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.replay.written import Written
+from kproxy.replay.responder import WrittenOffsets
 from kproxy.wire.records import Record, encode_batch
 
 
-def write(tools: Any, written: Written, count: int, recorded: int, code: int = 0) -> int:
+def write(tools: Any, written: WrittenOffsets, count: int, recorded: int, code: int = 0) -> int:
     """The base offset that so many records get, where the recording has this one."""
     data = encode_batch([Record(number, 0, None, b"v") for number in range(count)])
     topics = [{"name": "t", "partition_data": [{"index": 0, "records": data}]}]
@@ -22,13 +22,13 @@ def write(tools: Any, written: Written, count: int, recorded: int, code: int = 0
 
 def test_offsets_go_on_where_the_last_write_ended(tools: Any) -> None:
     """And never stand before the recorded ones: between them may be markers of transactions."""
-    written = Written()
+    written = WrittenOffsets()
 
     assert [write(tools, written, *one) for one in ((3, 0), (2, 0), (1, 4), (1, 100), (1, 4))] == [0, 3, 5, 100, 101]
 
 
 def test_a_write_that_failed_takes_no_place(tools: Any) -> None:
     """Its answer stays as it is."""
-    written = Written()
+    written = WrittenOffsets()
 
     assert [write(tools, written, 3, -1, 6), write(tools, written, 3, 0)] == [-1, 0]

@@ -1,0 +1,267 @@
+"""Responder that answers clients as a recording was answered: frames in, frames out. No socket, no clock.
+
+    responder = RecordingResponder(recording)
+    reply = responder.reply(frame, address)     `address`: what the client connected to, put in place of every broker's
+
+Strategy, for each request: the recorded response to the same question (recorded_responses.py); else one put together
+from recorded elements (recorded_elements.py); else the recorded response to a question about the same group or
+transaction, or of the same API. Fetch and ListOffsets are answered from the partitions of the recording
+(partition_log.py). Ids need no mapping: clients are told the recorded ones, and use them. What the recording has no
+response for is made where that is plain: ApiVersions from the versions that were used, heartbeats and the like without
+an error; anything else gets an error, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from kproxy.core.respond import Failure, can_carry, fail
+from kproxy.errors import KproxyError
+from kproxy.wire import Message, decode_request, encode, layout, schema
+from kproxy.wire.records import Batch, LegacyEntry, entries
+from kproxy.wire.schema import Api
+
+from .fixes.correlation import answered
+from .partition_log import FETCH, PartitionLog
+from .recorded_elements import RecordedElements, fit
+from .recorded_responses import RecordedResponses
+from .recording import Recording
+from .structs import layout_of, of_kind, structs
+from .target import API_VERSIONS, METADATA, NodeAddress
+
+PRODUCE, LIST_OFFSETS = 0, 2
+LATEST, EARLIEST = -1, -2
+UNSUPPORTED_VERSION, UNKNOWN = 35, -1
+EASY = frozenset((8, 12, 13))
+"""OffsetCommit, Heartbeat, LeaveGroup: how often they come depends on the moment, and no error is the usual answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Reply of a responder.
+
+    `frame`: the response without its length; None: none is due. `wait`: seconds to keep it back. `close`: the request
+    cannot be answered.
+    """
+
+    frame: bytes | None = None
+    wait: float = 0.0
+    close: bool = False
+
+
+@dataclass(slots=True)
+class AnswerCounts:
+    """Counts of one API's requests, by how they were answered."""
+
+    requests: int = 0
+    exact: int = 0
+    alike: int = 0
+    made: int = 0
+    unmatched: int = 0
+
+
+class RecordingResponder:
+    """Responder of one recording.
+
+    `unmatched`: what could not be answered from the recording, as text, and how often.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.script, self.pieces, self.log = (
+            RecordedResponses(recording),
+            RecordedElements(recording),
+            PartitionLog(recording),
+        )
+        self.written = WrittenOffsets()
+        self.by_api: dict[str, AnswerCounts] = {}
+        self.unmatched: Counter[str] = Counter()
+        self.versions = versions_used(recording)
+
+    def counts(self) -> dict[str, tuple[int, int, int, int, int]]:
+        """Return by API: requests, and how many of them were answered exactly, by keys, made, or with an error."""
+        return {api: (one.requests, one.exact, one.alike, one.made, one.unmatched) for api, one in self.by_api.items()}
+
+    def reply(self, frame: bytes, address: NodeAddress) -> Reply:
+        """Return the reply to one request of a client. Never raises for what is in it, or in the recording."""
+        try:
+            request = decode_request(frame, trailing=True)
+        except KproxyError as error:
+            return self.unreadable(frame, str(error))
+        try:
+            return self.read(request, address)
+        except KproxyError as error:
+            self.unmatched[f"{request.api.name} {request.version}: {error}"] += 1
+            return Reply(close=True)
+
+    def read(self, request: Message, address: NodeAddress) -> Reply:
+        """Return the reply to a request that could be read."""
+        count = self.by_api.setdefault(request.api.name, AnswerCounts())
+        count.requests += 1
+        if request.api.key == PRODUCE and request.body["acks"] == 0:
+            count.exact += 1
+            return Reply()
+        wait = 0.0
+        if request.api.key == FETCH:
+            response, some = self.log.answer(request)
+            wait = 0.0 if some else request.body["max_wait_ms"] / 1000
+            count.alike += 1
+        else:
+            answer = self.answer(request, count)
+            if answer is None:
+                return Reply(close=True)
+            response = answer
+        if request.api.key == PRODUCE:
+            self.written.number(request, response)
+        at_home(response, address)
+        return Reply(answered(encode(response), request.header["correlation_id"]), wait)
+
+    def answer(self, request: Message, count: AnswerCounts) -> Message | None:
+        """Return the response, with any correlation id; None if the API has no way to report an error."""
+        if request.api.key == LIST_OFFSETS and (ends := self.offsets(request)) is not None:
+            count.made += 1
+            return ends
+        if (exact := self.script.exact(request)) is not None:
+            count.exact += 1
+            return copy_of(exact)
+        if (pieced := self.pieces.answer(request)) is not None:
+            response, missing = pieced
+            count.alike += not missing
+            count.unmatched += bool(missing)
+            self.unmatched.update(f"{request.api.name} {request.version}: {text}" for text in missing)
+            return response
+        if (alike := self.script.alike(request)) is not None:
+            count.alike += 1
+            struct = layout.body(request.api.key, request.version, "response")
+            return Message(request.api, request.version, request_id(request), fit(struct, alike.body))
+        return self.make(request, count)
+
+    def make(self, request: Message, count: AnswerCounts) -> Message | None:
+        """Return a response that the recording does not have."""
+        body: dict[str, Any] | None = None
+        if request.api.key == API_VERSIONS:
+            keys = [{"api_key": key, "min_version": low, "max_version": high}
+                    for key, (low, high) in sorted(self.versions.items())]  # fmt: skip
+            body = {"api_keys": keys}
+        elif request.api.key == METADATA:
+            body = {"brokers": [{"node_id": 1, "host": "here", "port": 0, "rack": None}], "topics": []}
+        elif request.api.key in EASY:
+            body = {}
+        if body is not None:
+            count.made += 1
+            struct = layout.body(request.api.key, request.version, "response")
+            return Message(request.api, request.version, request_id(request), fit(struct, body))
+        count.unmatched += 1
+        self.unmatched[f"{request.api.name} {request.version}: never asked in the recording"] += 1
+        key, version = request.api.key, request.version
+        sayable = can_carry(key, version, "top") or can_carry(key, version, "entity")
+        return fail(request, Failure(UNKNOWN)) if sayable else None
+
+    def offsets(self, request: Message) -> Message | None:
+        """Return the ends of partitions, if the request asks for nothing else and they are known."""
+        if request.version < 1:
+            return None
+        topics = []
+        for topic in request.body["topics"] or ():
+            parts = []
+            for requested in topic["partitions"] or ():
+                partition = self.log.partitions.get(
+                    (self.log.topic({"topic": topic["name"]}), requested["partition_index"])
+                )
+                if partition is None or requested["timestamp"] not in (LATEST, EARLIEST):
+                    return None
+                offset = partition.high if requested["timestamp"] == LATEST else partition.start
+                parts.append({"partition_index": requested["partition_index"], "error_code": 0, "timestamp": -1,
+                              "offset": offset, "leader_epoch": -1})  # fmt: skip
+            topics.append({"name": topic["name"], "partitions": parts})
+        struct = layout.body(LIST_OFFSETS, request.version, "response")
+        return Message(request.api, request.version, request_id(request), fit(struct, {"topics": topics}))
+
+    def unreadable(self, frame: bytes, reason: str) -> Reply:
+        """Return the reply to a request that the table does not know.
+
+        ApiVersions is answered in version 0 (KIP-511).
+        """
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        self.unmatched[reason] += 1
+        if key != API_VERSIONS or len(frame) < 8:
+            return Reply(close=True)
+        api = schema.load(key)
+        entry = {"api_key": key, "min_version": api.versions.first, "max_version": api.versions.last}
+        body = {"error_code": UNSUPPORTED_VERSION, "api_keys": [entry]}
+        number = int.from_bytes(frame[4:8], "big", signed=True)
+        return Reply(encode(Message(api, 0, {"correlation_id": number}, body)))
+
+
+def request_id(request: Message) -> dict[str, Any]:
+    return {"correlation_id": request.header["correlation_id"]}
+
+
+def copy_of(message: Message) -> Message:
+    """Return a copy of the message that may be changed."""
+    return Message(message.api, message.version, dict(message.header), fit(layout_of(message), message.body))
+
+
+def at_home(response: Message, address: NodeAddress) -> None:
+    """Put this address in place of every broker's in the response."""
+    for struct, value in structs(layout_of(response), response.body):
+        hosts, ports = list(of_kind(struct, "host")), list(of_kind(struct, "port"))
+        if len(hosts) == len(ports) == 1 and value[hosts[0].name]:
+            value[hosts[0].name], value[ports[0].name] = address
+
+
+def versions_used(recording: Recording) -> dict[int, tuple[int, int]]:
+    """Return the lowest and highest version of the recorded requests by API key.
+
+    Metadata and ApiVersions count with all versions of ours if they were not recorded.
+    """
+    used: dict[int, tuple[int, int]] = {}
+    for exchange in recording.exchanges:
+        if not exchange.unfit:
+            low, high = used.get(exchange.key, (exchange.version, exchange.version))
+            used[exchange.key] = min(low, exchange.version), max(high, exchange.version)
+    return {key: all_of(schema.load(key)) for key in (API_VERSIONS, METADATA)} | used
+
+
+def all_of(api: Api) -> tuple[int, int]:
+    return api.versions.first, api.versions.last
+
+
+class WrittenOffsets:
+    """Ends of the partitions that a client writes to.
+
+    `ends`: the next offset of each, by topic (name or id) and number. A producer that does the same again may send its
+    records in other batches. Each response's base offset is then where the partition ends by what was written so far,
+    but never below the one that the recording has for it.
+    """
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[Any, int], int] = {}
+
+    def number(self, request: Message, response: Message) -> None:
+        """Put base offsets into the response to a Produce."""
+        counts = {
+            (topic_of(topic), element["index"]): records_in(element["records"])
+            for topic in request.body["topic_data"] or () for element in topic["partition_data"] or ()
+        }  # fmt: skip
+        for topic in response.body["responses"] or ():
+            for element in topic["partition_responses"] or ():
+                where = topic_of(topic), element["index"]
+                if not element["error_code"]:
+                    element["base_offset"] = max(element["base_offset"], self.ends.get(where, 0))
+                    self.ends[where] = element["base_offset"] + counts.get(where, 0)
+
+
+def topic_of(entry: dict[str, Any]) -> Any:
+    """Return a topic's name, or its id in versions that have no names."""
+    return entry.get("name") or entry.get("topic_id")
+
+
+def records_in(field: Any) -> int:
+    """Return how many offsets the records of a field take."""
+    all_entries = list(entries(field))
+    return sum(
+        one.last_offset_delta + 1 if isinstance(one, Batch) else isinstance(one, LegacyEntry) for one in all_entries
+    )

@@ -1,0 +1,206 @@
+"""Routing of recorded requests: to the leader of their partitions, or to a coordinator.
+
+Recorded nodes and addresses mean nothing to the target, so each request is looked at by itself. One about partitions
+with several leaders is cut into parts, one for each. The fetches of a connection all are about the same partitions,
+those of its session (KIP-227): when these have several leaders, no session is used. What is about neither partitions
+nor groups goes to the bootstrap server: since KRaft (KIP-590), every broker passes on what the controller has to do.
+Approximated: a ShareFetch goes as a whole to the leader of most of its partitions, since its session belongs to one
+broker (KIP-932).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from kproxy.core.respond import without
+from kproxy.errors import DecodeError
+from kproxy.rules.entity import Entity, entities
+from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.layout import ZERO_UUID
+from kproxy.wire.shapes import Level, shape
+
+from .links import OnResponse
+from .recording import RecordedExchange
+from .target import GROUP, TRANSACTION, CoordinatorKey, NodeAddress, TargetCluster
+
+FETCH = 1
+SHARED = frozenset((78, 79))
+"""ShareFetch, ShareAcknowledge."""
+LED = SHARED | frozenset((0, FETCH, 2, 21, 23, 61))
+"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeProducers."""
+GROUPED = frozenset((8, 9, 11, 12, 13, 14, 15, 28, 42, 47, 68, 69, 76, 77, 88, 89, 90, 91, 92))
+"""What a group's coordinator answers, TxnOffsetCommit among it."""
+TRANSACTED = frozenset((22, 24, 25, 26, 65))
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeTransactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSubject:
+    """Subject of a request: partitions by topic name, or a coordinator's key, or neither."""
+
+    partitions: tuple[tuple[str, int], ...] = ()
+    coordinator: CoordinatorKey | None = None
+
+
+ANYWHERE = RequestSubject()
+
+
+def subject_of(request: Message | None, names: Mapping[UUID, str]) -> RequestSubject:
+    """Return the subject of a recorded request; `names` are those of recorded topic ids."""
+    if request is None:
+        return ANYWHERE
+    key = request.api.key
+    if key in LED:
+        named = [(one.topic or names.get(one.topic_id or ZERO_UUID), one.partition) for one in entities(request)]
+        return RequestSubject(tuple((topic, number) for topic, number in named if topic and number is not None))
+    if key in GROUPED:
+        groups = [one.group for one in entities(request) if one.group]
+        group = groups[0] if groups else request.body.get("group_id")
+        return RequestSubject(coordinator=(GROUP, group)) if group else ANYWHERE
+    if key in TRANSACTED:
+        ids = [one.transactional_id for one in entities(request) if one.transactional_id]
+        return RequestSubject(coordinator=(TRANSACTION, ids[0])) if ids else ANYWHERE
+    return ANYWHERE
+
+
+class RequestRouter:
+    """Router of a replay's requests to brokers.
+
+    `spread`: numbers of the lines whose fetches go to several; `astray`: partitions of share groups that were asked of
+    a broker which does not lead them.
+    """
+
+    def __init__(self, target: TargetCluster, names: Mapping[UUID, str]) -> None:
+        self.target, self.names = target, names
+        self.spread: set[int] = set()
+        self.fetched: dict[int, RequestSubject] = {}
+        """Number of a line → all partitions that its fetches name."""
+        self.shared: dict[int, NodeAddress] = {}
+        """Number of a line → where its share fetches go."""
+        self.astray = 0
+
+    def of(self, exchange: RecordedExchange) -> RequestSubject:
+        """Return the request's subject; a Fetch is about all that its connection fetches."""
+        if exchange.key != FETCH:
+            return subject_of(exchange.request, self.names)
+        line = exchange.line
+        if line.number not in self.fetched:
+            partitions: dict[tuple[str, int], None] = {}
+            for fetch in line.exchanges:
+                if fetch.key == FETCH and not fetch.unfit:
+                    partitions.update(dict.fromkeys(subject_of(fetch.request, self.names).partitions))
+                    fetch.forget()
+            self.fetched[line.number] = RequestSubject(tuple(partitions))
+        return self.fetched[line.number]
+
+    def unknown(self, wanted: RequestSubject) -> set[str | CoordinatorKey]:
+        """Return the topics and coordinators that the target has to be asked for first."""
+        known = self.target.looked_up
+        missing: set[str | CoordinatorKey] = {topic for topic, _ in wanted.partitions if topic not in known}
+        if wanted.coordinator is not None and wanted.coordinator not in known:
+            missing.add(wanted.coordinator)
+        return missing
+
+    def forget(self, wanted: RequestSubject) -> None:
+        """Have the target asked again for a subject that has moved."""
+        self.target.looked_up.difference_update(topic for topic, _ in wanted.partitions)
+        if wanted.coordinator is not None:
+            self.target.looked_up.discard(wanted.coordinator)
+
+    def addresses(self, exchange: RecordedExchange, wanted: RequestSubject) -> list[NodeAddress]:
+        """Return the addresses that the request's parts go to, by what is known now; at least one."""
+        if wanted.coordinator is not None:
+            node = self.target.coordinators.get(wanted.coordinator)
+            return [self.target.address_of(node) or self.target.bootstrap]
+        if exchange.key in SHARED:
+            return [self.majority(exchange, wanted)]
+        leaders = dict.fromkeys(self.leader(one) for one in wanted.partitions)
+        known = [one for one in leaders if one is not None]
+        if exchange.key == FETCH and len(known) > 1:
+            self.spread.add(exchange.line.number)
+        return known or [self.target.bootstrap]
+
+    def leader(self, partition: tuple[str, int]) -> NodeAddress | None:
+        """Return the address of a partition's leader; None if it has none, or none that is known."""
+        return self.target.address_of(self.target.leaders.get(partition))
+
+    def parts(self, request: Message, addresses: list[NodeAddress]) -> list[tuple[NodeAddress, Message]]:
+        """Cut the request, with the target's ids, for these brokers; what has no leader goes to the first of them."""
+        if len(addresses) == 1:
+            return [(addresses[0], request)]
+        groups: dict[NodeAddress, list[Entity]] = {}
+        for entity in entities(request):
+            topic = entity.topic or self.target.names.get(entity.topic_id or ZERO_UUID, "")
+            led = None if entity.partition is None else self.leader((topic, entity.partition))
+            groups.setdefault(led if led in addresses and led is not None else addresses[0], []).append(entity)
+        parts = []
+        for address, group in groups.items():
+            part = without(request, [entity for other in groups.values() if other is not group for entity in other])
+            if part is not None:
+                parts.append((address, part))
+        return parts or [(addresses[0], request)]
+
+    def majority(self, exchange: RecordedExchange, wanted: RequestSubject) -> NodeAddress:
+        """Return the leader of most of the partitions of a share group's request, for it and those after it."""
+        number = exchange.line.number
+        if number not in self.shared:
+            led = Counter(leader for part in wanted.partitions if (leader := self.leader(part)) is not None)
+            if not led:
+                return self.target.bootstrap
+            ((self.shared[number], most),) = led.most_common(1)
+            self.astray += led.total() - most
+        return self.shared[number]
+
+
+class ResponseGatherer:
+    """Collector of the responses to `count` parts of a request.
+
+    It hands on one frame, or None if a part has no response.
+    """
+
+    def __init__(self, request: Message, count: int, then: OnResponse) -> None:
+        self.request, self.count, self.then = request, count, then
+        self.frames: list[bytes] = []
+
+    def part(self, frame: bytes | None, now: float) -> None:
+        """Take the response to one part."""
+        if self.count <= 0:
+            return
+        if frame is None:
+            self.count = 0
+            self.then(None, now)
+            return
+        self.frames.append(frame)
+        if len(self.frames) == self.count:
+            self.count = 0
+            self.then(merged_response(self.request, self.frames), now)
+
+
+def merged_response(request: Message, frames: list[bytes]) -> bytes:
+    """Merge the frames into one; the first stays as it is if one of them cannot be read."""
+    form = shape(request.api.key, request.version)
+    try:
+        first, *others = (decode_response(one, request.api.key, request.version, trailing=True) for one in frames)
+    except DecodeError:
+        return frames[0]
+    for other in others:
+        if form.code is not None and not first.body[form.code]:
+            first.body[form.code] = other.body[form.code]
+        add_elements(form.response, first.body, other.body)
+    return encode(first)
+
+
+def add_elements(levels: tuple[Level, ...], into: dict[str, Any], other: dict[str, Any]) -> None:
+    """Add the elements of `other` to `into`, those with the same keys into each other."""
+    level = levels[0]
+    known = {tuple(level.roles(element).values()): element for element in into[level.array]}
+    for element in level.elements(other):
+        same = known.get(tuple(level.roles(element).values()))
+        if same is None:
+            into[level.array].append(element)
+        elif len(levels) > 1:
+            add_elements(levels[1:], same, element)
