@@ -7,8 +7,9 @@ With one, a tick a second closes summaries, tells of rules and topology, and fol
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
-from time import monotonic, time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from time import monotonic, thread_time, time
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import Config
+from kproxy.net.in_turns import SLICE
 from kproxy.net.server import Server
 from kproxy.net.survey import Survey
 from kproxy.rules.running import Running
@@ -83,11 +85,19 @@ class Audit:
 
     def tick(self) -> None:
         """Once a second."""
-        self.reactor.call_at(monotonic() + TICK, self.tick)
         self.wall.adjust()
-        self.sink.tick(monotonic())
+        self.go_on(self.sink.tick(monotonic()))
+
+    def go_on(self, lines: Iterator[None]) -> None:
+        """Tell what there is to tell, a few milliseconds at a time."""
+        until = thread_time() + SLICE
+        for _ in lines:
+            if thread_time() > until:
+                self.reactor.soon(partial(self.go_on, lines))
+                return
         self.rules.tick(time())
         self.topology.tick(time())
+        self.reactor.call_at(monotonic() + TICK, self.tick)
 
     @property
     def trouble(self) -> str:

@@ -175,6 +175,8 @@ class Engine:
                 return ruling
             selection = found
             exchange.find = found.all
+            if isinstance(found, Selection):
+                exchange.listed = found.entities
         for number in every.index.candidates(exchange, selection.groups):
             self.consider(every.parts[number], number, exchange, selection, ruling, now)
             if ruling.final:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kproxy.errors import DecodeError
 from kproxy.wire import schema
-from kproxy.wire.breath import spread
+from kproxy.wire.breath import drop, spread
 from kproxy.wire.edit import Edits
 from kproxy.wire.head import body_start
 from kproxy.wire.walk import Walk, walk
@@ -160,13 +160,16 @@ class Rewriter:
             )
         hits: Hits = []
         after = self.walk.run(buf, body, end, hits)
+        hits = spread(hits)
         edits = Edits(buf, start, end, self.walk, hits)
         if hits:
-            hits = spread(hits)
             for apply in self.applies:
                 apply(buf, hits, edits, context)
                 if context.incomplete:  # the others would count what they do a second time
                     break
         if after != end and self.walk.whole and not context.incomplete:
             context.count("trailing_bytes")
-        return edits.pieces() if edits else None
+        pieces = edits.pieces() if edits else None
+        drop(edits.changes)
+        drop(hits)
+        return pieces

@@ -43,8 +43,8 @@ class RuledExchange(Exchange):
     `refuses` that a rule other than a fault has failed something; `decided` that no rule has a say any more."""
 
     __slots__ = (
-        "awaits", "counted", "decided", "failures", "late", "mute", "pending", "refuses", "ruled", "session", "step",
-        "throttle", "whole",
+        "awaits", "counted", "decided", "failures", "late", "listed", "mute", "pending", "refuses", "ruled",
+        "session", "step", "throttle", "whole",
     )  # fmt: skip
 
     def __init__(self, step: Step, ruled: Ruled, connection: ConnectionView, correlation: int, client_id: str | None,
@@ -55,6 +55,7 @@ class RuledExchange(Exchange):
         self.counted: set[Running] = set()
         self.failures: dict[Entity, Failure] = {}
         self.late: dict[Entity, Failure] = {}
+        self.listed: tuple[Entity, ...] = ()  # what the request is about, where that belongs to no session
         self.whole: Failure | None = None
         self.session: PartitionSession | None = None
         self.awaits = self.refuses = self.decided = False
@@ -104,10 +105,11 @@ class RuledExchange(Exchange):
             keep(None if thing is None else thing.body)
         for one in self.pending:
             keep(one.entities)
+        keep(self.listed)
         keep(self.failures)
         keep(self.late)
         self._request = self._response = self.read_request = self.find = self._entities = None
-        self.pending, self.failures, self.late = [], {}, {}
+        self.pending, self.failures, self.late, self.listed = [], {}, {}, ()
 
     def forget_records(self) -> None:
         """The request has gone: what it carried for the log is not kept until the answer comes."""

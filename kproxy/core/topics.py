@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kproxy.errors import DecodeError
 from kproxy.wire import Message, encode, schema
+from kproxy.wire.breath import drop, each
 from kproxy.wire.head import body_start
 from kproxy.wire.walk import Walk, read_string, walk
 
@@ -44,7 +45,7 @@ def brokers_request() -> bytes:
 
 def named_topics_request(topic_ids: Iterable[bytes]) -> bytes:
     """The same for the topics that have these ids."""
-    return _request(BY_ID_VERSION, [{"topic_id": UUID(bytes=one), "name": None} for one in topic_ids])
+    return _request(BY_ID_VERSION, [{"topic_id": UUID(bytes=one), "name": None} for one in each(topic_ids)])
 
 
 def _request(version: int, topics: list[dict[str, Any]] | None, **fields: bool) -> bytes:
@@ -81,13 +82,14 @@ def read_topics(frame: bytes, version: int) -> list[tuple[bytes, bytes]]:
     entries.run(frame, body, len(frame), hits)
     code_mark, name_mark, id_mark = (entries.find("value", path) for path in ENTRY)
     code, name = b"", None
-    for mark, start, end in hits:
+    for mark, start, end in each(hits):
         if mark == code_mark:
             code = frame[start:end]
         elif mark == name_mark:
             name = read_string(frame, start, end, True)
         elif mark == id_mark and name and not any(code):
             found.append((name, frame[start:end]))
+    drop(hits)
     return found
 
 
@@ -95,7 +97,7 @@ def remember_topics(memory: MutableMapping[str, Any], frame: bytes, now: float, 
     """Keep the names and ids of an answer; one that cannot be read is counted, and the names before it stay."""
     try:
         topics = read_topics(frame, VERSION)
-        names = [name for name, _ in topics]
+        names = [name for name, _ in each(topics)]
         remember_ids(memory, topics)
     except DecodeError:
         counters.count("own_metadata_unreadable")
@@ -113,7 +115,7 @@ def remember_named(memory: MutableMapping[str, Any], frame: bytes, counters: Cou
 
 def remember_ids(memory: MutableMapping[str, Any], topics: Iterable[tuple[bytes, bytes]]) -> None:
     """Keep the names of topic ids."""
-    for name, topic_id in topics:
+    for name, topic_id in each(topics):
         if topic_id != ZERO:
             learn(memory, topic_id, name)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 
 from .cells import SILENT, WELL, Ending
@@ -84,9 +85,9 @@ def take_response(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) 
         rows = read[0]
         share = wanted.key == SHARE_FETCH
         if wanted.key == PRODUCE:
-            answers = {(topic, index): (error, base) for topic, index, error, base in rows}
+            answers = {(topic, index): (error, base) for topic, index, error, base in each(rows)}
             rows = produce_rows(ask.asked(asked_size, asked_count) or [], answers)
-        codes = [row[2] for row in rows if row[2]]
+        codes = [row[2] for row in each(rows) if row[2]]
         if codes:
             errors = errors_in(SHARE_FETCH, wanted.version, buf, pos, end) if share else in_order(top, codes)
     watcher.open.popleft()

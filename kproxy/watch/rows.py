@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from kproxy.wire.breath import each
+
 from .seen import Seen
 from .wanted import FETCH, PRODUCE
 
@@ -57,7 +59,7 @@ def answers_of(response: dict[str, Any] | None) -> dict[tuple[Topic, int], tuple
 def produce_rows(asked: list[Asked], answers: dict[tuple[Topic, int], tuple[int, int]]) -> list[Row]:
     """What was to be written, and whether it was."""
     rows: list[Row] = []
-    for name, index, size, batches, records, codec, idempotent in asked:
+    for name, index, size, batches, records, codec, idempotent in each(asked):
         error, base = answers.get((name, index), (0, -1))
         last = base + records - 1 if base >= 0 and records else None
         rows.append((name, index, error, size, batches, records, codec, idempotent, last, None))

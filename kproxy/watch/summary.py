@@ -6,7 +6,8 @@
     summary.drain(now, everything=True)     and of the one that is not
 
 Strategy. An exchange belongs to the minute in which it was over, so no line comes after its minute was drained. The
-number of cells is bounded: what there are no cells for is counted in a cell of less detail, and sums stay exact.
+number of cells is bounded: what there are no cells for is counted in a cell of less detail, and sums stay exact. An
+exchange of thousands of partitions is counted some at a time; a minute that is told meanwhile has those before.
 
 What is counted how stands in docs/numbers.md: lines of a summary add up to what the events of the same exchanges do.
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kproxy.wire import error_codes, schema
+from kproxy.wire.breath import each, rest
 
 from .cells import OWN, ApiCell, ApiKey, Ending, Line, PartCell, PartKey
 from .error_places import in_order
@@ -41,6 +43,8 @@ LONGEST = 501
 """Characters of a name that are kept: one more than an event tells, so that it is cut there as everywhere else."""
 MANY = -2
 """Stands for error codes that are not told apart any more, since there are too many kinds."""
+MOST_AT_ONCE = 512
+"""Rows that are counted in one go: a millisecond."""
 READS = (FETCH, SHARE_FETCH)
 ROWS = (PRODUCE, FETCH, SHARE_FETCH)
 
@@ -104,9 +108,7 @@ class Summary:
             errors = in_order(errors.codes[0] if errors.top else 0, codes)
         key = seen.key, seen.version, seen.client_id, ending(seen, errors), seen.acks
         asked_size = request.size if request is not None else 0
-        cell = self.count(key, begun, now, asked_size, size, latency, rows, seen)
-        cell.rule += sum(seen.rule_wait)
-        cell.wait += sum(seen.other_wait)
+        self.count(key, begun, now, asked_size, size, latency, rows, seen)
 
     def count(
         self,
@@ -118,11 +120,13 @@ class Summary:
         latency: float | None,
         rows: list[Row] | None,
         seen: Seen | None = None,
-    ) -> ApiCell:
+    ) -> None:
         """An exchange that began at `begun` was over at `now`. `rows`: of its partitions; None: they are not known.
 
-        `seen`: knows which errors kproxy made; None: it made none.
+        `seen`: knows which errors kproxy made, and how long it held the frames; None: it made none, and held none.
         """
+        reads = key[0] in READS
+        empty = rows is not None and reads and not any(row[3] for row in each(rows))
         if now >= self.until:
             self.roll(now)
         cell = self.api(key, begun)
@@ -131,17 +135,18 @@ class Summary:
         cell.response_bytes += response_size
         if latency is not None:
             cell.answered(latency)
-        if rows is not None:
-            reads = key[0] in READS
-            if reads and not any(row[3] for row in rows):
-                cell.empty += 1
-            if not key[3].top:  # else nothing was done of what was asked for
-                self.rows(key, rows, cell, begun, reads, seen)
-        return cell
+        cell.empty += empty
+        if seen is not None:
+            cell.rule += sum(seen.rule_wait)
+            cell.wait += sum(seen.other_wait)
+        if rows and not key[3].top:  # else nothing was done of what was asked for
+            self.rows(key, rows[:MOST_AT_ONCE], begun, reads, seen)
+            for first in range(MOST_AT_ONCE, len(rows), MOST_AT_ONCE):
+                rest()  # the minute may be told here: what comes then belongs to the next one
+                self.rows(key, rows[first : first + MOST_AT_ONCE], begun, reads, seen)
 
-    def rows(
-        self, api_key: ApiKey, rows: list[Row], api: ApiCell, begun: float, reads: bool, seen: Seen | None
-    ) -> None:
+    def rows(self, api_key: ApiKey, rows: list[Row], begun: float, reads: bool, seen: Seen | None) -> None:
+        api = self.api(api_key, begun)
         start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
         for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
             if not size and reads and not error and mark is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kproxy.core.sasl import RawTokens
-from kproxy.wire.breath import rest, whole
+from kproxy.wire.breath import rest
 
 from .error_places import errors_of, has_errors_inside
 from .exchanges import MOST_OPEN, Entry, Exchanges, Open, add_wait
@@ -221,7 +221,6 @@ class Watcher(ShortWay):
         seen.outcome = outcome
         if found.wanted.counted and self.summary is not None:
             errors = errors_of(seen) if has_errors_inside(seen.key, seen.version) else seen.known_errors
-            with whole():  # the minute is told, and its cells are gone, between two exchanges only
-                self.summary.add(seen, errors, now, deep=found.wanted.depth >= Depth.ROWS, asked=found.asked)
+            self.summary.add(seen, errors, now, deep=found.wanted.depth >= Depth.ROWS, asked=found.asked)
         if found.wanted.taken:
             self.take(seen)

@@ -66,7 +66,7 @@ def tag_count(buf: bytes, p: int, end: int) -> tuple[int, int]:
     number, p = read_uvarint(buf, p)
     if number > (end - p) >> 1:
         raise Misfit
-    return number, p
+    return few(number), p
 
 
 def tag_head(buf: bytes, p: int, end: int, last: int) -> tuple[int, int, int]:
@@ -89,10 +89,16 @@ MOST_ELEMENTS = 500_000
 """Of one array: they take 200 MB and more as values. A walk lists as many (`walk_support.py`)."""
 
 
-def room(count: int) -> list[object]:
-    """An empty list for so many elements."""
+def few(count: int) -> int:
+    """`count`, if so many elements are looked into."""
     if count > MOST_ELEMENTS:
         raise TooMany(count)
+    return count
+
+
+def room(count: int) -> list[object]:
+    """An empty list for so many elements."""
+    few(count)
     return [] if breath.State.hook is None else breath.Spread()
 
 
@@ -103,6 +109,7 @@ def unpackers(code: str) -> tuple[Any, ...]:
 
 NAMES = {
     "Misfit": Misfit,
+    "few": few,
     "room": room,
     "long_length": long_length,
     "long_string": long_string,

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from .breath import breathe, each
+from .breath import breathe, each, ordered, steps
 from .primitives import Buffer, read_uvarint, write_uvarint
 from .walk import Hit, Hits, Walk
 
 Change = tuple[int, int, bytes, int, bool]  # start, end, new bytes, anchor, whether it swallows what is inside
+MANY = 1000
+"""Changes above which the frame is given in one piece, joined with breath in between."""
 
 
 def order(change: Change) -> tuple[int, bool, int, int]:
@@ -48,7 +50,7 @@ def outermost(changes: list[Change]) -> list[Change]:
         return changes
     found: list[Change] = []
     low = high = -1  # the span that swallows at present
-    for change in each(sorted(changes, key=order)):
+    for change in each(ordered(changes, order)):
         start, end, _, anchor, swallows = change
         if low < start < high or low <= anchor < high:
             continue
@@ -80,6 +82,7 @@ class Edits:
 
     def remove(self, start: int, end: int, count: Hit) -> None:
         """Without the element at [start, end) of the array with this count. Twice is once."""
+        breathe()
         if (start, end) not in self.removed:
             self.removed.add((start, end))
             self.changes.append((start, end, b"", start, True))
@@ -106,7 +109,7 @@ class Edits:
         """Number, start and end of every tagged field of a tag buffer."""
         count, position = read_uvarint(self.buf, tags[1])
         spans = []
-        for _ in range(count):
+        for _ in steps(count):
             start = position
             number, position = read_uvarint(self.buf, start)
             size, position = read_uvarint(self.buf, position)
@@ -115,14 +118,17 @@ class Edits:
         return spans
 
     def pieces(self) -> list[memoryview | bytes]:
-        """The edited frame: untouched neighbours as one view into `buf`, new bytes between them."""
+        """The edited frame: untouched neighbours as one view into `buf`, new bytes between them; of many edits all is
+        in one piece."""
         changes = outermost(self.changes + self.new_tags() + self.new_counts())
         if sizes := self.new_sizes(changes):
             changes = outermost(changes + sizes)
         view = memoryview(self.buf)
+        if len(changes) > MANY:
+            return [self.joined(changes, view)]
         found: list[memoryview | bytes] = []
         position = self.start
-        for start, end, data, _, _ in each(changes):
+        for start, end, data, _, _ in changes:
             if start > position:
                 found.append(view[position:start])
             if data:
@@ -131,6 +137,16 @@ class Edits:
         if position < self.end or not found:
             found.append(view[position : self.end])
         return found
+
+    def joined(self, changes: list[Change], view: memoryview) -> memoryview:
+        """The edited frame as one piece."""
+        made, position = bytearray(), self.start
+        for start, end, data, _, _ in each(changes):
+            made += view[position:start]
+            made += data
+            position = end
+        made += view[position : self.end]
+        return memoryview(made)
 
     def new_counts(self) -> list[Change]:
         """Counts of arrays and tag buffers whose number of elements is another now."""
@@ -175,12 +191,12 @@ class Edits:
             return []
         tags = [
             (size[1], size[2], tag[2])
-            for tag, size in zip(self.hits, self.hits[1:], strict=False)
+            for tag, size in each(zip(self.hits, self.hits[1:], strict=False))
             if marks[tag[0]].what == "tag"
         ]
         if not tags:
             return []
-        changes = sorted(changes, key=lambda change: change[3])
+        changes = list(ordered(changes, lambda change: change[3]))
         anchors = [change[3] for change in changes]
         found: list[Change] = []
         wider: list[tuple[int, int]] = []  # of inner tags not yet counted: where their size stands, how it grew

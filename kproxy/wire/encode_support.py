@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import EncodeError
-from .breath import each
+from .breath import each, ordered
 from .compiled import packer
 from .primitives import (
     MAX_LENGTH,
@@ -59,17 +59,17 @@ def others(value: dict[str, Any], known: int) -> Iterable[tuple[int, bytes]]:
 def spare(tags: Iterable[tuple[int, Buffer]], known: frozenset[int]) -> list[tuple[int, Buffer]]:
     """Unknown tags, none of which may have the number of a known field."""
     found = list(tags)
-    if any(tag in known for tag, _ in found):
+    if any(tag in known for tag, _ in each(found)):
         raise EncodeError("a known tag among the unknown")
     return found
 
 
 def add_tags(add: Add, tags: Iterable[tuple[int, Buffer]]) -> None:
     """A tag buffer, by ascending number."""
-    ordered = sorted(tags, key=lambda pair: pair[0])
-    add(write_uvarint(len(ordered)))
+    all_tags = list(ordered(tags, lambda pair: pair[0]))
+    add(write_uvarint(len(all_tags)))
     last = -1
-    for tag, data in each(ordered):
+    for tag, data in each(all_tags):
         if not last < tag <= MAX_LENGTH or not isinstance(data, (bytes, bytearray, memoryview)):
             raise EncodeError("bad tag")
         last = tag

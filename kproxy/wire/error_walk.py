@@ -7,6 +7,7 @@ from functools import cache
 
 from ..errors import DecodeError
 from . import layout, schema
+from .breath import drop, each
 from .head import body_start
 from .headers import header_version
 from .layout import Slot, Struct
@@ -52,8 +53,9 @@ def error_codes_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> t
     except DecodeError:
         return 0, []
     first, codes = 0, []
-    for mark, at, after in hits:
+    for mark, at, after in each(hits):
         if mark in marks and after - at == 2 and (buf[at] or buf[at + 1]):
             codes.append(int.from_bytes(buf[at:after], "big", signed=True))
             first = codes[-1] if mark == top else first
+    drop(hits)
     return first, codes

@@ -140,7 +140,7 @@ class Maker:
     def elements(self, slot: Slot, count: str, found: str) -> None:
         put = self.put
         if slot.type == "uuid":
-            put(f"{found} = [to_uuid(buf[i:i + 16]) for i in range(p, p + {count} * 16, 16)]")
+            put(f"{found} = [to_uuid(buf[p + 16 * i:p + 16 * i + 16]) for i in steps(few({count}))]")
             put(f"p += {count} * 16")
         elif slot.type in FIXED:
             code, size = FIXED[slot.type]
@@ -148,7 +148,7 @@ class Maker:
             with put.block(f"if {count} < {SHORT_ARRAY}:"):
                 put(f"{found} = list({table}[{count}](buf, p))")
             with put.block("else:"):
-                put(f"{found} = list(unpack_from('>%d{code}' % {count}, buf, p))")
+                put(f"{found} = list(unpack_from('>%d{code}' % few({count}), buf, p))")
             put(f"p += {count} * {size}")
         else:
             put(f"{found} = [] if {count} < {FEW} else room({count})")

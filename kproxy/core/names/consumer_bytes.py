@@ -16,6 +16,7 @@ from functools import cache
 from kproxy.core.rewrite import Context, Hits
 from kproxy.errors import DecodeError
 from kproxy.wire import layout, schema
+from kproxy.wire.breath import spread
 from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
 from kproxy.wire.walk import Walk, compile_walk
@@ -56,6 +57,7 @@ def rewrite_struct(
     after = walk.run(data, start, len(data), hits)
     if whole and after != len(data):
         raise DecodeError(f"{len(data) - after} bytes after the last field", api=name, version=version, offset=after)
+    hits = spread(hits)
     edits = Edits(data, 0, len(data), walk, hits)
     PlainNames(dict.fromkeys(paths, spelling), compact=False).bind(walk)(data, hits, edits, context)
     if assignor == STICKY:

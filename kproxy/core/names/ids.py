@@ -10,7 +10,7 @@ An answer that names a topic of others by its id alone has the disguise in its p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.rules.all_names import Names
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout
+from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
 from kproxy.wire.walk import Walk, read_string
@@ -75,11 +76,10 @@ class VisibleIds:
         marks = {number for number, mark in enumerate(walk.marks) if mark.what == "value" and mark.path in self.paths}
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
-            spans = [(start, end) for mark, start, end in hits if mark in marks]
-            ids = [bytes(buf[start:end]) for start, end in spans]
-            if self.ask(ids, context):
+            found = [(start, end, bytes(buf[start:end])) for mark, start, end in hits if mark in marks]
+            if self.ask(found, context):
                 return
-            for (start, end), topic_id in zip(spans, ids, strict=True):
+            for start, end, topic_id in each(found):
                 if not self.known(topic_id, context):
                     edits.replace(start, end, disguise(topic_id, context))
                     context.count("topic_ids_unreachable")
@@ -94,18 +94,18 @@ class VisibleIds:
         name = recall(context.cluster_memory, TOPIC_IDS).get(topic_id)
         return name is not None and is_visible(name, self.names)
 
-    def ask(self, topic_ids: Iterable[bytes], context: Context) -> bool:
+    def ask(self, found: list[tuple[int, int, bytes]], context: Context) -> bool:
         """Have the broker asked for ids that are not known yet: once for a request, and not for those that it did not
-        know a moment ago."""
+        know a moment ago. `found`: where they stand, and what they are."""
         known = recall(context.cluster_memory, TOPIC_IDS)
-        unknown = {one for one in topic_ids if one not in known and not is_nobodys(one)}
+        unknown = {one for _, _, one in each(found) if one not in known and not is_nobodys(one)}
         if not unknown or context.has_asked:
             return False
         if self.listed:
             context.topics_wanted = context.listed_before(LISTED_AFTER)
             return context.topics_wanted
         asked, since = recall(context.memory, ASKED_IDS), context.now - NOT_THERE_FOR
-        for topic_id in unknown:
+        for topic_id in each(unknown):
             if asked.get(topic_id, since) <= since:
                 if len(context.ids_wanted) == MAX_ASKED_AT_ONCE:
                     break

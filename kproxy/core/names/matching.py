@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import re2
 
+from kproxy.wire.breath import FEW, rest
+
 COMPILED = 64
 """Patterns kept compiled."""
 MAX_PATTERN_MEMORY = 512 << 10
@@ -47,7 +49,8 @@ def compiled(regex: bytes) -> Any:
 
 
 class Matcher:
-    """One pattern, matched against the texts of one message. Raises TooDear once it has taken too long.
+    """One pattern, matched against the texts of one message, with breath in between. Raises TooDear once it has taken
+    too long.
 
     `memory` is the cluster's, `owner` whose allowance it is, `now` the time of the message.
     """
@@ -56,25 +59,47 @@ class Matcher:
         self.pattern, self.memory, self.key = pattern, memory, (SPENT, owner)
         self.size = pattern.programsize
         self.second = int(now)
-        then, spent = memory.get(self.key, (self.second, 0.0))
-        self.spent = spent if then == self.second else 0.0
-        self.left = max(ALLOWANCE - self.spent, LEAST)
-        self.texts, self.began = 0, thread_time()
+        self.texts, self.used = 0, 0.0  # and seconds of CPU for those up to the last breath
+        self.charged = 0.0  # what of the allowance this one has taken
+        self.charge(0.0)
+
+    def charge(self, more: float) -> None:
+        """Have taken so much from the allowance. What others have taken meanwhile leaves less."""
+        second, spent = self.memory.get(self.key, (self.second, 0.0))
+        if second < self.second:
+            spent = 0.0
+        others = max(spent - self.charged, 0.0)
+        self.left = max(ALLOWANCE - others, LEAST)
+        if more != self.charged:
+            self.charged = more
+            self.memory[self.key] = max(second, self.second), others + more
+        self.began = thread_time()
+
+    @property
+    def beyond(self) -> float:
+        """Seconds of CPU beyond what each text may take."""
+        return self.used + thread_time() - self.began - EACH * self.texts
 
     def matches(self, text: bytes) -> bool:
-        """Whether the whole of it matches."""
+        """Return True if the whole of it matches."""
         self.texts += 1
         if len(text) * self.size > MOST_STEPS:
             self.end()
             raise TooDear
         found = self.pattern.fullmatch(text.decode("utf-8", "replace")) is not None
-        if thread_time() - self.began > self.left + EACH * self.texts:
+        if self.beyond > self.left:
             self.end()
             raise TooDear
+        if not self.texts % FEW:
+            self.pause()
         return found
+
+    def pause(self) -> None:
+        """Let others run."""
+        self.used += thread_time() - self.began
+        rest()
+        self.charge(max(self.used - EACH * self.texts, 0.0))
 
     def end(self) -> None:
         """Take from the allowance what was spent beyond what each text may take."""
-        more = thread_time() - self.began - EACH * self.texts
-        if more > 0:
-            self.memory[self.key] = self.second, self.spent + more
+        self.charge(max(self.beyond, 0.0))

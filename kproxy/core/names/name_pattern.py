@@ -1,19 +1,20 @@
 """A regular expression that matches given topic names and nothing else.
 
 Strategy: plain alternatives, as long as they fit into a Kafka string. Above that, names that begin alike share their
-beginning (a trie written as nested groups), which takes thousands of numbered names to a few kilobytes.
+beginning (nested groups), which takes thousands of numbered names to a few kilobytes.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
+from operator import itemgetter
 
+from kproxy.wire.breath import breathe, each, ordered
 from kproxy.wire.primitives import MAX_STRING
 
 NOTHING = b"^$"
 """Matches no topic, because no topic has an empty name, and is legal."""
-Trie = dict[int, "Trie"]
-END = -1
 
 
 def quoted(name: bytes) -> bytes:
@@ -23,32 +24,35 @@ def quoted(name: bytes) -> bytes:
 
 def pattern_of(names: Iterable[bytes]) -> bytes:
     """The pattern, the same for the same set of names. It may still be longer than a string can be."""
-    ordered = sorted(names)
-    if not ordered:
+    names = list(ordered(set(names)))
+    if not names:
         return NOTHING
-    plain = b"^(?:" + b"|".join(quoted(name) for name in ordered) + b")$"
-    return plain if len(plain) <= MAX_STRING else b"^(?:" + b"|".join(branches(trie_of(ordered))) + b")$"
+    plain = b"^(?:" + b"|".join([quoted(name) for name in each(names)]) + b")$"
+    return plain if len(plain) <= MAX_STRING else b"^(?:" + b"|".join(branches(names, 0, len(names), 0)) + b")$"
 
 
-def trie_of(names: Iterable[bytes]) -> Trie:
-    root: Trie = {}
-    for name in names:
-        node = root
-        for byte in name:
-            node = node.setdefault(byte, {})
-        node[END] = {}
-    return root
-
-
-def branches(node: Trie) -> list[bytes]:
-    """The alternatives at a node of the trie. A name has at most 249 bytes, and a level of recursion takes one."""
+def branches(names: list[bytes], first: int, end: int, at: int) -> list[bytes]:
+    """The alternatives for what stands behind the first `at` bytes, which they share, of names[first:end], which are in
+    order. A name has at most 249 bytes, and a level of recursion takes one."""
     found = []
-    for byte, child in node.items():
-        stem = b"" if byte == END else bytes((byte,))
-        while len(child) == 1 and END not in child:
-            ((byte, child),) = child.items()
-            stem += bytes((byte,))
-        rest = branches(child) if child else []
-        tail = b"" if rest in ([], [b""]) else b"(?:" + b"|".join(rest) + b")"
+    if len(names[first]) == at:
+        found.append(b"")
+        first += 1
+    while first < end:
+        breathe()
+        name = names[first]
+        stop = bisect_right(names, name[at], first, end, key=itemgetter(at))
+        stem = name[at : shared(name, names[stop - 1], at)]
+        rest = branches(names, first, stop, at + len(stem))
+        tail = b"" if rest == [b""] else b"(?:" + b"|".join(rest) + b")"
         found.append(quoted(stem) + tail)
+        first = stop
     return found
+
+
+def shared(one: bytes, other: bytes, at: int) -> int:
+    """How many bytes two names share that share the first `at`."""
+    end = min(len(one), len(other))
+    while at < end and one[at] == other[at]:
+        at += 1
+    return at

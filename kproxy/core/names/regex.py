@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.rules.names import NameMap
+from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import MAX_STRING
 from kproxy.wire.walk import Walk, read_string, write_string
@@ -59,7 +60,7 @@ def computed(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Con
     if pattern is None:
         context.count("topic_regex_invalid")
         return (INVALID + regex)[:MAX_STRING]
-    seen = ((name, names.to_client(name)) for name in topics if len(name) <= MAX_NAME)
+    seen = ((name, names.to_client(name)) for name in each(topics) if len(name) <= MAX_NAME)
     matcher = Matcher(pattern, context.cluster_memory, names.owner, context.now)
     try:
         found = [name for name, shown in seen if shown is not None and matcher.matches(shown)]

@@ -7,14 +7,18 @@ second decides nothing by that: the minutes are those of the requests.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from kproxy.audit_config import AuditConfig
 from kproxy.core.principal import Outcome
 from kproxy.events.schema import CONNECTION_EVENT, REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.watch.cells import Line
 from kproxy.watch.seen import Depth, Seen, Who
 from kproxy.watch.summary import Summary
 from kproxy.wire import schema
+from kproxy.wire.breath import each, to_the_end
 
 from .connection_event import LiveWho, authenticated, closed, opened
 from .gate import EventGate
@@ -32,12 +36,13 @@ DEPTHS = {"connections": Depth.COUNT, "summary": Depth.ROWS, "requests": Depth.S
 class ConnectionAccount:
     """Record of an open connection that the audit keeps: its client, its summary and what was told last."""
 
-    __slots__ = ("client_id", "outcome", "summary", "who")
+    __slots__ = ("client_id", "outcome", "summary", "untold", "who")
 
     def __init__(self, who: LiveWho, summary: Summary) -> None:
         self.who, self.summary = who, summary
         self.outcome: Outcome | None = None
         self.client_id: str | None = None
+        self.untold: deque[Line] = deque()  # of its summary
 
 
 class AuditSink:
@@ -78,7 +83,9 @@ class AuditSink:
         if account is None:
             return
         self.look_who(account, now)
-        self.tell(account, now, everything=True)
+        with to_the_end():
+            for _ in each(self.lines(account, now, everything=True)):
+                pass
         self.events.put(CONNECTION_EVENT.name, self.wall(now), closed(account.who, account.client_id))
 
     # ---- summaries
@@ -98,18 +105,21 @@ class AuditSink:
         """Return True if the requests of this API are told as a summary."""
         return self.config.detail_of(api_name(key)) == "summary"
 
-    def tick(self, now: float) -> None:
-        """Put the summary events of the minutes that are over."""
+    def tick(self, now: float) -> Iterator[None]:
+        """Put the summary events of the minutes that are over, one a step; others may run between two of them."""
         for account in list(self.accounts.values()):
             self.look_who(account, now)
-            self.tell(account, now, everything=False)
+            yield from self.lines(account, now, everything=False)
 
     # ---- inside
 
-    def tell(self, account: ConnectionAccount, now: float, everything: bool) -> None:
-        for cell in account.summary.drain(now, everything=everything):
-            time, event = summary_event(cell, account.who)
+    def lines(self, account: ConnectionAccount, now: float, *, everything: bool) -> Iterator[None]:
+        """Put a connection's summary events, one a step; those that are left when the caller stops come first later."""
+        account.untold.extend(account.summary.drain(now, everything=everything))
+        while account.untold:
+            time, event = summary_event(account.untold.popleft(), account.who)
             self.events.put(SUMMARY_EVENT.name, time, event)
+            yield
 
     def look_who(self, account: ConnectionAccount, now: float) -> None:
         """Put an event about an authentication that has come to an end."""
