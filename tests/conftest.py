@@ -28,7 +28,7 @@ from kproxy.testing.wait import until
 from kproxy.testing.watch import ConnectionWatch
 
 from .order import ByUnit, longest_first
-from .preloaded import Forks, is_kproxy
+from .preloaded import Forks
 
 pytest_plugins = ["kproxy.testing.plugin"]
 
@@ -80,7 +80,7 @@ def forked() -> Iterator[None]:
     forks, begin = Forks(), process.begin
 
     def fork(command: Sequence[str], output: BinaryIO, env: Mapping[str, str], cwd: Path | None) -> Any:
-        return (forks.start if is_kproxy(command) else begin)(command, output, env, cwd)
+        return (forks.start if forks.can(command, env) else begin)(command, output, env, cwd)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "begin", fork)

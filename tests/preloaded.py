@@ -4,7 +4,7 @@ Strategy. Tests start hundreds of kproxies as `python -m kproxy run`, and most o
 pytest process starts one process that imports all of it, once, and forks for each start. What it forks has the
 standard streams, folder, environment and words that it would have had, and no other descriptor; its pid, signals and
 exit code are its own. Commands that tests start by subprocess, and the workers of a supervisor, begin from nothing as
-ever; with KPROXY_TEST_ALL=1 everything does.
+ever, and so does what is given another environment; with KPROXY_TEST_ALL=1 everything does.
 
 A message to the process that forks has words, folder and environment, and the descriptor of the log with it; it
 answers with the pid, and tells later how each process has ended. It dies with the socket, and its children with it.
@@ -16,6 +16,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import select
 import signal
 import socket
@@ -29,6 +30,8 @@ from typing import Any, BinaryIO
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LARGEST = 1 << 18
+OWN = re.compile("KPROXY_|PYTEST_")
+"""Names that mean nothing to Python and to C libraries."""
 PATIENCE = 120
 """Seconds for the first start, with all imports, on a machine that may have much else to do."""
 
@@ -42,7 +45,7 @@ class Forked:
     def poll(self) -> int | None:
         """Its exit code, below zero for a signal; None while it runs."""
         self._forks.hear(0)
-        return self._forks.ended.get(self.pid)
+        return self._forks.ended.get(self.pid, -signal.SIGKILL if self._forks.closed else None)
 
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code. Raises TimeoutExpired."""
@@ -71,6 +74,13 @@ class Forks:
         self._lock = threading.RLock()
         self._pids: list[int] = []
         self.ended: dict[int, int] = {}
+        self.closed = False
+        self._env = dict(os.environ)
+
+    def can(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
+        """Whether that is a proxy as tests start it, and no environment that matters before a program begins."""
+        changed = {name for name, _ in {*env.items()} ^ {*self._env.items()}}
+        return list(command[:4]) == [sys.executable, "-m", "kproxy", "run"] and all(map(OWN.match, changed))
 
     def start(self, command: Sequence[str], output: BinaryIO, env: Mapping[str, str], cwd: Path | None) -> Forked:
         """Start `python -m kproxy run …`."""
@@ -89,7 +99,7 @@ class Forks:
     def hear(self, seconds: float) -> None:
         """Take what was told, after waiting for it as long as that."""
         with self._lock:
-            if self._socket is None or not select.select([self._socket], [], [], seconds)[0]:
+            if self.closed or self._socket is None or not select.select([self._socket], [], [], seconds)[0]:
                 return
             what, pid, code = json.loads(self._socket.recv(LARGEST) or '["gone", 0, 0]')
             assert what != "gone", "the process that forks has ended"
@@ -100,6 +110,7 @@ class Forks:
 
     def close(self) -> None:
         """It ends, and what it has started."""
+        self.closed = True
         if self._socket is not None:
             self._socket.close()
             self._process.wait(PATIENCE)
@@ -112,14 +123,9 @@ class Forks:
             with theirs, open(os.devnull, "r+b") as null:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                    stdin=null, stdout=null, cwd="/",
+                    stdin=null, stdout=null, cwd="/", env=self._env,
                 )  # fmt: skip
         return self._socket
-
-
-def is_kproxy(command: Sequence[str]) -> bool:
-    """Whether that is a proxy as tests start it."""
-    return list(command[:4]) == [sys.executable, "-m", "kproxy", "run"]
 
 
 # ---- the process that forks
