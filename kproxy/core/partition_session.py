@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from kproxy.wire.breath import each
+from kproxy.wire.breath import each, holds_many
 
 Key = tuple[str | UUID, int]
 """A partition: its topic's name, or its id in the versions that have ids, and its number."""
@@ -70,6 +70,7 @@ class Listing:
         return [{_field(name): name, "partitions": numbers} for name, numbers in found.items()]
 
 
+@holds_many
 class PartitionSession:
     """The partitions of a session in the order in which the client first named them, each with what it said last."""
 
@@ -132,12 +133,12 @@ class PartitionSession:
         owed = [key for key in each(self.owed) if key not in listed and key not in removed]
         kept = [key for key in each(listed) if key not in removed]
         dropped = [*self.dropped, *(key for key in each(removed) if key in self.known)]
-        forget = list(dict.fromkeys((*forgotten, *dropped)))
+        forget = list(dict.fromkeys(each((*forgotten, *dropped))))
         epoch = self.broker_takes()
         self.owed = {key: None for key in each(removed) if key in self.asked}
         self.dropped = {}
-        self.known.update(kept, owed)
-        self.known.difference_update(forget)
+        self.known.update(each(kept), each(owed))
+        self.known.difference_update(each(forget))
         field = "session_epoch" if "session_epoch" in body else "share_session_epoch"
         if body[field] == epoch and not owed and len(kept) == len(listed) and len(forget) == len(forgotten):
             return None

@@ -105,10 +105,11 @@ class RuledExchange(Exchange):
             keep(None if thing is None else thing.body)
         for one in self.pending:
             keep(one.entities)
+        keep(self.session)
         keep(self.listed)
         keep(self.failures)
         keep(self.late)
-        self._request = self._response = self.read_request = self.find = self._entities = None
+        self._request = self._response = self.read_request = self.find = self._entities = self.session = None
         self.pending, self.failures, self.late, self.listed = [], {}, {}, ()
 
     def forget_records(self) -> None:

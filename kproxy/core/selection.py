@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.access import is_nameless
-from kproxy.wire.breath import each, keep, spread_tuple
+from kproxy.wire.breath import each, holds_many, keep, spread_tuple
 from kproxy.wire.layout import ZERO_UUID
 
 from .partition_session import Key
@@ -64,6 +64,7 @@ class Selection:
         return spread_tuple(tuple(found))
 
 
+@holds_many
 class SessionSelection:
     """The partitions of one fetch or share session. `buts`: as `groups`, without what the rule's `not:` holds for."""
 

@@ -5,6 +5,8 @@
         talk.client(large(3, 12, "request", 100_000))
     watch.longest       # seconds of CPU between two places where others may run (wire/breath.py)
 
+`python -m kproxy.testing.stretches` prints the table of docs/operations.md.
+
 CPU time is measured, for other programs do not count; the garbage collector is off, for its work is not of a message.
 """
 
@@ -12,11 +14,12 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby, product
+from itertools import product
 from time import thread_time
 from types import TracebackType
 from typing import Any, Self
@@ -234,13 +237,54 @@ def by_id(key: int, version: int) -> bool:
     return any(slot.type == "uuid" for slot in layout.body(key, version, "request").everywhere())
 
 
+GROUPS = {
+    "names": ("rename_", "prefix", "advertise", "limit_versions"),
+    "access": ("deny", "read_only", "require", "quota"),
+    "whole exchanges": (
+        "error", "delay", "disconnect", "drop", "throttle_time", "reorder_responses", "duplicate_response",
+        "wrong_correlation_id", "python", "set",
+    ),
+    "bytes": ("truncate", "short_body", "bad_length", "trailing_bytes", "unknown_tag", "corrupt"),
+    "records": (
+        "drop_records", "reorder_records", "duplicate_records", "corrupt_records", "poison_records", "set_record",
+        "malformed_batch", "empty_fetch", "set_watermark", "short_session",
+    ),
+}  # fmt: skip
+"""Kinds by what they are about; a word ending in `_` stands for all that begin with it. The others are about clusters
+and groups."""
+OTHERS = "clusters and groups"
+
+
+def group_of(kind: str) -> str:
+    """The group in whose row of the table a kind is."""
+    for group, words in GROUPS.items():
+        if any(kind == word or (word.endswith("_") and kind.startswith(word)) for word in words):
+            return group
+    return OTHERS
+
+
+TRIES = 3
+"""A stretch is as long as the shortest of so many attempts, if the first is not short: others use the machine."""
+SHORT = 0.02
+
+
 def table(count: int = 100_000) -> str:
-    """Longest stretch by kind, as a table of Markdown."""
-    lines = ["| kind | longest stretch, ms | with | all of it, ms |", "|---|---|---|---|"]
-    for kind, found in groupby(cases(), key=lambda case: case.kind):
-        measured = [(case, case.measure(count)) for case in found]
-        if measured:
-            case, watch = max(measured, key=lambda one: one[1].longest)
-            what = f"{case.api} {case.version} {case.way}"
-            lines.append(f"| `{kind}` | {watch.longest * 1000:.0f} | {what} | {watch.total * 1000:.0f} |")
+    """The longest stretch of any case by group of kinds and by which frame is long, as a table of Markdown."""
+    found: dict[tuple[str, str], tuple[float, float, Case]] = {}
+    for case in cases():
+        watches = [case.measure(count)]
+        while watches[-1].longest > SHORT and len(watches) < TRIES:
+            watches.append(case.measure(count))
+        longest, total = min(one.longest for one in watches), min(one.total for one in watches)
+        place = group_of(case.kind), case.way
+        if place not in found or longest > found[place][0]:
+            found[place] = longest, total, case
+    lines = ["| kinds | long frame | longest stretch, ms | all of it, ms | with |", "|---|---|---|---|---|"]
+    for (group, way), (longest, total, case) in sorted(found.items(), key=lambda one: one[0]):
+        what = f"`{case.kind}`, {case.api} {case.version}"
+        lines.append(f"| {group} | {way} | {longest * 1000:.0f} | {total * 1000:.0f} | {what} |")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{table()}\n")
