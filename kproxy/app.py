@@ -18,6 +18,7 @@ from kproxy.config_changes import FLAGS, Origin, changed_places
 from kproxy.core.circle import CircleMark
 from kproxy.core.counters import Counters
 from kproxy.core.memory import HeldMemory
+from kproxy.core.partition_session import Room
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.sasl_end import NO_SASL
 from kproxy.core.sasl_server import SaslServer
@@ -83,6 +84,7 @@ class Proxy:
         self.mark.found = self.leads_back
         limits = config.limits
         self.held = {"request": HeldMemory(limits.held_bytes), "response": HeldMemory(limits.held_bytes)}
+        self.room = Room(limits.session_partitions)
         self.shared = {
             name: Shared(
                 counters=self.counters,
@@ -93,6 +95,7 @@ class Proxy:
                 max_in_flight=limits.max_in_flight,
                 max_nodes=limits.max_nodes,
                 mark=self.mark,
+                room=self.room,
             )
             for name in config.clusters
         }

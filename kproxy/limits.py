@@ -46,6 +46,12 @@ class Limits(Model):
         description="nodes that one response may name, and that are remembered of a cluster; a response that names "
         "more closes its connection. Clusters have some hundred brokers at most",
     )
+    session_partitions: Positive = Field(
+        default=250_000,
+        description="partitions of fetch and share sessions that are remembered of all connections together, where "
+        "rules look at fetches, per worker process; beyond that fetches are answered without a session, as brokers do "
+        "that have no room for one. Each takes some 0.8 kB, so 200 MB at most",
+    )
     header_timeout: Wait = Field(
         default=10.0,
         description="time for a frame's header once its first byte is here; a client that takes longer is stuck or "

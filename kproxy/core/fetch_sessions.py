@@ -32,7 +32,7 @@ from kproxy.wire.breath import each
 from kproxy.wire.message import Message
 
 from .counters import Counters
-from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession
+from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, Room
 
 FETCH: Final = 1
 NOT_FOUND: Final = 70
@@ -40,7 +40,8 @@ SESSIONS_SINCE: Final = 7  # the version of Fetch
 MOST_SESSIONS: Final = 16
 """Sessions of a connection: a client has one. The one used longest ago goes, and cannot be continued."""
 MOST_PARTITIONS: Final = 100_000
-"""Partitions of all sessions of a connection together. A session beyond that is not remembered."""
+"""Partitions of all sessions of a connection together. A session beyond that is not remembered, nor one for which
+the process has no room (`Room`): its request leaves without a session, which brokers do when they have no room, too."""
 
 LISTING = Listing("partition", {})
 
@@ -51,10 +52,10 @@ class FetchSessions:
     `absent`: why the last request's session was not known. Each such is counted as `fetch_session_unknown`.
     """
 
-    __slots__ = ("absent", "counters", "sessions", "size")
+    __slots__ = ("absent", "counters", "room", "sessions", "size")
 
-    def __init__(self, counters: Counters) -> None:
-        self.counters = counters
+    def __init__(self, counters: Counters, room: Room | None = None) -> None:
+        self.counters, self.room = counters, room or Room()
         self.absent = ""
         self.sessions: OrderedDict[int, PartitionSession] = OrderedDict()  # by id
         self.size = 0  # partitions of all of them
@@ -79,10 +80,14 @@ class FetchSessions:
             return self.unknown("the request before it in its fetch session has not been answered")
         before = len(session.asked)
         session.update(body)
-        self.size += len(session.asked) - before
+        self.grow(len(session.asked) - before)
         if self.size > MOST_PARTITIONS:
             self.forget(session)
             return self.unknown(f"more than {MOST_PARTITIONS} partitions in fetch sessions")
+        if not self.room.holds(0):
+            self.forget(session)
+            self.counters.count("sessions_without_room")
+            return self.unknown(f"more than {self.room.limit} partitions in the sessions of all connections")
         self.sessions.move_to_end(number)
         return session
 
@@ -116,9 +121,12 @@ class FetchSessions:
             self.forget(self.sessions.get(number))
             session.number = number
             self.sessions[number] = session
-            self.size += len(session.asked)
+            self.grow(len(session.asked))
             while len(self.sessions) > MOST_SESSIONS or self.size > MOST_PARTITIONS:
                 self.forget(next(iter(self.sessions.values())))
+            if not self.room.holds(0):  # others were faster
+                self.forget(session)
+                self.counters.count("sessions_without_room")
 
     def own_answer(self, session: PartitionSession, error: int, body: dict[str, Any]) -> None:
         """An answer of kproxy's own: a session goes on with the next epoch, and none is opened by it."""
@@ -134,7 +142,17 @@ class FetchSessions:
         session.followed = False
         if self.sessions.get(session.number) is session:
             del self.sessions[session.number]
-            self.size -= len(session.asked)
+            self.grow(-len(session.asked))
+
+    def grow(self, more: int) -> None:
+        """So many more partitions are remembered, or fewer."""
+        self.size += more
+        self.room.take(more)
+
+    def end(self) -> None:
+        """The connection is gone."""
+        self.sessions.clear()
+        self.grow(-self.size)
 
     def lose(self, message: Message) -> None:
         """The session of this request is not followed any more."""
@@ -148,6 +166,9 @@ class FetchSessions:
         if self.size + len(session.asked) > MOST_PARTITIONS:
             session.followed = False
             self.counters.count("fetch_session_too_large")
+        elif not self.room.holds(len(session.asked)):
+            session.followed = False
+            self.counters.count("sessions_without_room")
         return session
 
     def unknown(self, reason: str) -> int:

@@ -25,6 +25,22 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == LAST_EPOCH else epoch + 1
 
 
+class Room:
+    """For how many partitions all sessions of a process may be remembered together. `used`: for how many they are."""
+
+    def __init__(self, limit: int = 250_000) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def holds(self, more: int) -> bool:
+        """Return True if there is room for so many more."""
+        return self.used + more <= self.limit
+
+    def take(self, more: int) -> None:
+        """So many more are remembered, or fewer if it is below 0."""
+        self.used += more
+
+
 class Listing:
     """How partitions stand in requests of one API: the names of its fields.
 

@@ -35,6 +35,7 @@ from .login import Credentials, LoggedIn
 from .marks import Marks
 from .memory import HeldMemory
 from .observer import Observer
+from .partition_session import Room
 from .plan import Plan
 from .renewal import Renewal
 from .requests import RequestLane
@@ -68,6 +69,7 @@ class Shared:
     max_in_flight: int = 1000
     max_nodes: int = MOST_NODES
     mark: CircleMark = field(default_factory=CircleMark)
+    room: Room = field(default_factory=Room)
 
 
 class Session:
@@ -321,6 +323,8 @@ class Session:
         self.closing = self.over = True
         if self.requests.rules is not None:
             self.requests.rules.end()
+        if self._engine is not None:
+            self._engine.subjects.over()
         self._engine = None
         for lane, memory in ((self.requests, self.shared.requests), (self.responses, self.shared.responses)):
             lane.rules = None

@@ -5,8 +5,9 @@ come on. ShareFetch opens it with epoch 0, both APIs continue it and count its e
 `fetch_sessions.py` says of trust holds here, too: a request that continues a session whose start was not seen, or of
 which a request is unanswered, is to be answered with SHARE_SESSION_NOT_FOUND (`NOT_FOUND`); the client begins anew.
 
-There is no fetch without a session here, so partitions that rules answer for are left out of the broker's session, and
-named when no rule has them any more.
+A session for which there is no room, on its connection or in the process, is answered as brokers do that have none:
+with SHARE_SESSION_LIMIT_REACHED. There is no fetch without a session here, so partitions that rules answer for are left
+out of the broker's session, and named when no rule has them any more.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from kproxy.wire.message import Message
 
 from .counters import Counters
 from .fetch_sessions import MOST_PARTITIONS, MOST_SESSIONS
-from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession
+from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, Room
 
 SHARE_FETCH: Final = 78
 SHARE_ACKNOWLEDGE: Final = 79
 NOT_FOUND: Final = 122
+LIMIT_REACHED: Final = 133
 
 LISTING = Listing("partition_index", {"acknowledgement_batches": []})
 Owner = tuple[str | None, str | None]
@@ -33,16 +35,17 @@ Owner = tuple[str | None, str | None]
 class ShareSessions:
     """As `FetchSessions`, for both APIs of share sessions, which must both be shown to it."""
 
-    __slots__ = ("absent", "counters", "sessions", "size")
+    __slots__ = ("absent", "counters", "room", "sessions", "size")
 
-    def __init__(self, counters: Counters) -> None:
-        self.counters = counters
+    def __init__(self, counters: Counters, room: Room | None = None) -> None:
+        self.counters, self.room = counters, room or Room()
         self.absent = ""
         self.sessions: OrderedDict[Owner, PartitionSession] = OrderedDict()
         self.size = 0  # partitions of all of them
 
     def request(self, message: Message) -> PartitionSession | int | None:
-        """The session that a request opens or continues; None: it belongs to none that goes on. Or NOT_FOUND.
+        """The session that a request opens or continues; None: it belongs to none that goes on. Or NOT_FOUND, or
+        LIMIT_REACHED.
 
         A ShareFetch is about the session's partitions, and others of which it only acknowledges records; a
         ShareAcknowledge about those that it lists.
@@ -67,10 +70,14 @@ class ShareSessions:
             return session
         before = len(session.asked)
         session.update(body)
-        self.size += len(session.asked) - before
+        self.grow(len(session.asked) - before)
         if self.size > MOST_PARTITIONS:
             self.forget(owner, session)
             return self.unknown(f"more than {MOST_PARTITIONS} partitions in share sessions")
+        if not self.room.holds(0):
+            self.forget(owner, session)
+            self.counters.count("sessions_without_room")
+            return self.unknown(f"more than {self.room.limit} partitions in the sessions of all connections")
         return session
 
     def forward(
@@ -115,21 +122,37 @@ class ShareSessions:
         session.followed = False
         if self.sessions.get(owner) is session:
             del self.sessions[owner]
-            self.size -= len(session.asked)
+            self.grow(-len(session.asked))
+
+    def grow(self, more: int) -> None:
+        """So many more partitions are remembered, or fewer."""
+        self.size += more
+        self.room.take(more)
+
+    def end(self) -> None:
+        """The connection is gone."""
+        self.sessions.clear()
+        self.grow(-self.size)
 
     # ---- inside
 
-    def begin(self, owner: Owner, body: dict[str, Any]) -> PartitionSession:
+    def begin(self, owner: Owner, body: dict[str, Any]) -> PartitionSession | int:
         session = PartitionSession(LISTING, body)
         if self.size + len(session.asked) > MOST_PARTITIONS:
-            self.counters.count("fetch_session_too_large")
-            session.followed = False
-            return session
+            return self.refused("fetch_session_too_large", f"more than {MOST_PARTITIONS} partitions in share sessions")
+        if not self.room.holds(len(session.asked)):
+            most = f"more than {self.room.limit} partitions in the sessions of all connections"
+            return self.refused("sessions_without_room", most)
         self.sessions[owner] = session
-        self.size += len(session.asked)
+        self.grow(len(session.asked))
         while len(self.sessions) > MOST_SESSIONS:
             self.forget(*next(iter(self.sessions.items())))
         return session
+
+    def refused(self, event: str, reason: str) -> int:
+        self.absent = reason
+        self.counters.count(event)
+        return LIMIT_REACHED
 
     def unknown(self, reason: str) -> int:
         self.absent = reason

@@ -136,11 +136,11 @@ class Subjects:
         """Those that the request may belong to."""
         if exchange.api.key == FETCH:
             if self.fetch is None:
-                self.fetch = FetchSessions(self.session.counters)
+                self.fetch = FetchSessions(self.session.counters, self.session.shared.room)
             return self.fetch
         if exchange.api.key in (SHARE_FETCH, SHARE_ACKNOWLEDGE):
             if self.share is None:
-                self.share = ShareSessions(self.session.counters)
+                self.share = ShareSessions(self.session.counters, self.session.shared.room)
             return self.share
         return None
 
@@ -175,6 +175,12 @@ class Subjects:
         request = exchange.request
         body = sessions.forward(session, request, {key_of(one) for one in each(removed)})
         return None if body is None else Message(request.api, request.version, request.header, body)
+
+    def over(self) -> None:
+        """The connection is gone, and its sessions are with it."""
+        for sessions in (self.fetch, self.share):
+            if sessions is not None:
+                sessions.end()
 
     def end(self, exchange: RuledExchange, session: PartitionSession) -> None:
         """A session is to be continued by nobody."""

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from kproxy.core import fetch_sessions
 from kproxy.core.counters import Counters
 from kproxy.core.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
-from kproxy.core.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, next_epoch
+from kproxy.core.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, Room, next_epoch
+from kproxy.core.session import Shared
+from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire import decode_request, decode_response, encode, layout, schema
 from kproxy.wire.message import Message
 
@@ -320,6 +322,61 @@ def test_sessions_opened_at_once_are_bounded_when_they_are_confirmed(monkeypatch
 
     assert sessions.size == 6
     assert list(sessions.sessions) == [4]
+
+
+def test_memory_is_bounded_over_all_connections() -> None:
+    """A session that finds no room goes on without one, as with a broker that has none; what ends makes room."""
+    room, counters = Room(10), Counters()
+    first, second = (FetchSessions(counters, room) for _ in range(2))
+    goes(first, fetch(1, 0, 0, {("x", n): 1 for n in range(6)}), number=7)
+    assert room.used == 6
+
+    wide = fetch(1, 0, 0, {("y", n): 1 for n in range(6)})
+    session = second.request(wide)
+    assert isinstance(session, PartitionSession)
+    body = second.forward(session, wide)
+    assert body is not None
+    assert (len(body["topics"][0]["partitions"]), body["session_epoch"]) == (6, CLOSING)
+    second.response(session, 0, 0)
+    assert (second.sessions, room.used, counters.events["sessions_without_room"]) == ({}, 6, 1)
+
+    goes(second, fetch(2, 0, 0, {("y", n): 1 for n in range(4)}), number=8)
+    assert room.used == 10
+    assert second.request(fetch(3, 8, 1, {("y", 5): 1})) == fetch_sessions.NOT_FOUND
+    assert second.absent == "more than 10 partitions in the sessions of all connections"
+    assert room.used == 6
+
+    first.end()
+    assert room.used == 0
+    goes(second, wide, number=9)
+    assert room.used == 6
+
+
+def test_sessions_of_two_connections_that_open_at_once_share_the_room() -> None:
+    """Each would fit when it is asked for; the one that is confirmed last cannot be continued."""
+    room, counters = Room(10), Counters()
+    made = [FetchSessions(counters, room) for _ in range(2)]
+    wide = fetch(1, 0, 0, {("x", n): 1 for n in range(6)})
+    begun = [sessions.request(wide) for sessions in made]
+    for sessions, session in zip(made, begun, strict=True):
+        assert isinstance(session, PartitionSession)
+        sessions.response(session, 0, 3)
+    assert (room.used, [sessions.size for sessions in made]) == (6, [6, 0])
+
+
+def test_a_connection_that_ends_makes_room() -> None:
+    """Whatever sessions it had: the room is that of all connections."""
+    shared = Shared(room=Room(3))
+    rules = "rules: [{name: r, kind: error, error: NOT_LEADER_OR_FOLLOWER, match: {topic: x, partition: 99}}]"
+    talks = [Dialogue(rules, shared=shared, number=number) for number in (1, 2)]
+    topics = [{"topic": "x", "partitions": [{"partition": number} for number in (1, 2)]}]
+    for talk in talks:
+        talk.client(request(1, 12, 1, session_epoch=0, topics=topics)).broker(response(1, 12, 1, session_id=7))
+    epochs = [talk.requests()[0].body["session_epoch"] for talk in talks]
+    assert (epochs, shared.room.used) == ([0, CLOSING], 2)
+    for talk in talks:
+        talk.session.end(0.0)
+    assert shared.room.used == 0
 
 
 # ---- against a model

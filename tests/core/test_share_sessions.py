@@ -12,8 +12,8 @@ import pytest
 
 from kproxy.core import share_sessions
 from kproxy.core.counters import Counters
-from kproxy.core.partition_session import Key, PartitionSession
-from kproxy.core.share_sessions import LISTING, NOT_FOUND, SHARE_FETCH, ShareSessions
+from kproxy.core.partition_session import Key, PartitionSession, Room
+from kproxy.core.share_sessions import LIMIT_REACHED, LISTING, NOT_FOUND, SHARE_FETCH, ShareSessions
 from kproxy.wire import decode_request, decode_response, encode, schema
 from kproxy.wire.message import Message
 
@@ -174,9 +174,26 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert asked(sessions, share(FETCH, 1, [(TOPIC, n) for n in range(9)], member="b")) is None
     assert sessions.absent == "more than 5 partitions in share sessions"
-    assert asked(sessions, share(FETCH, 0, [(TOPIC, n) for n in range(9)], member="d")) is not None
+    assert sessions.request(share(FETCH, 0, [(TOPIC, n) for n in range(9)], member="d")) == LIMIT_REACHED
     assert counters.events["fetch_session_too_large"] == 1
     assert [member for _, member in sessions.sessions] == ["c"]
+
+
+def test_memory_is_bounded_over_all_connections() -> None:
+    """One that finds no room is told what brokers say that have none; what ends makes room."""
+    room, counters = Room(5), Counters()
+    first, second = (ShareSessions(counters, room) for _ in range(2))
+    assert asked(first, share(FETCH, 0, [(TOPIC, n) for n in range(3)])) is not None
+    wide = share(FETCH, 0, [(TOPIC, n) for n in range(3)], member="b")
+    assert (second.request(wide), room.used) == (LIMIT_REACHED, 3)
+    assert counters.events["sessions_without_room"] == 1
+
+    assert asked(second, share(FETCH, 0, [A, B], member="c")) is not None
+    grown = share(FETCH, 1, [(TOPIC, n) for n in range(50, 59)], member="c")
+    assert (second.request(grown), second.size, room.used) == (NOT_FOUND, 0, 3)
+    first.end()
+    assert room.used == 0
+    assert isinstance(second.request(wide), PartitionSession)
 
 
 def test_frames_of_a_java_consumer() -> None:
