@@ -20,6 +20,7 @@ from kproxy.wire.head import produce_acks
 from kproxy.wire.judge import judge
 
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
+from .config_addresses import config_addresses
 from .identity import ANSWERED
 from .names import LoneName, by_id, lone_name, name_rewrite
 from .rewrite import Rewrite, Rewriter
@@ -240,6 +241,9 @@ class Plan(dict[int, Step]):
             addresses = address_rewrite(step.key, step.version)
             if addresses is not None:
                 found.append(addresses)
+            configs = config_addresses(step.key, step.version)
+            if configs is not None:
+                found.append(configs)
         if self.bound.names is not None:
             names = name_rewrite(step.key, step.version, direction, self.bound.names)
             if names is not None:
