@@ -8,7 +8,9 @@ mistakes in single fields, not after them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -55,6 +57,7 @@ class Model(BaseModel):
         known = cls.keys()
         wrong = [_detail((name, KEY), cls.unknown_key(name), name) for name in data if name not in known]
         wrong += [_detail(where, message, None) for where, message in cls.cross_check(data)]
+        wrong += [_detail((name,), message, None) for name, message in _numbers_for_truths(cls, data)]
         try:
             result = handler({name: value for name, value in data.items() if name in known})
         except ValidationError as error:
@@ -114,6 +117,41 @@ def found(value: Any) -> str:
 def _detail(where: Where, message: str, value: Any) -> InitErrorDetails:
     escaped = PydanticCustomError("kproxy", "{message}", {"message": message})  # a template of its own would eat braces
     return InitErrorDetails(type=escaped, loc=where, input=value)
+
+
+def _numbers_for_truths(model: type[BaseModel], data: dict[Any, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with numbers that stand for true or false: to pydantic, 1 and 1.0 equal `Literal[True]`."""
+    for name, words, numbers in _truths(model):
+        value = data.get(name)
+        if value in (0, 1) and (type(value) is float or (type(value) is int and not numbers)):
+            yield name, _choice(value, words)
+
+
+@cache
+def _truths(model: type[BaseModel]) -> tuple[tuple[str, str, bool], ...]:
+    """The keys whose values may be true or false as one choice of several: these, and whether numbers are others."""
+    found = []
+    for name, field in model.model_fields.items():
+        leaves = list(_leaves(field.annotation))
+        words = [repr(leaf) for leaf in leaves if not isinstance(leaf, type)]
+        if any(isinstance(leaf, bool) for leaf in leaves):
+            numbers = int in leaves
+            found.append((field.alias or name, ", ".join(["a whole number"] * numbers + words), numbers))
+    return tuple(found)
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation allows, and the values of its literals."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        yield from inner
+    elif origin is Annotated:
+        yield from _leaves(inner[0])
+    elif origin in (Union, UnionType):
+        for one in inner:
+            yield from _leaves(one)
+    elif isinstance(annotation, type):
+        yield annotation
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:
@@ -183,6 +221,9 @@ def _quote_it(value: Any, written: str) -> str:
 
 def _choice(value: Any, expected: str) -> str:
     words = [word.strip(" '") for word in expected.replace(" or ", ", ").split(",")]
+    words = [word.lower() if word in ("True", "False") else word for word in words]
+    if words == ["true"]:
+        return f"true is wanted, or to leave it out, found {found(value)}"
     close = nearest(value, words) if isinstance(value, str) else None
     hint = f', did you mean "{close}"?' if close else ""
     return f"one of {', '.join(words)} is wanted, found {found(value)}{hint}"

@@ -16,10 +16,23 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from kproxy.rules.explain import Model, Wrong
+from kproxy.rules.explain import Model, Wrong, found
 from kproxy.rules.units import Seconds
+
+
+def how_often(value: Any) -> int | bool:
+    """Return `value` if it is a whole number from 1, or true. Raises ValueError."""
+    if value is True or (type(value) is int and value >= 1):
+        return value
+    raise ValueError(f"a whole number from 1 is wanted, or true for without end, found {found(value)}")
+
+
+Repeat = Annotated[
+    int | bool,
+    BeforeValidator(how_often, json_schema_input_type=Annotated[int, Field(ge=1)] | Literal[True]),
+]
 
 
 class Stage(Model):
@@ -40,7 +53,7 @@ class Scenario(Model):
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         default=None, description="shown in logs and by the admin API"
     )
-    repeat: Annotated[int, Field(ge=1)] | Literal[True] | None = Field(
+    repeat: Repeat | None = Field(
         default=None, description="how often all stages are gone through, true: without end; once if left out"
     )
     stages: list[Stage] = Field(min_length=1, description="what happens in turn")

@@ -113,8 +113,8 @@ def acks_number(value: Any) -> int:
     """-1, 0 or 1; `all` is -1. Raises ValueError."""
     if value == "all":
         return -1
-    if value in (-1, 0, 1) and not isinstance(value, bool):
-        return int(value)
+    if type(value) is int and value in (-1, 0, 1):
+        return value
     raise ValueError(f"acks are 0, 1 or all, found {value!r}")
 
 

@@ -53,7 +53,7 @@ def errors(talk: Dialogue, version: int = 9) -> list[int]:
         ("compression: brotli", "one of none, gzip, snappy, lz4, zstd is wanted, found text"),
         ("compression: []", "at least 1 needed, found 0"),
         ("max_record: big", "a size is wanted, such as 64KiB"),
-        ("idempotence: false", "one of True is wanted, found false"),
+        ("idempotence: false", "true is wanted, or to leave it out, found false"),
         ("acks: all, match: {api: Fetch}", "acks can be required of Produce only"),
         ("acks: all, compression: zstd, match: {api: [Fetch, Metadata]}",
          "acks, compression can be required of Produce only"),
