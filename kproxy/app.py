@@ -318,7 +318,7 @@ class Proxy:
             captures=self.make_captures(), need=admin.ready,
         )  # fmt: skip
         app = make_app(backend, token_of(admin), admin.bind.host, certificates=certificates_of(self.config))
-        await open_admin(nursery, app, admin, self.log)
+        await open_admin(nursery, app, admin, self.log, self.reactor)
 
     def collectors(self) -> list[Collector]:
         """Of all that this process counts, rules apart."""
@@ -341,12 +341,14 @@ class Proxy:
         self.log.info("serving", **self.about())
 
 
-async def open_admin(nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger) -> None:
+async def open_admin(
+    nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
+) -> None:
     """Serve it from now on. Raises WeDidWrong when the address cannot be bound."""
     from kproxy.admin.live import serve_admin
 
     try:
-        url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port, log)
+        url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port, log, lambda: reactor.turns)
     except* OSError as group:
         why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
         raise WeDidWrong(f"admin cannot bind {admin.bind}: {why}") from None

@@ -210,7 +210,7 @@ class Supervisor:
         await nursery.start(backend.follow)
         await nursery.start(self.captures.follow)
         app = make_app(backend, token_of(admin), admin.bind.host, CREW_OPERATIONS, certificates_of(self.config))
-        await open_admin(nursery, app, admin, self.log)
+        await open_admin(nursery, app, admin, self.log, self.reactor)
 
     async def readiness(self) -> Readiness:
         """What is missing, of the supervisor and of the workers: every one has to be ready."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import trio
@@ -23,6 +25,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.net.acceptor import EXHAUSTED
 from kproxy.net.throttle import Throttle
 
+from .paced import PacedStream, Turnstile
 from .problem import Problem, answer
 
 MOST_CONNECTIONS = 256
@@ -31,11 +34,19 @@ MOST_REFUSED = 64
 """Connections beyond these that are being told so at the same moment; the rest are closed without a word."""
 PATIENCE = 1.0
 """Seconds for a request that is refused to come, so that its answer is not lost with it."""
+LONGEST_STUCK = 10.0
+"""Seconds without a byte read by its client, after which a connection makes room for another one if there is none."""
+LAST_WORDS, LOOKS = 1.0, 20
+"""Seconds for what is being sent when the process ends; how often it is looked whether it has been."""
 MOST_READ = 65536
 SPARES = 4
 """Descriptors kept for this address: with them it is told that a process lives whose descriptors have run out."""
 PAUSE = 0.1
 """Seconds without accepting when these are used up, too."""
+
+
+LIVEZ = (b"GET /livez ", b"HEAD /livez ")
+ALIVE = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nok\n"
 
 
 class Spares:
@@ -71,17 +82,20 @@ class Spares:
 class Door:
     """Lets connections in to the application, up to the limit."""
 
-    def __init__(self, app: Starlette, config: Config, log: FilteringBoundLogger) -> None:
+    def __init__(self, app: Starlette, config: Config, log: FilteringBoundLogger, polls: Callable[[], int]) -> None:
         self.config, self.context, self.log = config, WorkerContext(None), Throttle(log)
         framework: Any = app  # Hypercorn's types of ASGI are narrower than Starlette's
         self.app = wrap_app(framework, config.wsgi_max_body_size, None)
-        self.open = self.refused = 0
+        self.streams: set[PacedStream] = set()
+        self.turnstile = Turnstile(polls)
+        self.refused = 0
         self.spares = Spares()
 
     async def serve(self, sock: socket.socket) -> None:
         """Accept until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.cut_off)
                 while True:
                     await trio.lowlevel.wait_readable(sock)
                     client = await self.accept(sock)
@@ -114,25 +128,49 @@ class Door:
             await trio.aclose_forcefully(stream)
             self.spares.keep()
 
+    async def cut_off(self) -> None:
+        """At the end let go of clients that do not read: nothing else ends what Hypercorn sends to them."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                for _ in range(LOOKS):
+                    if all(stream.stuck is None for stream in self.streams):
+                        break
+                    await trio.sleep(LAST_WORDS / LOOKS)
+            for stream in self.streams:
+                stream.abort()
+
     async def handle(self, stream: trio.SocketStream) -> None:
         """One connection, from its beginning to its end."""
-        if self.open >= MOST_CONNECTIONS:
+        if len(self.streams) >= MOST_CONNECTIONS and not self.make_room():
             await self.refuse(stream)
             return
-        self.open += 1
+        paced = PacedStream(stream, self.turnstile)
+        self.streams.add(paced)
         try:
-            await TCPServer(self.app, self.config, self.context, ConnectionState({}), stream)  # type: ignore[arg-type]
+            await TCPServer(self.app, self.config, self.context, ConnectionState({}), paced)  # type: ignore[arg-type]
         finally:
-            self.open -= 1
+            self.streams.discard(paced)
+
+    def make_room(self) -> bool:
+        """Close the connection whose client has not read for the longest time; False: all of them are in use."""
+        stuck = [(stream.stuck, stream) for stream in self.streams if stream.stuck is not None]
+        since, stream = min(stuck, key=lambda one: one[0], default=(monotonic(), None))
+        if stream is None or monotonic() - since < LONGEST_STUCK:
+            return False
+        stream.abort()
+        self.streams.discard(stream)
+        return True
 
     async def refuse(self, stream: trio.SocketStream) -> None:
-        """Answer whatever is asked with 503, as JSON like all other refusals."""
+        """Answer whatever is asked with 503, as JSON like all other refusals; but /livez, for the process does live."""
         self.refused += 1
         try:
             if self.refused <= MOST_REFUSED:
                 with trio.move_on_after(PATIENCE):
-                    await stream.receive_some(MOST_READ)
-                    await stream.send_all(too_many())
+                    asked = bytes(await stream.receive_some(MOST_READ))
+                    await stream.send_all(ALIVE if asked.startswith(LIVEZ) else too_many())
         except trio.BrokenResourceError:
             pass  # it has not waited for that
         finally:
@@ -150,10 +188,13 @@ def too_many() -> bytes:
 
 
 async def serve_admin(
-    app: Starlette, host: str, port: int, log: FilteringBoundLogger, *,
+    app: Starlette, host: str, port: int, log: FilteringBoundLogger, polls: Callable[[], int], *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:  # fmt: skip
-    """Serves until cancelled. Reports the URL once it listens. Raises OSError when the address cannot be bound."""
+    """Serves until cancelled. Reports the URL once it listens. Raises OSError when the address cannot be bound.
+
+    `polls`: how often the reactor has looked at its sockets, which it does between two requests at least.
+    """
     config = Config()
     config.bind = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
     config.accesslog = config.errorlog = None
@@ -163,4 +204,4 @@ async def serve_admin(
         sock.setblocking(False)
         sock.listen(config.backlog)
         task_status.started(f"http://{repr_socket_addr(sock.family, sock.getsockname())}")
-        await Door(app, config, log).serve(sock)
+        await Door(app, config, log, polls).serve(sock)

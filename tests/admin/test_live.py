@@ -6,12 +6,16 @@ import json
 import os
 import resource
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
+from itertools import count
+from threading import Timer
+from time import monotonic
 
 import pytest
 import structlog
 import trio
+import trio.testing
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -22,17 +26,24 @@ from kproxy.admin import live
 ASK = b"GET /here HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+ALWAYS = count().__next__
+LONG = b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def long(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("x" * (8 << 20))
+
+
 async def here(request: Request) -> PlainTextResponse:
     return PlainTextResponse("yes")
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[int]:
-    """A small application at a port of its own."""
+async def serving(polls: Callable[[], int] = ALWAYS) -> AsyncIterator[int]:
+    """A small application at a port of its own. `polls`: how often others have had their turn."""
     async with trio.open_nursery() as nursery:
-        url = await nursery.start(
-            live.serve_admin, Starlette(routes=[Route("/here", here)]), "127.0.0.1", 0, structlog.get_logger()
-        )
+        app = Starlette(routes=[Route("/here", here), Route("/long", long)])
+        url = await nursery.start(live.serve_admin, app, "127.0.0.1", 0, structlog.get_logger(), polls)
         yield int(url.rpartition(":")[2])
         nursery.cancel_scope.cancel()
 
@@ -109,3 +120,80 @@ async def test_it_answers_when_all_descriptors_are_used_up() -> None:
                 assert (await said(stream)).startswith(b"HTTP/1.1 200")
             await streams[0].aclose()
             assert (await said(streams[-1])).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.trio
+async def test_clients_that_do_not_read_do_not_keep_the_process() -> None:
+    """It ends a moment after it was told to: nobody can put off the end by asking for something long."""
+    async with serving() as port:
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await stream.send_all(LONG * 20)
+        with trio.fail_after(30):
+            await stream.socket.recv(1, socket.MSG_PEEK)  # the answer has begun
+        last_resort = Timer(20, stream.socket.close)  # for what cannot be cancelled
+        last_resort.start()
+        told = monotonic()
+    took = monotonic() - told
+    last_resort.cancel()
+    await stream.aclose()
+    assert took < 15
+
+
+@pytest.mark.trio
+async def test_a_client_that_does_not_read_makes_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If there is no other place, and not before it has had some time."""
+    monkeypatch.setattr(live, "MOST_CONNECTIONS", 1)
+    async with serving() as port:
+        idle = await trio.open_tcp_stream("127.0.0.1", port)
+        await idle.send_all(LONG)
+        with trio.fail_after(30):
+            await idle.socket.recv(1, socket.MSG_PEEK)
+        async with await trio.open_tcp_stream("127.0.0.1", port) as early:
+            assert (await said(early)).startswith(b"HTTP/1.1 503")
+        monkeypatch.setattr(live, "LONGEST_STUCK", 0.0)
+        async with await trio.open_tcp_stream("127.0.0.1", port) as late:
+            assert (await said(late)).startswith(b"HTTP/1.1 200")
+        await idle.aclose()
+
+
+@pytest.mark.trio
+async def test_whether_it_lives_is_told_to_more_than_may_be_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds all connections must not have the process ended by those who look after it."""
+    monkeypatch.setattr(live, "MOST_CONNECTIONS", 0)
+    async with serving() as port, await trio.open_tcp_stream("127.0.0.1", port) as probe:
+        await probe.send_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with trio.fail_after(30):
+            answer = await probe.receive_some()
+    assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"\r\n\r\nok\n")
+
+
+@pytest.mark.trio
+async def test_requests_one_behind_the_other_leave_time_to_others() -> None:
+    """The reactor has its turn while no task can run: there are such moments, however much is asked for at once."""
+    moments = 0
+
+    async def look() -> None:
+        nonlocal moments
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            moments += 1
+
+    async with serving(lambda: moments) as port, trio.open_nursery() as nursery:
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+        for client in clients:
+            client.sendall(ASK * 100)
+        nursery.start_soon(look)
+        with trio.fail_after(60):
+            for client in clients:
+                await trio.to_thread.run_sync(read_answers, client, 100)
+        nursery.cancel_scope.cancel()
+    for client in clients:
+        client.close()
+    assert moments >= 8 * 100 / 4  # three pieces of an answer, four pieces without a moment of rest
+
+
+def read_answers(client: socket.socket, count: int) -> None:
+    """So many, and no more."""
+    data = b""
+    while data.count(b"\r\n\r\nyes") < count:
+        data += client.recv(65536)

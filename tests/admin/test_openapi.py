@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -48,9 +49,21 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 @pytest.mark.trio
-async def test_it_is_served(api: Any) -> None:
-    """As JSON."""
-    assert (await api("GET", DESCRIPTION)).json["openapi"] == "3.1.0"
+async def test_it_is_served(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As JSON. To make it takes a second, so a thread does it."""
+    made_by = []
+
+    def make() -> bytes:
+        made_by.append(threading.current_thread())
+        return b'{"openapi": "3.1.0"}'
+
+    monkeypatch.setattr("kproxy.admin.api.written_description", make)
+    for _ in range(2):
+        answer = await api("GET", DESCRIPTION)
+        assert answer.json["openapi"] == "3.1.0"
+        assert answer.headers["content-type"] == "application/json"
+    assert len(made_by) == 1
+    assert made_by[0] is not threading.main_thread()
 
 
 def test_every_code_is_one_of_the_table() -> None:
