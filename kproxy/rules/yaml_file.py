@@ -8,8 +8,10 @@ bounded too. Nothing is interpreted yet: `values.py` does that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -23,6 +25,9 @@ MAX_NODES = 200_000
 LONGEST_TEXT = 1 << 20
 """Characters of one key or value: a record's largest value by default."""
 TOO_LONG = f"a key or value of more than {LONGEST_TEXT} characters"
+MOST_TAG_LINES = 16
+"""Lines that begin with %TAG: libyaml compares each with all before it, in one call that nobody can interrupt."""
+TAG_LINE = re.compile(r"(?:^|[\r\n\x85\u2028\u2029])%TAG")
 PIECE = 1 << 14
 """Characters that libyaml is given at a time."""
 
@@ -97,6 +102,8 @@ Node = Scalar | Sequence | Mapping
 def read_tree(data: str | bytes) -> Node | None:
     """The document's root node; None when there is only white space or comments. Raises YamlMistake."""
     text = data if isinstance(data, str) else _decode(data)
+    for tag in islice(TAG_LINE.finditer(text), MOST_TAG_LINES, None):
+        raise YamlMistake(text.count("\n", 0, tag.end()) + 1, 1, "%TAG is not used here, plain values are enough")
     try:
         return _Builder().build(yaml.parse(_Pieces(text), Loader=yaml.CSafeLoader))
     except yaml.reader.ReaderError as error:

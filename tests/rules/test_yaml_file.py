@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import thread_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +62,17 @@ def test_aliases_are_counted_as_if_written_out() -> None:
 
     with pytest.raises(YamlMistake, match=f"more than {MAX_NODES} keys and values"):
         read_tree("\n".join(lines))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\u2028"])
+def test_tag_directives_are_no_work_for_seconds(end: str) -> None:
+    """Each is compared with all before it, in one call of libyaml: a megabyte of them took half a minute."""
+    document = "".join(f"%TAG !t{number}! tag:x{number},2000:{end}" for number in range(20_000))
+    before = thread_time()
+    with pytest.raises(YamlMistake, match="%TAG is not used here"):
+        read_tree(f"{document}---{end}rules: []{end}")
+    assert thread_time() - before < 0.1
+    assert read_tree("a: '%TAG'") is not None
 
 
 def test_an_alias_is_the_value_of_its_anchor() -> None:
