@@ -17,6 +17,7 @@ from kproxy.testing.stretches import Stopwatch
 from kproxy.wire import breath
 from kproxy.wire.compression import GZIP, SNAPPY, ZSTD, decompress
 from kproxy.wire.records.batch import encode_batch
+from kproxy.wire.records.digest import read_digest
 from kproxy.wire.records.entry import BATCH
 from kproxy.wire.records.record import Record, write_record
 
@@ -137,3 +138,12 @@ def test_room_for_what_comes_out_of_a_codec_is_made_at_once(codec: int) -> None:
             decompress(codec, data)
         longest = min(longest, watch.longest)
     assert longest <= 0.025
+
+
+def test_a_digest_of_many_batches_is_made_in_short_steps() -> None:
+    """Whoever watches reads all headers, however long a frame is for its records."""
+    field = with_headers(1, 0) * 10_000
+    with Stopwatch() as watch:
+        found, end = read_digest(field, 0, len(field))
+    assert (found.batches, end) == (10_000, len(field))
+    assert watch.looks > 100

@@ -86,6 +86,7 @@ def read_digest(buf: bytes, start: int, size: int, *, sketched: bool = False) ->
         else:
             told += read_legacy(found, buf, p, row)
             row = not buf[p + ATTRIBUTES_AT] & CODEC
+        breathe()
         p += KEPT[magic] if sketched else length + OVERHEAD
         left -= length + OVERHEAD
     if found.records is not None:
