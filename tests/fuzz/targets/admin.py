@@ -59,7 +59,7 @@ def application() -> Iterator[tuple[Any, RuleStore]]:
     store.replace_files([Source("a.yaml", FILE)], monotonic())
     proxy = Proxy(config, store.rule_set, log, store=store)
     proxy.keeper.started()
-    backend = Backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: b"metrics", proxy.log)
+    backend = Backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log)
     try:
         yield make_app(backend, None, "127.0.0.1"), store
     finally:

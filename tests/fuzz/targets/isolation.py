@@ -12,33 +12,27 @@ with one client id; the broker keeps sessions, groups and logins, and answers la
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import cycle
 from random import Random
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.names.ids import ANSWERS_BY_ID
-from kproxy.core.names.remembered import TOPIC_IDS, recall
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import NOWHERE, Shared
 from kproxy.core.step import STOP
 from kproxy.errors import DecodeError
-from kproxy.rules.asks_all import asks_all
 from kproxy.rules.document import parse_rules
-from kproxy.rules.mentions import loose, texts
 from kproxy.rules.namespace import TOPIC
-from kproxy.testing.asked import answered
 from kproxy.testing.dialogue import response, sized
 from kproxy.testing.random_peers import mangled
 from kproxy.testing.values import random_struct
 from kproxy.wire import Message, layout, schema
-from kproxy.wire.shapes import shape
 
 from ...isolation.access import Access, forbidden
 from ...isolation.hostile import MINE, RULES, TOPICS, embedded_topics, filled, is_own, may_leave, places, request
-from ...isolation.lifelike_cluster import AUTHENTICATE, HANDSHAKE, SHARE_FETCH, LifelikeCluster, record_of
+from ...isolation.lifelike_cluster import AUTHENTICATE, HANDSHAKE, IDS_FROM, SHARE_FETCH, LifelikeCluster, record_of
 from ...isolation.recording_broker import RecordingBroker
-from ...isolation.telling import FOREIGN, SECRET, Words, telling
+from ...isolation.teller import Teller
+from ...isolation.telling import FOREIGN, SECRET
 from ..feed import FedRandom, Feed
 
 PRODUCE, FETCH, OFFSET_FETCH, JOIN_GROUP, SYNC_GROUP, SHARE_OFFSETS = 0, 1, 9, 11, 14, 90
@@ -69,6 +63,8 @@ SETS: tuple[tuple[str, Access | None], ...] = (
 LATE = 0x80
 """In the first byte: the rules come when the connections are open already."""
 CUTS = (0, 0, 1, 7, 60)
+SHORTEST = 8
+"""Bytes of a frame that has an API, a version and a correlation id."""
 APIS = {
     written: [
         (api.key, version) for api in schema.apis() for version in api.versions
@@ -102,12 +98,23 @@ class Line(RecordingBroker):
         if self.refused:  # brokers close what cannot log in
             return
         if not self.token_due:
-            super().take(frame)
+            self.request(frame)
             return
         self.token_due = False
         self.refused = not self.attack.cluster.login(self.number, frame)
         if not self.refused:
             self.kept.append(sized(b""))
+
+    def request(self, frame: bytes) -> None:
+        """What is no request to a broker ends the connection."""
+        key, version = int.from_bytes(frame[:2], "big", signed=True), int.from_bytes(frame[2:4], "big", signed=True)
+        if self.attack.access is None and len(frame) >= SHORTEST:
+            known = key in schema.paths() and version in schema.load(key).versions
+            assert known, f"{key} {version} is not of the table, and has left"
+        try:
+            super().take(frame)
+        except DecodeError:
+            self.refused = True
 
     def answer(self, asked: Message, **body: Any) -> None:
         if asked.api.key != PRODUCE or asked.body["acks"]:
@@ -139,10 +146,13 @@ class Attack:
         self.mine = "a.mine" if self.access is None else "open.y"
         self.foreign = SECRET if self.access is None else TOLD
         topics = TOPICS | {self.foreign: FOREIGN} | ({} if self.access is None else {self.mine: MINE})
+        said = ((name, one) for name, one in topics.items() if one != FOREIGN)
+        self.known = tuple((name.removeprefix("a.") if self.access is None else name, one) for name, one in said)
         self.cluster = LifelikeCluster(topics, {"x": "right", "audit": "never said"})
         self.cluster.groups |= {"a.mine": "consumer", "mine": "consumer"}
         self.others = self.cluster.open_session(iter([("b.secret", 0), ("secret", 0)]), by_id=False)
         self.shared = Shared()
+        self.teller = Teller(self.cluster, self.access, self.mine, self.foreign, self.shared.cluster_memory)
         self.rng: Random = FedRandom(b"")
         late = first & LATE and self.access is not None
         self.lines = [Line(self, number, "" if late else self.written) for number in range(2)]
@@ -192,9 +202,18 @@ class Attack:
         key, version = apis[feed.below(1 << 16) % len(apis)]
         struct = layout.body(key, version, "request")
         body = filled(struct, random_struct(struct, rng), rng)
-        body |= {name: value for name, value in fields.items() if any(slot.name == name for slot in struct.slots)}
+        by_id = key != FETCH or version >= IDS_FROM
+        for slot in struct.slots:
+            if slot.name in fields:
+                one = fields[slot.name]
+                body[slot.name] = one(by_id) if callable(one) else one
         frame = request(key, version, feed.pick((7, 7, 8)), body)
-        return frame if feed.below(4) else mangled(frame, rng, 12)
+        match feed.below(16):
+            case 0 | 1 | 2:
+                return mangled(frame, rng, 12)
+            case 3:
+                return frame[:4] + feed.take(4).ljust(4, b"\0") + frame[8:]  # as if it were another API or version
+        return frame
 
     def session(self, line: Line, key: int) -> bytes:
         """A request of a session that there is, if any, mostly with the epoch that it has to say."""
@@ -212,9 +231,13 @@ class Attack:
             }
         right = found.epoch if found else 0
         fields[str(SESSIONS[key][1])] = feed.pick((right, right, 0, -1, right + 1))
-        if feed.below(2):
-            fields["topics"] = []
-        return self.asked(key, **fields)
+        number_field = "partition" if key == FETCH else "partition_index"
+        chosen, left = ([feed.pick(self.known) for _ in range(feed.below(3))] for _ in range(2))
+        return self.asked(
+            key, **fields,
+            topics=lambda by_id: [named(one, by_id, [{number_field: 0}]) for one in chosen],
+            forgotten_topics_data=lambda by_id: [named(one, by_id, [0]) for one in left],
+        )  # fmt: skip
 
     def login(self, line: Line) -> bytes:
         """Handshake and token, both at once or not."""
@@ -230,55 +253,8 @@ class Attack:
 
     def reply(self, asked: Message) -> dict[str, Any]:
         """What is kept of the client, and else all that there is, in every place of an answer that has one."""
-        key, version, rng = asked.api.key, asked.version, self.rng
-        struct = layout.body(key, version, "response")
         kept = self.cluster.answer(self.line.number, asked)
-        if kept is not None:
-            return kept
-        if self.access is not None and not lists_all(asked):
-            paths = loose(key, version, "response")
-            if key in (JOIN_GROUP, SYNC_GROUP) and self.cluster.kind_of(asked) != "consumer":
-                paths = frozenset()  # bytes of other protocols are their members' business
-            told = paths, texts(key, version)
-            words = Words(self.topics(), True, *told, self.names())
-            body = telling(struct, answered(asked, rng).body, rng, words)
-        elif self.access is None and key in ANSWERS_BY_ID and version >= ANSWERS_BY_ID[key]:
-            body = answered(asked, rng).body  # those of high traffic name what was asked for
-        else:
-            learnt = recall(self.shared.cluster_memory, TOPIC_IDS)
-            lone = self.access is None and FOREIGN.bytes not in learnt and key in BY_ID_ALONE
-            lone |= key in (JOIN_GROUP, SYNC_GROUP) and self.cluster.kind_of(asked) != "consumer"  # those are their own
-            words = Words(self.topics()[lone:], True, others=self.names())
-            body = telling(struct, random_struct(struct, rng), rng, words)
-        if (key, version) == (74, 0):  # names of client metrics, which are the cluster's
-            body["config_resources"] = []
-        if key in (OFFSET_FETCH, SHARE_OFFSETS) and asked.body.get("groups") is not None:
-            body["groups"] = self.offsets(asked, body.get("groups") or [])
-        if key == JOIN_GROUP:
-            body |= {"error_code": 0}
-            body |= {"protocol_type": asked.body["protocol_type"]} if "protocol_type" in body else {}
-        return dict(body)
-
-    def offsets(self, asked: Message, said: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """An entry for each group: of those that are asked for topics, these, of others all that there are."""
-        found = []
-        for group, one in zip(asked.body["groups"], cycle(said), strict=False):
-            named = group["topics"] is not None
-            topics = [topic | {"partitions": []} for topic in group["topics"]] if named else one["topics"]
-            kept = [{name: value for name, value in topic.items() if name in TOPIC_FIELDS} for topic in topics or ()]
-            found.append(one | {"group_id": group["group_id"], "topics": kept})
-        return found
-
-    def topics(self) -> tuple[tuple[str, UUID], ...]:
-        """Somebody else's, if rules are about topics, and the client's own."""
-        told = self.access is None or "topic" in self.access.roles
-        return (((self.foreign, FOREIGN),) if told else ()) + ((self.mine, MINE),)
-
-    def names(self) -> dict[str, tuple[str, ...]]:
-        """The same of groups and transactional ids."""
-        if self.access is None:
-            return {}
-        return {role: (self.mine, *((TOLD,) if role in self.access.roles else ())) for role in ALL[1:]}
+        return self.teller.answer(asked, self.rng) if kept is None else kept
 
     # ---- what must hold
 
@@ -319,31 +295,20 @@ class Attack:
         return not forbidden(self.access, self.cluster.topics, asked, slot, value, around)
 
 
-BY_ID_ALONE = {9, 68, 76}
-"""What a member is given, and what its group has read, has ids alone: of topics that it has named before."""
-
-
-def lists_all(asked: Message) -> bool:
-    """Whether the answer has what the request does not name, of its topics or of a group's."""
-    form = shape(asked.api.key, asked.version)
-    if "groups" in asked.body and form.lists:
-        return asks_all(asked)
-    arrays = form.request[0].arrays if form.request else ()
-    return asks_all(asked) and (not arrays or any(form.asks_all(asked.body[one]) for one in arrays))
+def named(topic: tuple[str, UUID], by_id: bool, partitions: list[Any]) -> dict[str, Any]:
+    """An entry of a Fetch or ShareFetch."""
+    return {"topic_id" if by_id else "topic": topic[by_id], "partitions": partitions}
 
 
 def check(data: bytes) -> None:
     """One input."""
     feed = Feed(data)
-    try:
-        one = Attack(feed)
-        for _ in range(12):
-            if not feed or all(line.over for line in one.lines):
-                return
-            one.step()
-            one.look()
-    except DecodeError:  # what has left is no request to a broker, which ends the connection
-        return
+    one = Attack(feed)
+    for _ in range(12):
+        if not feed or all(line.over for line in one.lines):
+            return
+        one.step()
+        one.look()
 
 
 def seeds() -> Iterator[bytes]:

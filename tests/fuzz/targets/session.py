@@ -31,10 +31,13 @@ from ..feed import FedRandom, Feed
 RENAME = NameMap.of({"a": "prod.a", "topic-*": "t-*", "x*": "x-much-longer-than-it-was-*"}, {"prod.a": "b"})
 TENANT = Names(*(NameMap([PrefixLayer(space, b"tenant.")], space) for space in NAMESPACES))
 PASSIVE = Bound(advertise=False)
-BOUNDS = (
+BOUNDS: tuple[Bound | str, ...] = (
     PASSIVE, Bound(), Bound(names=Names(topics=RENAME)), Bound(names=Names(topics=RENAME), advertise=False),
     Bound(names=TENANT), Bound(names=TENANT, advertise=False),
+    "rules: [{name: d, kind: deny, match: {topic: 'topic-*'}}, {name: g, kind: deny, match: {group: 'a*'}}]",
+    "rules: [{name: r, kind: read_only, match: {topic: ['/.*e.*/', x*]}}]",
 )  # fmt: skip
+"""What is fixed when a connection opens, or rules that hold from frame to frame."""
 APIS = sorted(schema.names())
 CUTS = (0, 1, 2, 3, 5, 8, 13, 15, 16, 60, 300)
 HELD = 1 << 16
@@ -58,7 +61,10 @@ class Talk:
             requests=HeldMemory(HELD), responses=HeldMemory(HELD), max_frame_bytes=1 << 16,
             hold_up_to=feed.pick((100, 200, 3000)), max_in_flight=feed.pick((1, 3, 1000)),
         )  # fmt: skip
-        self.talk = Dialogue(bound=self.bound, shared=self.shared)
+        if isinstance(self.bound, str):
+            self.talk = Dialogue(self.bound, shared=self.shared)
+        else:
+            self.talk = Dialogue(bound=self.bound, shared=self.shared)
         self.talk.nodes = lambda node: None if node % 3 == 0 else ("proxy", 30000)
         self.said = {CLIENT: b"", BROKER: b""}
         self.ended = False
