@@ -103,7 +103,7 @@ def test_what_can_be_asked_elsewhere_is_not_waited_for_long(
     """A broker that never answers a Fetch holds the end up for five seconds, not for drain_timeout; an answer that says
     whether something was stored is waited for."""
     broker = fake(answers={FETCH: silence, HEARTBEAT: silence, OFFSET_COMMIT: silence})
-    proxy = proxy_with(broker.address, limits={"drain_timeout": 8}, workers=workers)
+    proxy = proxy_with(broker.address, limits={"drain_timeout": 6}, workers=workers)
     with RawClient(proxy.bootstrap) as client:
         client.send(client.request(api, 4 if api == FETCH else 0, BODY if api == FETCH else {"group_id": "g"}))
         until(lambda: any(request.api.key == api for request in broker.requests))
@@ -112,7 +112,7 @@ def test_what_can_be_asked_elsewhere_is_not_waited_for_long(
     assert proxy.child.wait(20) == 0
     (line,) = proxy.said("connection closed")
     assert line["cause"] == "drain_timeout"
-    assert ("within 8 s" in line["reason"]) is waits
+    assert ("within 6 s" in line["reason"]) is waits
     assert proxy.said("drained", cut=1)
     if workers > 1:
         assert proxy.said("workers have ended")
