@@ -115,7 +115,8 @@ def unit_of(nodeid: str) -> str:
 
 def seconds_of(unit: str, tests: int) -> float:
     """About how long a unit of so many tests takes."""
-    return SECONDS.get(unit) or tests * next(seconds for path, seconds in A_TEST.items() if unit.startswith(path))
+    each = (seconds for path, seconds in A_TEST.items() if unit.startswith(path))
+    return SECONDS.get(unit) or tests * next(each, 0.0)
 
 
 def longest_first(items: list[pytest.Item]) -> None:
