@@ -1,4 +1,4 @@
-"""What an answer is: a question, a text, columns. Columns that mean the same wherever they stand are declared here."""
+"""Declaration of an answer: a question, a text, columns. Columns that mean the same everywhere are declared here."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ TOPIC_REQUESTS = Column("requests", "long", "requests, counted once for each of 
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A gold table. `order`: columns (`-`: the largest first) by which the report shows its rows."""
+class GoldAnswer:
+    """Gold table that answers one question.
+
+    `order`: columns (`-`: the largest first) by which the report sorts its rows.
+    """
 
     name: str
     title: str
@@ -48,7 +51,7 @@ class Answer:
 
 
 def columns(*given: str | Column) -> tuple[Column, ...]:
-    """Columns of `_COMMON` by name, and others as they are."""
+    """Return columns of `_COMMON` by name, and others as they are."""
     return tuple(_COMMON[one] if isinstance(one, str) else one for one in given)
 
 

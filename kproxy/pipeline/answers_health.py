@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kproxy.events.column import Column
-from kproxy.pipeline.answer import TIMES, Answer, columns
+from kproxy.pipeline.answer import TIMES, GoldAnswer, columns
 
-LATENCY = Answer(
+LATENCY = GoldAnswer(
     "latency",
     "Latency",
     "How long do requests take, by API and node, and where does the time go?",
@@ -30,7 +30,7 @@ LATENCY = Answer(
     ),
 )
 
-ERRORS_AND_DENIALS = Answer(
+ERRORS_AND_DENIALS = GoldAnswer(
     "errors_and_denials",
     "Errors and denials",
     "What went wrong, and who was refused?",
@@ -53,7 +53,7 @@ ERRORS_AND_DENIALS = Answer(
     ),
 )
 
-GROUP_HEALTH = Answer(
+GROUP_HEALTH = GoldAnswer(
     "group_health",
     "Groups",
     "Which groups rebalance, flap, or commit too often?",
@@ -85,7 +85,7 @@ GROUP_HEALTH = Answer(
     ),
 )
 
-GROUP_LAG = Answer(
+GROUP_LAG = GoldAnswer(
     "group_lag",
     "Lag and commits",
     "How far are groups behind, and did commits go back?",
@@ -106,7 +106,7 @@ GROUP_LAG = Answer(
     ),
 )
 
-STORMS = Answer(
+STORMS = GoldAnswer(
     "storms",
     "Storms",
     "Who connects, or asks for metadata, too often?",
@@ -126,7 +126,7 @@ STORMS = Answer(
     ),
 )
 
-RULES_EFFECT = Answer(
+RULES_EFFECT = GoldAnswer(
     "rules_effect",
     "Rules",
     "What did each rule do, and to whom?",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kproxy.events.column import Column
-from kproxy.pipeline.answer import SOFTWARE, TIMES, Answer, columns
+from kproxy.pipeline.answer import SOFTWARE, TIMES, GoldAnswer, columns
 
-PRODUCER_HYGIENE = Answer(
+PRODUCER_HYGIENE = GoldAnswer(
     "producer_hygiene",
     "Producers",
     "Do producers wait for acks, write idempotently, compress, and fill their batches?",
@@ -31,7 +31,7 @@ PRODUCER_HYGIENE = Answer(
     ),
 )
 
-PARTITION_SKEW = Answer(
+PARTITION_SKEW = GoldAnswer(
     "partition_skew",
     "Skew",
     "Are topics spread evenly over their partitions?",
@@ -57,7 +57,7 @@ PARTITION_SKEW = Answer(
     ),
 )
 
-EMPTY_FETCHES = Answer(
+EMPTY_FETCHES = GoldAnswer(
     "empty_fetches",
     "Fetches",
     "What do readers get for their fetches?",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kproxy.events.column import Column
-from kproxy.pipeline.answer import CLIENT, SOFTWARE, TIMES, TOPIC_REQUESTS, Answer, columns
+from kproxy.pipeline.answer import CLIENT, SOFTWARE, TIMES, TOPIC_REQUESTS, GoldAnswer, columns
 
-TRAFFIC = Answer(
+TRAFFIC = GoldAnswer(
     "traffic",
     "Traffic",
     "How much went through, and when?",
@@ -23,7 +23,7 @@ TRAFFIC = Answer(
     ),
 )
 
-WHO_WRITES = Answer(
+WHO_WRITES = GoldAnswer(
     "who_writes",
     "Who writes",
     "Who writes to each topic?",
@@ -40,7 +40,7 @@ WHO_WRITES = Answer(
     ),
 )
 
-WHO_READS = Answer(
+WHO_READS = GoldAnswer(
     "who_reads",
     "Who reads",
     "Who reads each topic?",
@@ -56,7 +56,7 @@ WHO_READS = Answer(
     ),
 )
 
-KAFKA4_READINESS = Answer(
+KAFKA4_READINESS = GoldAnswer(
     "kafka4_readiness",
     "Ready for Kafka 4",
     "Which clients would break on Kafka 4?",
@@ -78,7 +78,7 @@ KAFKA4_READINESS = Answer(
     ),
 )
 
-UNUSED_TOPICS = Answer(
+UNUSED_TOPICS = GoldAnswer(
     "unused_topics",
     "Unused topics",
     "Which topics does nobody write to, or nobody read?",
@@ -102,7 +102,7 @@ UNUSED_TOPICS = Answer(
     ),
 )
 
-DORMANT_CLIENTS = Answer(
+DORMANT_CLIENTS = GoldAnswer(
     "dormant_clients",
     "Clients, and the dormant ones",
     "Which clients are there, and which have gone silent?",

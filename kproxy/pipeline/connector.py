@@ -1,4 +1,4 @@
-"""Spark's Kafka connector, which PySpark does not bring.
+"""Jars of Spark's Kafka connector, which PySpark does not bring.
 
 The connector's own dependencies are Spark itself, Hadoop, Scala and compression libraries, all of which PySpark has in
 its own versions: two of them on one class path break each other. They are left out; what remains are four jars.
@@ -37,14 +37,17 @@ _DEPENDENCY = """\
 
 
 def connector_jars() -> list[Path]:
-    """The connector, the Kafka client, and what else those two need; fetched at the first call."""
+    """Return the jars of the connector, the Kafka client, and what else those two need; fetched at the first call."""
     exclusions = "".join(_EXCLUSION.format(*one) for one in _LEFT_OUT)
     dependency = _DEPENDENCY.format(version=CONNECTOR_VERSION, exclusions=exclusions)
     return sorted(jars("spark-kafka", CONNECTOR_VERSION, dependency, "spark-sql-kafka-*.jar").glob("*.jar"))
 
 
 def main() -> int:
-    """`python -m kproxy.pipeline.connector`: fetch now and print what `spark-submit --jars` takes. The exit code."""
+    """Fetch the jars and print what `spark-submit --jars` takes; returns the exit code.
+
+    Called by `python -m kproxy.pipeline.connector`.
+    """
     try:
         sys.stdout.write(",".join(map(str, connector_jars())) + "\n")
     except WeDidWrong as error:

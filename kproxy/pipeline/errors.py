@@ -1,4 +1,4 @@
-"""What can go wrong in the pipeline by its own names.
+"""Errors of the pipeline.
 
 KproxyError
 ├── TheyDidWrong
@@ -13,8 +13,8 @@ from kproxy.errors import TheyDidWrong, WeDidWrong
 
 
 class LakeError(TheyDidWrong):
-    """A path, a source or a table cannot be used as asked; the message says which and why."""
+    """Error for a path, a source or a table that cannot be used as asked; the message says which and why."""
 
 
 class UnknownTable(WeDidWrong):
-    """Code asks for a table or a column that is not declared."""
+    """Error for code that asks for a table or a column which is not declared."""

@@ -16,8 +16,8 @@ from kproxy.pipeline.errors import LakeError
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Something in a folder: its name and whole path, its size in bytes (0: a folder)."""
+class FileEntry:
+    """Entry of a folder: its name and whole path, its size in bytes (0: a folder)."""
 
     name: str
     path: str
@@ -26,14 +26,14 @@ class Entry:
 
 
 class Files:
-    """What can be done with paths. Every path may be relative, absolute or a URI."""
+    """File system access of one Spark session. Every path may be relative, absolute or a URI."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
 
     def whole(self, path: str) -> str:
-        """The path with scheme and all folders: file:/srv/lake of lake."""
+        """Return the path with scheme and all folders: file:/srv/lake for lake."""
         where, system = self._at(path)
         return str(system.makeQualified(where).toString())
 
@@ -45,29 +45,29 @@ class Files:
         where, system = self._at(path)
         return bool(system.exists(where) and system.getFileStatus(where).isDirectory())
 
-    def entries(self, path: str) -> list[Entry]:
-        """What is in a folder, by name; nothing if it is not there."""
+    def entries(self, path: str) -> list[FileEntry]:
+        """Return the entries of a folder by name; none if it is not there."""
         where, system = self._at(path)
         return sorted(map(_entry, system.listStatus(where)), key=lambda one: one.name) if system.exists(where) else []
 
-    def glob(self, pattern: str) -> list[Entry]:
-        """What there is of this pattern, by path."""
+    def glob(self, pattern: str) -> list[FileEntry]:
+        """Return the entries that match a pattern, by path."""
         where, system = self._at(pattern)
         return sorted(map(_entry, system.globStatus(where) or ()), key=lambda one: one.path)
 
     def size(self, path: str) -> int:
-        """Bytes of all files below."""
+        """Return the bytes of all files below a path."""
         where, system = self._at(path)
         return int(system.getContentSummary(where).getLength()) if system.exists(where) else 0
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with all that is in it. That it is not there is no mistake."""
+        """Delete a file, or a folder with all that is in it; do nothing if it is not there."""
         where, system = self._at(path)
         if not system.delete(where, True) and system.exists(where):
             raise LakeError(f"{path} could not be deleted")
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file or folder another place, whose folder is made if need be. Nothing may be there yet."""
+        """Move a file or folder, and make the target's folder if need be. Raises LakeError if the target exists."""
         source, system = self._at(old)
         target, _ = self._at(new)
         if system.exists(target):
@@ -77,7 +77,7 @@ class Files:
             raise LakeError(f"{old} could not be renamed to {new}")
 
     def read(self, path: str) -> str:
-        """The text of a small file; LakeError if it is not there."""
+        """Return the text of a small file. Raises LakeError if it is not there."""
         where, system = self._at(path)
         if not system.exists(where):
             raise LakeError(f"there is no file {path}")
@@ -88,7 +88,7 @@ class Files:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Make a small file, whole or not at all, in place of one that may be there."""
+        """Write a small file, whole or not at all, in place of one that may be there."""
         where, system = self._at(path)
         beside = self._jvm.org.apache.hadoop.fs.Path(where.getParent(), f".{where.getName()}.tmp")
         stream = system.create(beside, True)
@@ -103,7 +103,7 @@ class Files:
         return where, where.getFileSystem(self._conf)
 
 
-def _entry(status: Any) -> Entry:
+def _entry(status: Any) -> FileEntry:
     where = status.getPath()
     folder = bool(status.isDirectory())
-    return Entry(str(where.getName()), str(where.toString()), folder, 0 if folder else int(status.getLen()))
+    return FileEntry(str(where.getName()), str(where.toString()), folder, 0 if folder else int(status.getLen()))

@@ -1,25 +1,25 @@
-"""The gold tables in words, for docs/answers.md."""
+"""Reference of the gold tables in words, for docs/answers.md."""
 
 from __future__ import annotations
 
 from kproxy.events.column import Column
-from kproxy.pipeline.answer import Answer
+from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.gold_tables import ANSWERS
 
 
 def questions() -> str:
-    """One line per question: the table that answers it."""
+    """Return one line per question: the table that answers it."""
     lines = ["| question | table |", "|---|---|"]
     lines += [f"| {answer.question} | [`{answer.name}`](#{answer.name}) |" for answer in ANSWERS]
     return "\n".join(lines) + "\n"
 
 
 def answers() -> str:
-    """A chapter per answer: what must be known, what it is made of, its columns."""
+    """Return a chapter per answer: what must be known, what it is made of, its columns."""
     return "\n".join(map(_chapter, ANSWERS))
 
 
-def _chapter(answer: Answer) -> str:
+def _chapter(answer: GoldAnswer) -> str:
     made_of = ", ".join(f"`{name}`" for name in answer.reads)
     lines = [f"### {answer.name}", "", f"{answer.question} {answer.text} Made of {made_of}.", ""]
     lines += ["| column | type | unit | |", "|---|---|---|---|", *map(_row, answer.columns)]

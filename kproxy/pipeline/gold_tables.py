@@ -1,8 +1,8 @@
-"""The gold tables, all of them; Spark's schemas, the documentation and the report are made of these declarations."""
+"""Gold tables, all of them; Spark's schemas, the documentation and the report are made of these declarations."""
 
 from __future__ import annotations
 
-from kproxy.pipeline.answer import Answer
+from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_health import ERRORS_AND_DENIALS, GROUP_HEALTH, GROUP_LAG, LATENCY, RULES_EFFECT, STORMS
 from kproxy.pipeline.answers_quality import EMPTY_FETCHES, PARTITION_SKEW, PRODUCER_HYGIENE
 from kproxy.pipeline.answers_use import DORMANT_CLIENTS, KAFKA4_READINESS, TRAFFIC, UNUSED_TOPICS, WHO_READS, WHO_WRITES
@@ -28,8 +28,8 @@ ANSWERS = (
 """All of them, in the order of the report."""
 
 
-def answer_named(name: str) -> Answer:
-    """The gold table `name`; UnknownTable says which there are."""
+def answer_named(name: str) -> GoldAnswer:
+    """Return the gold table of this name; UnknownTable says which there are."""
     for answer in ANSWERS:
         if answer.name == name:
             return answer

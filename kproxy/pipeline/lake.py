@@ -1,4 +1,4 @@
-"""The lake: where each table lies, how a batch gets into it, and what readers see.
+"""Lake of tables: where each table lies, how a batch gets into it, and what readers see.
 
     <lake>/bronze/dt=2026-11-21/batch=…/kind=…/    lines as written; kind is what they are to silver
     <lake>/bronze_corrupt/dt=…/batch=…/            lines that are no events; dt is the day on which they were read
@@ -8,8 +8,8 @@
     <lake>/checkpoints/…                           how far each stream has come; which batches are whole (`ledger.py`)
 
 Strategy: the rows of a batch are written to `_staging/<batch>` (Spark passes over names that begin with `_`), what an
-earlier try has left of the batch is deleted, and each day's folder is renamed into its place. Killed anywhere, the
-same batch written again gives the same tables; a reader sees a day's part of a batch whole or not at all.
+earlier try has left of the batch is deleted, and each day's folder is renamed into its place. Killed anywhere, the same
+batch written again gives the same tables; a reader sees a day's part of a batch whole or not at all.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from kproxy.pipeline.batch_swap import BatchSwap, swaps
 from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.files import Files
+from kproxy.pipeline.lake_table import LakeTable
 from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, IDS
 from kproxy.pipeline.schema import on_disk
-from kproxy.pipeline.swap import Swap, swaps
-from kproxy.pipeline.table import Table
 
 _ABOVE = {BRONZE.name: "", BRONZE_CORRUPT.name: "", IDS.name: ""}
 
 
 class Lake:
-    """Tables under one path. `files` reaches everything in it."""
+    """Lake of tables under one path. `files` reaches everything in it."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark, self.files = spark, Files(spark)
@@ -39,16 +39,16 @@ class Lake:
         if self.files.exists(path) and not self.files.is_folder(path):
             raise LakeError(f"{path} is a file, a folder is expected")
 
-    def table_path(self, table: Table) -> str:
-        """The folder of a bronze or silver table."""
+    def table_path(self, table: LakeTable) -> str:
+        """Return the folder of a bronze or silver table."""
         return f"{self.path}/{_ABOVE.get(table.name, 'silver/')}{table.name}"
 
     def checkpoint(self, name: str) -> str:
-        """The folder where a stream, or a job, remembers how far it has come."""
+        """Return the folder where a stream, or a job, remembers how far it has come."""
         return f"{self.path}/checkpoints/{name}"
 
-    def read(self, table: Table, days: list[date] | None = None) -> DataFrame:
-        """All rows, or those of some days, with dt and batch; none if there are none yet.
+    def read(self, table: LakeTable, days: list[date] | None = None) -> DataFrame:
+        """Return all rows, or those of some days, with dt and batch; none if there are none yet.
 
         The schema is today's: columns that were not there when a file was written are null.
         """
@@ -61,8 +61,8 @@ class Lake:
             rows = rows.where(~((F.col("dt") == F.lit(swap.day)) & F.col("batch").isin(unseen)))
         return rows if days is None else rows.where(F.col("dt").isin(days))
 
-    def read_batch(self, table: Table, batch: str) -> DataFrame:
-        """The rows of one batch."""
+    def read_batch(self, table: LakeTable, batch: str) -> DataFrame:
+        """Return the rows of one batch."""
         path = self.table_path(table)
         folders = [entry.path for entry in self.files.glob(f"{path}/dt=*/batch={batch}")]
         schema: StructType = on_disk(table)
@@ -70,20 +70,20 @@ class Lake:
             return self.spark.createDataFrame([], schema)
         return self.spark.read.schema(schema).option("basePath", path).parquet(*folders)
 
-    def replace(self, table: Table, rows: DataFrame, batch: str) -> None:
-        """Make `rows`, which have dt and the table's split, the batch's rows, whatever an earlier try has left."""
+    def replace(self, table: LakeTable, rows: DataFrame, batch: str) -> None:
+        """Replace the batch's rows with these, which have dt and the table's split."""
         below = () if table.split is None else (table.split.name,)
         rows.write.mode("overwrite").partitionBy("dt", *below).parquet(self.stage(table, batch))
         self.take_staged(table, batch)
 
-    def stage(self, table: Table, batch: str) -> str:
-        """An empty place where the days of a batch may be written, until `take_staged`. What it held is deleted."""
+    def stage(self, table: LakeTable, batch: str) -> str:
+        """Return an empty folder where a batch's days may be written, until `take_staged`. It is emptied first."""
         staging = self._staging(table, batch)
         self.files.delete(staging)
         return staging
 
-    def take_staged(self, table: Table, batch: str, *, only: set[str] | None = None) -> None:
-        """Make what is staged the batch's rows, whatever an earlier try has left; `only`: no other files than these."""
+    def take_staged(self, table: LakeTable, batch: str, *, only: set[str] | None = None) -> None:
+        """Make what is staged the batch's rows, whatever an earlier try has left; `only`: no other files."""
         path, staging = self.table_path(table), self._staging(table, batch)
         self.drop_batch(table, batch)
         for entry in self.files.entries(staging):
@@ -96,45 +96,45 @@ class Lake:
                     self.files.rename(entry.path, f"{path}/{entry.name}/batch={batch}")
         self.files.delete(staging)
 
-    def _staging(self, table: Table, batch: str) -> str:
+    def _staging(self, table: LakeTable, batch: str) -> str:
         return f"{self.table_path(table)}/_staging/{batch}"
 
-    def splits(self, table: Table, batch: str) -> set[str]:
-        """The values of the table's split that a batch has rows with."""
+    def splits(self, table: LakeTable, batch: str) -> set[str]:
+        """Return the values of the table's split that a batch has rows with."""
         name = "" if table.split is None else table.split.name
-        found = self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}/{name}=*")
-        return {entry.name.removeprefix(f"{name}=") for entry in found}
+        folders = self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}/{name}=*")
+        return {entry.name.removeprefix(f"{name}=") for entry in folders}
 
-    def drop_batch(self, table: Table, batch: str) -> None:
-        """Take a batch out of a table."""
+    def drop_batch(self, table: LakeTable, batch: str) -> None:
+        """Delete the rows of a batch from a table."""
         for entry in self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}"):
             self.files.delete(entry.path)
 
-    def days(self, table: Table) -> list[date]:
-        """The days for which the table has a folder."""
+    def days(self, table: LakeTable) -> list[date]:
+        """Return the days for which the table has a folder."""
         return self.days_below(self.table_path(table))
 
     def days_below(self, path: str) -> list[date]:
-        """The days for which a folder has one of its own."""
+        """Return the days for which a folder has one of its own."""
         return [date.fromisoformat(entry.name.removeprefix("dt=")) for entry in self.files.glob(f"{path}/dt=*")]
 
-    def batches(self, table: Table, day: date) -> list[str]:
-        """The batches that make up a day as readers see it: two equal answers mean equal rows."""
+    def batches(self, table: LakeTable, day: date) -> list[str]:
+        """Return the batches that make up a day as readers see it: two equal lists mean equal rows."""
         path = self.table_path(table)
         unseen = {name for swap in self._swaps_of(path, day) for name in swap.unseen(self.files, path)}
         entries = self.files.entries(f"{path}/dt={day}")
         there = [entry.name.removeprefix("batch=") for entry in entries if entry.name.startswith("batch=")]
         return [name for name in there if name not in unseen]
 
-    def all_batches(self, table: Table) -> set[str]:
-        """The batches that the table has a folder of, on whatever day."""
+    def all_batches(self, table: LakeTable) -> set[str]:
+        """Return the batches that the table has a folder of, on whatever day."""
         return {
             entry.name.removeprefix("batch=") for entry in self.files.glob(f"{self.table_path(table)}/dt=*/batch=*")
         }
 
-    def drop_day(self, table: Table, day: date) -> None:
-        """Take a day out of a table."""
+    def drop_day(self, table: LakeTable, day: date) -> None:
+        """Delete the rows of a day from a table."""
         self.files.delete(f"{self.table_path(table)}/dt={day}")
 
-    def _swaps_of(self, path: str, day: date) -> list[Swap]:
+    def _swaps_of(self, path: str, day: date) -> list[BatchSwap]:
         return [swap for swap in swaps(self.files, path) if swap.day == day]

@@ -1,9 +1,9 @@
-"""The tables before silver: lines as they were written, lines that are no events, and which ids have come."""
+"""Tables before silver: lines as they were written, lines that are no events, and which ids have come."""
 
 from __future__ import annotations
 
 from kproxy.events.column import Column
-from kproxy.pipeline.table import EVENT_ID, SOURCE, TIME, Table
+from kproxy.pipeline.lake_table import EVENT_ID, SOURCE, TIME, LakeTable
 
 KIND = Column("kind", "string", "which silver tables it is for: see `transforms/kinds.py`")
 
@@ -15,7 +15,7 @@ _LINE = (
     Column("corrupt", "boolean", "it is no event: it is in bronze_corrupt only"),
 )
 
-BRONZE = Table(
+BRONZE = LakeTable(
     "bronze",
     "one event as it was written",
     (
@@ -28,7 +28,7 @@ BRONZE = Table(
     split=KIND,
 )
 
-BRONZE_CORRUPT = Table(
+BRONZE_CORRUPT = LakeTable(
     "bronze_corrupt",
     "a line that is no event",
     (
@@ -39,7 +39,7 @@ BRONZE_CORRUPT = Table(
     key=("file", "offset", "line"),
 )  # fmt: skip
 
-IDS = Table(
+IDS = LakeTable(
     "ids",
     "which of 64 neighbouring ids of one source have come, in one batch on one day",
     (

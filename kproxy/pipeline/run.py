@@ -1,4 +1,4 @@
-"""What every job is given: the session, the lake, and where to tell how far it has come."""
+"""Run of a job: the session, the lake, and where to report progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPARK_FAILED = (PySparkException, Py4JJavaError)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`tell` takes one line for the user, without a line end."""
+    """Run of one job. `tell` takes one line for the user, without a line end."""
 
     spark: SparkSession
     lake: Lake
@@ -34,5 +34,5 @@ class Run:
 
 
 def rate(count: int, seconds: float) -> str:
-    """`1,000,000 events in 12.1 s (82,645/s)`."""
+    """Return a count with its rate: `1,000,000 events in 12.1 s (82,645/s)`."""
     return f"{count:,} events in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f}/s)"

@@ -1,4 +1,4 @@
-"""Spark's schema of events and tables, made from their declarations; nothing is inferred."""
+"""Spark's schemas of events and tables, made from their declarations; nothing is inferred."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from kproxy.events.column import Column
-from kproxy.pipeline.table import Table
+from kproxy.pipeline.lake_table import LakeTable
 
 _PLAIN: dict[str, DataType] = {
     "string": StringType(),
@@ -35,22 +35,22 @@ BATCH = StructField("batch", StringType())
 
 
 def struct(columns: Iterable[Column]) -> StructType:
-    """The columns as a struct, all of them nullable."""
+    """Return the columns as a struct, all of them nullable."""
     return StructType([StructField(column.name, spark_type(column)) for column in columns])
 
 
 def spark_type(column: Column) -> DataType:
-    """Spark's type of one column."""
-    one = struct(column.columns) if column.type == "struct" else _PLAIN[column.type]
-    return ArrayType(one) if column.array else one
+    """Return Spark's type of one column."""
+    element = struct(column.columns) if column.type == "struct" else _PLAIN[column.type]
+    return ArrayType(element) if column.array else element
 
 
-def rows_of(table: Table) -> StructType:
-    """What transforms make for a table: its columns, and dt."""
+def rows_of(table: LakeTable) -> StructType:
+    """Return the schema of the rows that transforms make for a table: its columns, and dt."""
     return StructType([*struct(table.columns).fields, DT])
 
 
-def on_disk(table: Table) -> StructType:
-    """What is read from disk: the table's columns, and dt, batch and, if there is one, `split`."""
+def on_disk(table: LakeTable) -> StructType:
+    """Return the schema of what is read from disk: the table's columns, dt, batch and, if there is one, `split`."""
     split = [] if table.split is None else [StructField(table.split.name, spark_type(table.split))]
     return StructType([*rows_of(table).fields, BATCH, *split])

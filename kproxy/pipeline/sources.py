@@ -1,4 +1,4 @@
-"""Where events come from: the files that kproxy writes, or a Kafka topic. Streams of lines, nothing parsed.
+"""Sources of events: the files that kproxy writes, or a Kafka topic. Streams of lines, nothing parsed.
 
 Columns: `line`, `file`, `offset` (of a topic), `ingested` (the batch's time, the same when the batch is done again).
 """
@@ -29,18 +29,18 @@ FOREVER = "36500d"
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """The files of an audit folder: `<path>/dt=…/*.ndjson.gz`."""
+    """Source of the files of an audit folder: `<path>/dt=…/*.ndjson.gz`."""
 
     path: str
     batch_bytes: int = BATCH_BYTES
 
     @property
     def name(self) -> str:
-        """Names the checkpoint: files of all folders are one stream."""
+        """Return the name of the checkpoint: files of all folders are one stream."""
         return "files"
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """The stream. LakeError if this is no audit folder."""
+        """Return the stream of lines. Raises LakeError if this is no audit folder."""
         files = Files(spark)
         check_folder(files, self.path)
         read = (
@@ -61,7 +61,7 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
-    """The messages of a topic, one event each. `options` are Spark's and, with `kafka.` in front, the client's."""
+    """Source of a topic's messages, one event each. `options` are Spark's and, with `kafka.` in front, the client's."""
 
     bootstrap: str
     topic: str
@@ -69,12 +69,14 @@ class KafkaSource:
 
     @property
     def name(self) -> str:
-        """Names the checkpoint."""
+        """Return the name of the checkpoint, one for each topic."""
         return f"kafka-{self.topic}"
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """The stream, from the topic's beginning on. What the topic has lost since the last run is an error of
-        Spark's, unless `failOnDataLoss` says otherwise."""
+        """Return the stream of lines, from the topic's beginning on.
+
+        What the topic has lost since the last run is an error of Spark's, unless `failOnDataLoss` says otherwise.
+        """
         read = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
@@ -92,11 +94,11 @@ class KafkaSource:
         )
 
 
-Source = FileSource | KafkaSource
+EventSource = FileSource | KafkaSource
 
 
 def check_folder(files: Files, path: str) -> None:
-    """LakeError unless `path` is a folder that kproxy writes events to, or an empty one."""
+    """Raise LakeError unless `path` is a folder that kproxy writes events to, or an empty one."""
     if not files.exists(path):
         raise LakeError(f"there is no folder {path}; it is the one that the config has as audit.dir")
     if not files.is_folder(path):

@@ -1,4 +1,4 @@
-"""The Spark session of all jobs.
+"""Spark session of all jobs.
 
 Under spark-submit the master, the memory and whatever else was given there stands: only what the jobs rely on is set
 here (UTC, columnar details). Started from Python it is `local[*]`, of this process' own interpreter.
@@ -53,7 +53,7 @@ def session(
     kafka: bool = False,
     in_python: bool = False,
 ) -> SparkSession:
-    """The session: the running one, that of spark-submit, or a new one on `master` (local[*]).
+    """Return the session: the running one, that of spark-submit, or a new one on `master` (local[*]).
 
     `settings` are Spark's own and go over all others. `kafka`: with the Kafka connector, fetched if need be.
     `in_python`: nearly all of the job's work is done by Python's workers.
@@ -66,7 +66,7 @@ def session(
 
 
 def submitted() -> bool:
-    """Whether spark-submit started this process, and so has decided about the master."""
+    """Return True if spark-submit started this process, and so has decided about the master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from pipeline import RULES, captured, run
 
 from kproxy.pipeline.whatif.capture_source import CaptureReader, File
-from kproxy.pipeline.whatif.recorded import Told, unpack_told
-from kproxy.pipeline.whatif.rehearse import rehearse
+from kproxy.pipeline.whatif.packed_exchange import CaptureSummary, unpack_summary
+from kproxy.pipeline.whatif.rehearsal_task import rehearse
 from kproxy.pipeline.whatif.tables import CHUNKS
 
 RENAMES = ", ".join(f"topic-{number}: prod.topic-{number}" for number in range(10))
@@ -50,13 +50,13 @@ def least(runs: int, work: Callable[[], list[pa.RecordBatch]]) -> tuple[float, l
     return min(times), out
 
 
-def chunks_of(batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], dict[str, Told]]:
+def chunks_of(batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], dict[str, CaptureSummary]]:
     """What Spark would shuffle, in its order; and what is told of the capture."""
     table = pa.Table.from_batches(batches)
     told = table.filter(pc.equal(table["what"], "capture")).to_pylist()
     chunks = table.filter(pc.equal(table["what"], "chunk")).select([one.name for one in CHUNKS[1:]])
     ordered = chunks.sort_by([(name, "ascending") for name in ("capture", "connection", "place", "part")])
-    return ordered.to_batches(max_chunksize=ROWS), {row["capture"]: unpack_told(row["packed"]) for row in told}
+    return ordered.to_batches(max_chunksize=ROWS), {row["capture"]: unpack_summary(row["packed"]) for row in told}
 
 
 def alone(capture: Path, exchanges: int, runs: int) -> None:

@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from kproxy.pipeline.commands import common
 from kproxy.pipeline.commands.jobs import group
 from kproxy.pipeline.lake import Lake
+from kproxy.pipeline.lake_table import LakeTable
 from kproxy.pipeline.run import Run
 from kproxy.pipeline.spark import session
-from kproxy.pipeline.table import Table
 
 HERE = "tests/pipeline/"
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
@@ -102,10 +102,10 @@ def audit(audit_folder: Callable[[Path], AuditFolder], tmp_path: Path) -> AuditF
 
 
 @pytest.fixture(scope="session")
-def rows_in_files() -> Callable[[Lake, Table], list[str]]:
+def rows_in_files() -> Callable[[Lake, LakeTable], list[str]]:
     """The rows of a table with their days, as its files have them, sorted: without Spark, which plans each reading."""
 
-    def found(lake: Lake, table: Table) -> list[str]:
+    def found(lake: Lake, table: LakeTable) -> list[str]:
         files = Path(lake.table_path(table).removeprefix("file:")).glob("dt=*/batch=*/**/*.parquet")
         rows = ((file, row) for file in files for row in pq.read_table(file, partitioning=None).to_pylist())
         return sorted(f"{re.findall('dt=[0-9-]+', str(file))} {row}" for file, row in rows)

@@ -31,8 +31,8 @@ from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.gold import gold
 from kproxy.pipeline.jobs.silver import silver
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.report.gather import Period, gather
 from kproxy.pipeline.report.page import page
+from kproxy.pipeline.report.report_builder import Period, build_report
 from kproxy.pipeline.run import Run
 from kproxy.pipeline.sources import FileSource
 from kproxy.testing.client import RawClient
@@ -368,7 +368,7 @@ def test_gold_tables_say_the_same(lived: dict[str, Lived], answers: Callable[[st
 
 def test_the_report_says_the_same(lived: dict[str, Lived], lake: GoldLake, folder: Path) -> None:
     """Its figures are the sums; who was denied everything is no reader; bars are minutes; names are text."""
-    made = gather(lake, Period())
+    made = build_report(lake, Period())
     figures = {name: int(value.replace("\u202f", "")) for name, value in made.overview.figures if "bytes" not in name}
     totals = [one.events["total"] for one in lived.values()]
     heads = {head.text: head.count for section in made.sections for head in section.headlines}

@@ -1,4 +1,4 @@
-"""From lines to typed columns without a row in between: what silver does, in Arrow, inside Spark's Python workers.
+"""Columnar path from lines to typed columns: what silver does, in Arrow, inside Spark's Python workers.
 
 Strategy: Spark hands over the lines of a bronze batch, thousands at a time. Arrow's own reader makes columns of them
 (`reading.py`), columns become rows of tables (`requests.py`, `partitions.py`, brought together in `recipes.py`), and

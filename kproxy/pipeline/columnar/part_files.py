@@ -1,4 +1,4 @@
-"""Writes rows of tables to Parquet files, one per table and UTC day, as the lake has them below `dt=…`.
+"""Writer of tables' rows to Parquet files, one per table and UTC day, as the lake has them below `dt=…`.
 
 Strategy: rows wait until there are enough of them for a row group, or until all that wait take too much memory; so a
 file has few, large row groups, whatever the order in which days and tables come.
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet
 
-from kproxy.pipeline.table import Table
+from kproxy.pipeline.lake_table import LakeTable
 
 ROWS_A_GROUP = 100_000
 """Some 10 to 30 MB: enough for columns to compress well, and what a reader takes at once."""
@@ -26,8 +26,8 @@ MOST_WAITING = 256_000_000
 COMPRESSION = "zstd"
 
 
-class Written(NamedTuple):
-    """One file: its path, and how many rows it has."""
+class WrittenFile(NamedTuple):
+    """File that was written: its table, its path, and how many rows it has."""
 
     table: str
     path: str
@@ -36,7 +36,7 @@ class Written(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    """The file of one table and day. `waiting`: rows that are not in it yet."""
+    """File of one table and day. `waiting`: rows that are not in it yet."""
 
     path: str
     schema: Any
@@ -48,27 +48,27 @@ class _Part:
 
 
 class PartFiles:
-    """Files of one task. `folders`: of each table's name the folder, on a file system that this process has."""
+    """Files of one task. `folders`: by table name the folder, on a file system that this process has."""
 
     def __init__(self, folders: dict[str, str]) -> None:
         self._folders = folders
         self._parts: dict[tuple[str, date], _Part] = {}
         self._waiting = 0
 
-    def add(self, table: Table, rows: Any, days: Any) -> None:
-        """Rows of a table with its columns, and of each the day."""
+    def add(self, table: LakeTable, rows: Any, days: Any) -> None:
+        """Add rows of a table with its columns, and the day of each."""
         for day in days.unique().to_pylist():
             whole = pc.all(pc.equal(days, day)).as_py()
             self._add(self._part(table, day, rows.schema), rows if whole else rows.filter(pc.equal(days, day)))
 
-    def close(self) -> Iterator[Written]:
-        """Finish all files. What there is now."""
+    def close(self) -> Iterator[WrittenFile]:
+        """Finish all files, and yield each."""
         for (table, _), part in self._parts.items():
             self._put(part)
             part.writer.close()
-            yield Written(table, part.path, part.rows)
+            yield WrittenFile(table, part.path, part.rows)
 
-    def _part(self, table: Table, day: date, schema: Any) -> _Part:
+    def _part(self, table: LakeTable, day: date, schema: Any) -> _Part:
         part = self._parts.get((table.name, day))
         if part is None:
             folder = f"{self._folders[table.name]}/dt={day}"
@@ -86,7 +86,7 @@ class PartFiles:
             self._put(max(self._parts.values(), key=lambda one: one.waiting_bytes))
 
     def _put(self, part: _Part) -> None:
-        """What waits goes into the file."""
+        """Write the rows that wait into the file."""
         if part.writer is None:
             files, path = pyarrow.fs.FileSystem.from_uri(part.path)
             files.create_dir(path.rpartition("/")[0], recursive=True)

@@ -1,4 +1,4 @@
-"""Lines of events to the columns of their data, with an explicit schema.
+"""Reader of events' lines into the columns of their data, with an explicit schema.
 
 Strategy: Arrow's reader takes a block of lines at once and refuses all of it for one value of another type than the
 schema's. Such a block is read again line by line in Python: there, a value that is not of its column's type is absent,
@@ -25,13 +25,13 @@ _ROOM = 1024
 
 
 def read(lines: Any, columns: Sequence[Column]) -> Any:
-    """A table of these columns of `data`, a row for each of the lines (an array of text, no nulls)."""
-    found = _at_once(lines, columns)
-    return _line_by_line(lines, columns) if found is None else found
+    """Return a table of these columns of `data`, a row for each of the lines (an array of text, no nulls)."""
+    table = _at_once(lines, columns)
+    return _line_by_line(lines, columns) if table is None else table
 
 
 def _at_once(lines: Any, columns: Sequence[Column]) -> Any:
-    """None: some line is not as the columns say."""
+    """Return the table if all lines are as the columns say, else None."""
     if not len(lines):
         return pa.schema([(column.name, arrow_type(column)) for column in columns]).empty_table()
     all_of_them = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
@@ -68,7 +68,7 @@ def _data(line: str) -> dict[str, Any]:
 
 
 def fitting(value: Any, column: Column) -> Any:
-    """The value as the column has it, or None if it is no such thing."""
+    """Return the value as the column has it, or None if it is of another type."""
     if not column.array:
         return _one(value, column)
     return [_one(each, column) for each in value] if isinstance(value, list) else None

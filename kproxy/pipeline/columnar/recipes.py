@@ -1,4 +1,4 @@
-"""Which lines each silver table is made of, and how."""
+"""Recipes of the silver tables: which lines each is made of, and how."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from kproxy.events.schema import (
     SUMMARY_EVENT,
     TOPOLOGY_EVENT,
 )
-from kproxy.pipeline import tables
+from kproxy.pipeline import silver_tables
 from kproxy.pipeline.columnar import partitions, requests
 from kproxy.pipeline.columnar.reading import read
-from kproxy.pipeline.columnar.rows import Columns, shaped
-from kproxy.pipeline.table import Table
+from kproxy.pipeline.columnar.rows import ArrowColumns, shaped
+from kproxy.pipeline.lake_table import LakeTable
 from kproxy.pipeline.transforms import kinds
 
 OF_BRONZE = ("source", "event_id", "time")
 """Columns that every table has from bronze."""
 
-Make = Callable[[Columns, Table], Any]
+MakeRows = Callable[[ArrowColumns, LakeTable], Any]
 """Makes rows of a table of columns of events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`table` is made of bronze rows of some kinds: how, is said for each kind."""
+    """Recipe of a table that is made of bronze rows of some kinds: how, is said for each kind."""
 
-    table: Table
-    make: Mapping[str, Make]
+    table: LakeTable
+    make: Mapping[str, MakeRows]
 
 
 RECIPES = (
-    Recipe(tables.CONNECTIONS, {kinds.CONNECTION: shaped}),
-    Recipe(tables.REQUESTS, {**dict.fromkeys(kinds.REQUESTS, requests.single), kinds.SUMMARY: requests.summed}),
-    Recipe(tables.PRODUCE_PARTITIONS, {kinds.WRITE: partitions.written, kinds.SUMMARY_WRITE: partitions.summed}),
-    Recipe(tables.FETCH_PARTITIONS, {kinds.READ: partitions.read, kinds.SUMMARY_READ: partitions.summed}),
-    Recipe(tables.COMMITS, {kinds.COMMIT: partitions.each}),
-    Recipe(tables.GROUPS, {kinds.GROUP: shaped}),
-    Recipe(tables.RULES, {kinds.RULE: shaped}),
-    Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),
-    Recipe(tables.RECOVERED, {kinds.RECOVERED: shaped}),
+    Recipe(silver_tables.CONNECTIONS, {kinds.CONNECTION: shaped}),
+    Recipe(silver_tables.REQUESTS, {**dict.fromkeys(kinds.REQUESTS, requests.single), kinds.SUMMARY: requests.summed}),
+    Recipe(silver_tables.PRODUCE_PARTITIONS, {kinds.WRITE: partitions.written, kinds.SUMMARY_WRITE: partitions.summed}),
+    Recipe(silver_tables.FETCH_PARTITIONS, {kinds.READ: partitions.read, kinds.SUMMARY_READ: partitions.summed}),
+    Recipe(silver_tables.COMMITS, {kinds.COMMIT: partitions.each}),
+    Recipe(silver_tables.GROUPS, {kinds.GROUP: shaped}),
+    Recipe(silver_tables.RULES, {kinds.RULE: shaped}),
+    Recipe(silver_tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),
+    Recipe(silver_tables.RECOVERED, {kinds.RECOVERED: shaped}),
 )
 """One for every silver table. Types that none of them wants stay in bronze."""
 
@@ -63,8 +63,8 @@ _ALSO = ("topics", "first", "records", "bytes", "outcome", "error_level")
 """What recipes look at beside columns of their tables."""
 
 
-def rows_of(kind: str, lines: Any, of_bronze: Columns, wanted: frozenset[str]) -> Iterator[tuple[Table, Any]]:
-    """The tables of these names that lines of a kind go into, each with the rows. The lines are read once."""
+def rows_of(kind: str, lines: Any, of_bronze: ArrowColumns, wanted: frozenset[str]) -> Iterator[tuple[LakeTable, Any]]:
+    """Yield the tables of these names that lines of a kind go into, with the rows. The lines are read once."""
     recipes = [recipe for recipe in RECIPES if kind in recipe.make and recipe.table.name in wanted]
     if not recipes:
         return
@@ -74,13 +74,13 @@ def rows_of(kind: str, lines: Any, of_bronze: Columns, wanted: frozenset[str]) -
         yield recipe.table, recipe.make[kind](columns, recipe.table)
 
 
-def kinds_of(table: Table) -> Sequence[str]:
-    """The kinds of lines that go into a table; of IDS, all."""
+def kinds_of(table: LakeTable) -> Sequence[str]:
+    """Return the kinds of lines that go into a table; of IDS, all."""
     return next((tuple(recipe.make) for recipe in RECIPES if recipe.table is table), kinds.KINDS)
 
 
 @cache
 def columns_of(kind: str) -> Sequence[Column]:
-    """The columns that recipes look at in events of a kind."""
+    """Return the columns that recipes look at in events of a kind."""
     names = {name for recipe in RECIPES if kind in recipe.make for name in recipe.table.names}
     return tuple(column for column in _EVENTS[kind].columns if column.name in names.union(_ALSO))

@@ -1,4 +1,4 @@
-"""Columns put together to rows as a table declares them."""
+"""Rows as a table declares them, put together from columns."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from kproxy.pipeline.columnar.types import arrow_schema
-from kproxy.pipeline.table import Table
+from kproxy.pipeline.lake_table import LakeTable
 
-Columns = dict[str, Any]
+ArrowColumns = dict[str, Any]
 """Arrow arrays of the same length by name: those of bronze that go into every table, and those of the event's data."""
 
 
-def shaped(columns: Mapping[str, Any], table: Table) -> Any:
-    """Exactly the table's columns, in its types; those that are not among `columns` are null."""
+def shaped(columns: Mapping[str, Any], table: LakeTable) -> Any:
+    """Return exactly the table's columns, in its types; those that are not among `columns` are null."""
     schema = arrow_schema(table)
     count = len(columns["time"])
     return pa.Table.from_arrays(
@@ -28,5 +28,5 @@ def shaped(columns: Mapping[str, Any], table: Table) -> Any:
 
 
 def all_the_same(value: Any, like: Any) -> Any:
-    """A column with one value in all rows, of as many as `like` has."""
+    """Return a column with one value in all rows, of as many as `like` has."""
     return pa.repeat(pa.scalar(value), len(like))

@@ -1,4 +1,4 @@
-"""What Spark's Python workers do with the lines of a bronze batch (`mapInArrow`)."""
+"""Tasks of Spark's Python workers on the lines of a bronze batch (`mapInArrow`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from kproxy.pipeline.columnar.ids import Ids
 from kproxy.pipeline.columnar.part_files import PartFiles
 from kproxy.pipeline.columnar.recipes import OF_BRONZE, rows_of
-from kproxy.pipeline.columnar.rows import Columns
+from kproxy.pipeline.columnar.rows import ArrowColumns
 from kproxy.pipeline.raw_tables import IDS, KIND
 
 LINES = ("line", *OF_BRONZE, KIND.name)
@@ -24,7 +24,7 @@ Task = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 def writing(folders: dict[str, str]) -> Task:
-    """A task that writes the rows of tables to files. `folders`: of each table's name its folder; that of IDS, too."""
+    """Return a task that writes the rows of tables to files. `folders`: the folder by table name; that of IDS, too."""
     wanted = frozenset(folders)
 
     def write(batches: Iterable[Any]) -> Iterator[Any]:
@@ -43,7 +43,7 @@ def writing(folders: dict[str, str]) -> Task:
 
 
 def giving(table: str) -> Task:
-    """A task that gives the rows of one table, with dt, to Spark."""
+    """Return a task that gives the rows of one table, with dt, to Spark."""
 
     def give(batches: Iterable[Any]) -> Iterator[Any]:
         for kind, lines, of_bronze in by_kind(batches):
@@ -54,7 +54,7 @@ def giving(table: str) -> Task:
 
 
 def giving_ids(batches: Iterable[Any]) -> Iterator[Any]:
-    """The same for IDS, which is made of lines of every kind."""
+    """Yield the rows of IDS, which is made of lines of every kind, with dt."""
     come = Ids()
     for _, _, of_bronze in by_kind(batches):
         for rows, days in come.add(of_bronze):
@@ -64,12 +64,12 @@ def giving_ids(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def days_of(rows: Any) -> Any:
-    """The UTC day of each row."""
+    """Return the UTC day of each row."""
     return rows["time"].cast(pa.date32()).combine_chunks()
 
 
-def by_kind(batches: Iterable[Any]) -> Iterator[tuple[str, Any, Columns]]:
-    """Rows of bronze with the columns LINES as: a kind, the lines that are of it, and the other columns."""
+def by_kind(batches: Iterable[Any]) -> Iterator[tuple[str, Any, ArrowColumns]]:
+    """Yield the rows of bronze with the columns LINES as: a kind, the lines that are of it, and the other columns."""
     for batch in batches:
         kinds = batch.column(KIND.name)
         for kind in kinds.unique().to_pylist():

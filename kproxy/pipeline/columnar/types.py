@@ -1,4 +1,4 @@
-"""Arrow's schema of events and tables, made from their declarations, as `schema.py` makes Spark's."""
+"""Arrow's schemas of events and tables, made from their declarations, as `schema.py` makes Spark's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kproxy.events.column import Column
-from kproxy.pipeline.table import Table
+from kproxy.pipeline.lake_table import LakeTable
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 _PLAIN = {
@@ -22,16 +22,16 @@ _PLAIN = {
 
 
 def arrow_type(column: Column) -> Any:
-    """Arrow's type of one column."""
-    one = struct(column.columns) if column.type == "struct" else _PLAIN[column.type]
-    return pa.list_(one) if column.array else one
+    """Return Arrow's type of one column."""
+    element = struct(column.columns) if column.type == "struct" else _PLAIN[column.type]
+    return pa.list_(element) if column.array else element
 
 
 def struct(columns: Iterable[Column]) -> Any:
-    """The columns as a struct, all of them nullable."""
+    """Return the columns as a struct, all of them nullable."""
     return pa.struct([pa.field(column.name, arrow_type(column)) for column in columns])
 
 
-def arrow_schema(table: Table) -> Any:
-    """The table's columns, without dt and batch."""
+def arrow_schema(table: LakeTable) -> Any:
+    """Return the schema of the table's columns, without dt and batch."""
     return pa.schema([pa.field(column.name, arrow_type(column)) for column in table.columns])

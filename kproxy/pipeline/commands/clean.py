@@ -32,7 +32,7 @@ def command(run: Run, keep: str | None, delete_consumed: bool) -> None:
 
 
 def _days(text: str) -> int:
-    found = re.fullmatch(r"(\d+)d?", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+)d?", text)
+    if match is None:
         raise click.UsageError(f"--keep {text}: a number of days is expected, such as 90d")
-    return int(found[1])
+    return int(match[1])

@@ -1,4 +1,4 @@
-"""What all commands share: where the lake is, which Spark, how much is told; and the run that comes of it."""
+"""Options and run that all commands share: where the lake is, which Spark, how much is told."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def opened(
     kafka: bool = False,
     in_python: bool = False,
 ) -> Iterator[Run]:
-    """A session, which ends with the block, and the lake."""
+    """Yield a run with a session, which ends with the block, and the lake."""
     try:
         from kproxy.pipeline.lake import Lake
         from kproxy.pipeline.run import Run
@@ -75,16 +75,16 @@ def opened(
 
 
 def to_stderr(line: str) -> None:
-    """Progress is not the answer."""
+    """Print a line of progress to stderr: stdout is for answers."""
     say(line, err=True)
 
 
 def silent(line: str) -> None:
-    """Nobody wants to know."""
+    """Do nothing with a line of progress: `--quiet` was given."""
 
 
 def settings(conf: tuple[str, ...]) -> dict[str, str]:
-    """`name=value` texts as a dict; a usage error if one is not."""
+    """Return `name=value` texts as a dict. Raises UsageError for others."""
     pairs = [one.partition("=") for one in conf]
     for name, equals, _ in pairs:
         if not name or not equals:

@@ -28,17 +28,18 @@ def command(run: Run, as_json: bool, ranges: bool) -> None:
 
     if ranges:
         for source, (first, last) in missing_of(run):
-            found = {"source": source, "first": first, "last": last}
-            say(json.dumps(found) if as_json else f"{source}: {first:,} to {last:,}, {last - first + 1:,} missing")
+            fields = {"source": source, "first": first, "last": last}
+            say(json.dumps(fields) if as_json else f"{source}: {first:,} to {last:,}, {last - first + 1:,} missing")
         return
     for row in completeness_of(run).toLocalIterator():
-        found = row.asDict()
+        fields = row.asDict()
         if as_json:
-            say(json.dumps(found, default=str))
+            say(json.dumps(fields, default=str))
         else:
             say(
-                f"{found['source']}: {found['events']:,} events, {found['missing']:,} missing, {found['doubles']:,} "
-                f"doubled, ids {found['first_id']:,} to {found['last_id']:,}, {found['first']} to {found['last']}"
+                f"{fields['source']}: {fields['events']:,} events, {fields['missing']:,} missing, "
+                f"{fields['doubles']:,} doubled, ids {fields['first_id']:,} to {fields['last_id']:,}, "
+                f"{fields['first']} to {fields['last']}"
             )
     for row in corrupt_of(run).collect():
         say(f"corrupt: {row['reason']}: {row['lines']:,} lines", err=as_json)

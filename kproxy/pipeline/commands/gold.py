@@ -22,5 +22,5 @@ def command(run: Run, again: bool) -> None:
     """
     from kproxy.pipeline.jobs.gold import gold
 
-    made = gold(run, again=again)
-    run.tell(f"gold: {len(made.days)} days made, answers {'made anew' if made.combined else 'as they were'}")
+    result = gold(run, again=again)
+    run.tell(f"gold: {len(result.days)} days made, answers {'result anew' if result.combined else 'as they were'}")

@@ -1,4 +1,4 @@
-"""The table of jobs."""
+"""Table of the jobs that `kproxy audit` has as commands."""
 
 from __future__ import annotations
 

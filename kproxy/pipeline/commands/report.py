@@ -32,14 +32,14 @@ def command(run: Run, output: Path | None, first: datetime | None, last: datetim
     """
 
     from kproxy.pipeline.gold_lake import GoldLake
-    from kproxy.pipeline.report.gather import Period, gather
     from kproxy.pipeline.report.page import page
+    from kproxy.pipeline.report.report_builder import Period, build_report
     from kproxy.pipeline.report.terminal import show
 
     period = Period(first and first.date(), last and last.date())
     if period.first and period.last and period.first > period.last:
         raise click.UsageError(f"--from {period.first} is later than --to {period.last}")
-    report = gather(GoldLake(run.lake), period, shown=rows)
+    report = build_report(GoldLake(run.lake), period, shown=rows)
     show(report, period, console())
     if output is not None:
         output.write_text(page(report, period), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The options that say where events come from."""
+"""Options that say where events come from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from kproxy.pipeline.commands.common import settings
 
 if TYPE_CHECKING:
-    from kproxy.pipeline.sources import Source
+    from kproxy.pipeline.sources import EventSource
 
 _OPTIONS = (
     click.option("--from", "folder", metavar="DIR", help="The folder that the config has as audit.dir; may be a URI."),
@@ -30,8 +30,8 @@ def from_source(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-def source_of(given: dict[str, Any]) -> Source:
-    """The source that the options mean; a usage error unless they mean one."""
+def source_of(given: dict[str, Any]) -> EventSource:
+    """Return the source that the options mean. Raises UsageError unless they mean one."""
     from kproxy.pipeline.sources import FileSource, KafkaSource
 
     folder, kafka = given["folder"], given["kafka"]

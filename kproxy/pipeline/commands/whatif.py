@@ -49,37 +49,37 @@ def command(
     from kproxy.rules.document import rule_files
 
     texts = [(str(path), path.read_text(encoding="utf-8", errors="surrogateescape")) for path in rule_files(rule_paths)]
-    found = whatif(run.spark, list(captures), texts, ports=ports, tasks=tasks)
-    run.tell(f"what-if: {found.exchanges:,} exchanges rehearsed")
-    for why, count in sorted(found.unfit.items()):
+    result = whatif(run.spark, list(captures), texts, ports=ports, tasks=tasks)
+    run.tell(f"what-if: {result.exchanges:,} exchanges rehearsed")
+    for why, count in sorted(result.unfit.items()):
         run.tell(f"what-if: {count:,} not rehearsed, {why}")
     if save:
         for name in ("rules", "affected", "samples"):
-            getattr(found, name).write.mode("overwrite").parquet(f"{run.lake.path}/whatif/{save}/{name}")
+            getattr(result, name).write.mode("overwrite").parquet(f"{run.lake.path}/whatif/{save}/{name}")
     if output == "json":
-        say(json.dumps(document(found, most), indent=2, ensure_ascii=False, default=str))
+        say(json.dumps(document(result, most), indent=2, ensure_ascii=False, default=str))
     else:
-        show(found, most)
+        show(result, most)
 
 
-def document(found: WhatIf, most: int) -> dict[str, Any]:
-    """The answers as JSON has them."""
+def document(result: WhatIf, most: int) -> dict[str, Any]:
+    """Return the answers as JSON has them."""
     return {
-        "exchanges": found.exchanges,
-        "unfit": found.unfit,
-        "rules": [row.asDict() for row in found.rules.collect()],
-        "affected": [row.asDict() for row in found.affected.limit(most).collect()],
-        "samples": [row.asDict() for row in found.samples.collect()],
+        "exchanges": result.exchanges,
+        "unfit": result.unfit,
+        "rules": [row.asDict() for row in result.rules.collect()],
+        "affected": [row.asDict() for row in result.affected.limit(most).collect()],
+        "samples": [row.asDict() for row in result.samples.collect()],
     }
 
 
-def show(found: WhatIf, most: int) -> None:
-    """Three tables; plain in pipes."""
+def show(result: WhatIf, most: int) -> None:
+    """Print three tables; tab-separated lines in pipes."""
     from rich.table import Table
     from rich.text import Text
 
     out = console()
-    answers = document(found, most)
+    answers = document(result, most)
     for title, columns, rows in (
         ("What each rule would have done", RULES, answers["rules"]),
         ("Whom it would have been about", AFFECTED, answers["affected"]),
@@ -99,7 +99,7 @@ def show(found: WhatIf, most: int) -> None:
 
 
 def cell(value: Any) -> str:
-    """Nothing is -; no tab or line end is left in it."""
+    """Return a value as text without tabs and line ends; - for null and for an empty list."""
     if value is None:
         return "-"
     if isinstance(value, list):

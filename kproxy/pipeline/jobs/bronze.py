@@ -3,6 +3,10 @@
 A stream of Spark's: its checkpoint says which files, or offsets, belong to which batch before the batch is begun. A
 batch that was cut short is begun again with the same lines and takes the place of what was written; one that is in the
 ledger was whole, and only Spark has not heard of it.
+
+Files that cannot be read to their end (torn gzip, a bad disk) are published by no kproxy, but copies get torn. Spark
+fails the whole batch for one of them, and again at every start. So when a batch fails, each of its files is read by
+itself; those that cannot be are read as far as it goes, and are on record in bronze_corrupt.
 """
 
 from __future__ import annotations
@@ -20,14 +24,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from kproxy.errors import KproxyError
 from kproxy.pipeline.errors import LakeError
-from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.files import Files
+from kproxy.pipeline.ledger import BatchLedger
 from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT
 from kproxy.pipeline.run import SPARK_FAILED, Run, rate
-from kproxy.pipeline.source_log import files_of_batch
-from kproxy.pipeline.sources import Source
-from kproxy.pipeline.transforms.bronze import corrupt, events, judged
+from kproxy.pipeline.sources import EventSource
+from kproxy.pipeline.transforms.bronze import corrupt, events, with_envelope
 from kproxy.pipeline.transforms.kinds import kinds_known
-from kproxy.pipeline.unreadable import as_far_as_it_goes, on_record, unreadable
 
 STREAM_NAME = "kproxy bronze"
 LOOK_EVERY = 0.2
@@ -35,17 +38,17 @@ LOOK_EVERY = 0.2
 
 
 @dataclass(slots=True)
-class Taken:
-    """What a run has taken over."""
+class BronzeCounts:
+    """Counts of what one run has taken over."""
 
     batches: int = 0
     lines: int = 0
     corrupt: int = 0
 
 
-def bronze(run: Run, source: Source, every: str | None = None) -> Taken:
+def bronze(run: Run, source: EventSource, every: str | None = None) -> BronzeCounts:
     """Take over all there is now, then end; with `every` (`30 seconds`), go on with what comes until stopped."""
-    taken = Taken()
+    taken = BronzeCounts()
     writer = _Writer(run, run.lake.checkpoint(f"bronze/{source.name}"), source.name, taken)
     stream = source.lines(run.spark).writeStream.queryName(STREAM_NAME).foreachBatch(writer.write)
     stream = stream.option("checkpointLocation", writer.checkpoint)
@@ -56,17 +59,17 @@ def bronze(run: Run, source: Source, every: str | None = None) -> Taken:
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes batches. `failed` keeps the error behind the one that Spark makes of it."""
+    """Writer of the stream's batches. `failed` keeps the error behind the one that Spark makes of it."""
 
     run: Run
     checkpoint: str
     name: str
-    taken: Taken
+    taken: BronzeCounts
     failed: KproxyError | None = None
 
     def write(self, lines: DataFrame, number: int) -> None:
         batch = f"{self.name}-{self._stream_id()[:8]}-{number:06d}"
-        ledger = Ledger(self.run.lake, "bronze")
+        ledger = BatchLedger(self.run.lake, "bronze")
         if ledger.has(batch):
             return
         begun = time.monotonic()
@@ -84,13 +87,18 @@ class _Writer:
         self.run.tell(f"bronze {batch}: {rate(noted['lines'], time.monotonic() - begun)}{aside}")
 
     def _stream_id(self) -> str:
-        """Spark's id of the stream. Another checkpoint is another stream: its batches never overwrite others."""
+        """Return Spark's id of the stream.
+
+        Another checkpoint is another stream: its batches never overwrite others.
+        """
         return str(json.loads(self.run.lake.files.read(f"{self.checkpoint}/metadata"))["id"])
 
 
 def write_batch(run: Run, lines: DataFrame, batch: str, paths: list[str]) -> dict[str, Any]:
-    """Write one batch, which comes from the files `paths`. What it held: lines, corrupt ones, and the files; and by
-    which kinds its lines are sorted."""
+    """Write one batch, which comes from the files `paths`.
+
+    Returns what the ledger notes of it: lines, corrupt ones, the files, and by which kinds its lines are sorted.
+    """
     try:
         return _write(run, lines, batch, []) | {"files": paths}
     except SPARK_FAILED:
@@ -102,14 +110,16 @@ def write_batch(run: Run, lines: DataFrame, batch: str, paths: list[str]) -> dic
 
 
 def _write(run: Run, lines: DataFrame, batch: str, broken: list[str]) -> dict[str, Any]:
-    found = Observation()
-    judgement = judged(lines).observe(found, F.count(F.lit(1)).alias("lines"), F.count("reason").alias("corrupt"))
+    observed = Observation()
+    judgement = with_envelope(lines).observe(
+        observed, F.count(F.lit(1)).alias("lines"), F.count("reason").alias("corrupt")
+    )
     run.lake.replace(BRONZE, events(judgement), batch)
-    counted = dict(found.get)
+    counted = dict(observed.get)
     noted = {"lines": counted["lines"], "corrupt": counted["corrupt"] + len(broken), "kinds": kinds_known()}
     run.lake.drop_batch(BRONZE_CORRUPT, batch)
     if noted["corrupt"]:
-        aside = corrupt(judged(lines).observe(Observation(), F.count(F.lit(1)).alias("lines")))
+        aside = corrupt(with_envelope(lines).observe(Observation(), F.count(F.lit(1)).alias("lines")))
         run.lake.replace(BRONZE_CORRUPT, aside.unionByName(on_record(run, broken)) if broken else aside, batch)
     return noted
 
@@ -127,22 +137,84 @@ def _await(query: StreamingQuery, writer: _Writer, *, going_on: bool) -> None:
 
 
 def _stopped(query: StreamingQuery) -> bool:
-    """Wait for Ctrl-C, or for the stream's end; whether it was Ctrl-C.
+    """Wait for Ctrl-C, or for the stream's end; returns True if it was Ctrl-C.
 
     PySpark's own handler of Ctrl-C talks to the JVM in the middle of what the main thread has to say to it, and breaks.
     """
-    asked: list[int] = []
+    interrupts: list[int] = []
     ours = current_thread() is main_thread()
-    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number)) if ours else None
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number)) if ours else None
     try:
-        while not asked and query.isActive:
+        while not interrupts and query.isActive:
             time.sleep(LOOK_EVERY)
     finally:
         if ours:
             signal.signal(signal.SIGINT, before)
-    return bool(asked)
+    return bool(interrupts)
 
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def files_of_batch(files: Files, checkpoint: str, number: int) -> list[str]:
+    """Return the paths of the files of a batch; none if its source has no files.
+
+    Spark does not tell them, but writes them down before the batch begins: `offsets/<batch>` ends in the number up to
+    which the source's own log counts for this batch; `sources/0/<number>` has the files, and every so often
+    `<number>.compact` has all of them up to there.
+    """
+    upto = _counts_to(files, checkpoint, number)
+    since = _counts_to(files, checkpoint, number - 1) if number else -1
+    paths = []
+    for count in range(since + 1, upto + 1):
+        log = f"{checkpoint}/sources/0/{count}"
+        path = log if files.exists(log) else f"{log}.compact"
+        entries = [json.loads(line) for line in files.read(path).splitlines()[1:]]  # after its version
+        paths += [str(entry["path"]) for entry in entries if entry["batchId"] == count]
+    return paths
+
+
+def _counts_to(files: Files, checkpoint: str, number: int) -> int:
+    """Return the last entry of the source's log that belongs to this batch or an earlier one; -1: there is no log."""
+    offset = json.loads(files.read(f"{checkpoint}/offsets/{number}").splitlines()[-1])
+    return int(offset.get("logOffset", -1)) if isinstance(offset, dict) else -1
+
+
+def unreadable(run: Run, paths: list[str]) -> list[str]:
+    """Return the paths of the files that cannot be read to their end."""
+    return [path for path in paths if not _can_be_read(run, path)]
+
+
+def as_far_as_it_goes(run: Run, paths: list[str]) -> DataFrame:
+    """Return the lines of the files, of unreadable ones those before the place where they break."""
+    read = run.spark.read.schema("value string").option("lineSep", "\n").option("ignoreCorruptFiles", True).text(paths)
+    return read.select(
+        F.col("value").alias("line"),
+        F.col("_metadata.file_path").alias("file"),
+        F.lit(None).cast("long").alias("offset"),
+        F.current_timestamp().alias("ingested"),
+    )
+
+
+def on_record(run: Run, paths: list[str]) -> DataFrame:
+    """Return a row of bronze_corrupt, with dt, for each of the files."""
+    rows = run.spark.createDataFrame([(path,) for path in paths], "file string").withColumns(
+        {
+            "line": F.lit(None).cast("string"),
+            "offset": F.lit(None).cast("long"),
+            "ingested": F.current_timestamp(),
+            "corrupt": F.lit(True),
+            "reason": F.lit("unreadable_file"),
+        }
+    )
+    return rows.select(*BRONZE_CORRUPT.names, F.to_date("ingested").alias("dt"))
+
+
+def _can_be_read(run: Run, path: str) -> bool:
+    try:
+        run.spark.read.schema("value string").text(path).agg(F.count("value")).collect()
+    except SPARK_FAILED:
+        return False
+    return True

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from datetime import date
 
-from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.ledger import BatchLedger
 from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT, RAW_TABLES
 from kproxy.pipeline.run import Run
-from kproxy.pipeline.tables import TABLES
+from kproxy.pipeline.silver_tables import TABLES
 
 
 def drop_old(run: Run, before: date) -> int:
-    """Delete the days before `before` from bronze and silver. Gold, which is small, stays. How many tables of days."""
+    """Delete the days before `before` from bronze and silver, and return how many tables of days.
+
+    Gold, which is small, stays.
+    """
     dropped = 0
     for table in (*RAW_TABLES, *TABLES):
         for day in run.lake.days(table):
@@ -27,11 +30,11 @@ def drop_old(run: Run, before: date) -> int:
 
 
 def forget(run: Run) -> int:
-    """Forget batches of which nothing is left: neither lines, nor event files to delete. How many.
+    """Forget batches of which nothing is left, neither lines nor event files to delete; returns how many.
 
     The newest of each stream stays, which Spark may begin again.
     """
-    bronze, silver = Ledger(run.lake, "bronze"), Ledger(run.lake, "silver")
+    bronze, silver = BatchLedger(run.lake, "bronze"), BatchLedger(run.lake, "silver")
     newest = {batch.rpartition("-")[0]: batch for batch in bronze.batches()}
     left = {batch for table in (BRONZE, BRONZE_CORRUPT) for batch in run.lake.all_batches(table)}
     gone = [batch for batch in bronze.batches() if batch not in left and batch not in newest.values()]
@@ -43,8 +46,8 @@ def forget(run: Run) -> int:
 
 
 def delete_consumed(run: Run) -> int:
-    """Delete the event files that bronze has taken over, and that are still there. How many files."""
-    ledger, deleted = Ledger(run.lake, "bronze"), 0
+    """Delete the event files that bronze has taken over and that are still there; returns how many."""
+    ledger, deleted = BatchLedger(run.lake, "bronze"), 0
     for batch in ledger.batches():
         noted = ledger.entry(batch)
         paths = noted.get("files", [])

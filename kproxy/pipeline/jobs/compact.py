@@ -22,13 +22,13 @@ from datetime import date
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from kproxy.pipeline.batch_swap import WORK, BatchSwap, swaps
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.lake_table import LakeTable
+from kproxy.pipeline.ledger import BatchLedger
 from kproxy.pipeline.run import Run
 from kproxy.pipeline.schema import rows_of
-from kproxy.pipeline.swap import WORK, Swap, swaps
-from kproxy.pipeline.table import Table
-from kproxy.pipeline.tables import TABLES
+from kproxy.pipeline.silver_tables import TABLES
 
 FILE_BYTES = 256 * 1024 * 1024
 """Size of files: large enough that opening them costs nothing, small enough to be shared among workers."""
@@ -37,8 +37,8 @@ FEW_KEYS = 1_000_000
 """Keys of duplicates that are sent to all workers; with more of them all rows are sorted by key instead."""
 
 
-def compact(run: Run, days: list[date] | None = None, tables: tuple[Table, ...] = TABLES) -> int:
-    """Compact these days, or all that have several finished batches. How many tables of days were."""
+def compact(run: Run, days: list[date] | None = None, tables: tuple[LakeTable, ...] = TABLES) -> int:
+    """Compact these days, or all that have several finished batches; returns how many tables of days were."""
     done = 0
     for table in tables:
         finish(run.lake, table)
@@ -47,9 +47,9 @@ def compact(run: Run, days: list[date] | None = None, tables: tuple[Table, ...] 
     return done
 
 
-def compact_day(run: Run, table: Table, day: date) -> bool:
+def compact_day(run: Run, table: LakeTable, day: date) -> bool:
     """Compact one table of one day, if it has several finished batches."""
-    finished = set(Ledger(run.lake, "silver").batches())
+    finished = set(BatchLedger(run.lake, "silver").batches())
     old = [batch for batch in run.lake.batches(table, day) if batch in finished]
     if len(old) < 2:
         return False
@@ -61,16 +61,16 @@ def compact_day(run: Run, table: Table, day: date) -> bool:
     single = without_duplicates(rows, table).select(*rows_of(table).names).drop("dt")
     single.coalesce(max(1, math.ceil(size / FILE_BYTES))).write.mode("overwrite").parquet(waiting)
     files = tuple(entry.name for entry in run.lake.files.entries(waiting) if not entry.name.startswith((".", "_")))
-    swap = Swap(day, new, tuple(old), files)
-    Ledger(run.lake, "silver").add(new, {"compacted": old})
+    swap = BatchSwap(day, new, tuple(old), files)
+    BatchLedger(run.lake, "silver").add(new, {"compacted": old})
     run.lake.files.write(swap.note(path), swap.to_json())
     _finish(run.lake, path, swap)
     run.tell(f"compact {table.name} {day}: {len(old)} batches, {size:,} bytes, are {len(files)} files")
     return True
 
 
-def without_duplicates(rows: DataFrame, table: Table) -> DataFrame:
-    """The rows, each key once. Only rows whose key comes twice are compared with each other."""
+def without_duplicates(rows: DataFrame, table: LakeTable) -> DataFrame:
+    """Return the rows, each key once. Only rows whose key comes twice are compared with each other."""
     key = list(table.key)
     twice = rows.groupBy(*key).agg(F.count("*").alias("times")).where(F.col("times") > 1).select(*key).persist()
     count = twice.limit(FEW_KEYS + 1).count()
@@ -83,7 +83,7 @@ def without_duplicates(rows: DataFrame, table: Table) -> DataFrame:
     return single.unionByName(rows.join(few, key, how="left_semi").dropDuplicates(key))
 
 
-def finish(lake: Lake, table: Table) -> None:
+def finish(lake: Lake, table: LakeTable) -> None:
     """Finish, or undo, what an earlier run has left of a table."""
     path = lake.table_path(table)
     for swap in swaps(lake.files, path):
@@ -91,7 +91,7 @@ def finish(lake: Lake, table: Table) -> None:
     lake.files.delete(f"{path}/{WORK}")
 
 
-def _finish(lake: Lake, path: str, swap: Swap) -> None:
+def _finish(lake: Lake, path: str, swap: BatchSwap) -> None:
     files = lake.files
     if not swap.is_in_place(files, path):
         whole = {entry.name for entry in files.entries(swap.waiting(path))}.issuperset(swap.files)

@@ -16,11 +16,11 @@ from datetime import date
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from kproxy.pipeline.gold_lake import Days, GoldLake, revision
+from kproxy.pipeline.gold_lake import GoldLake, GoldState, revision
 from kproxy.pipeline.gold_tables import ANSWERS
 from kproxy.pipeline.run import Run
-from kproxy.pipeline.tables import TABLES
-from kproxy.pipeline.transforms.gold.answers import HOW
+from kproxy.pipeline.silver_tables import TABLES
+from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS
 from kproxy.pipeline.transforms.gold.bases import Bases, bases
 from kproxy.pipeline.transforms.gold.conform import conform
 
@@ -31,7 +31,7 @@ CACHED = ("requests", "minutes", "ruled", "writes", "reads", "memberships")
 
 @dataclass(slots=True)
 class GoldMade:
-    """What the job did: the days made anew, and whether the answers were made anew; seconds of each step."""
+    """Result of the job: the days and answers that were made anew, and the seconds of each step."""
 
     days: list[date] = field(default_factory=list)
     combined: bool = False
@@ -39,21 +39,24 @@ class GoldMade:
 
 
 def gold(run: Run, *, again: bool = False) -> GoldMade:
-    """Bring gold up to date. `again`: make everything anew, as after silver was typed again."""
+    """Make partials of the days that have changed, and the answers.
+
+    `again`: everything, as after silver was typed again.
+    """
     lake, done = GoldLake(run.lake), GoldMade()
-    made, silver = Days(revision()) if again else lake.made(), lake.silver_days()
-    changed = [day for day, batches in silver.items() if made.days.get(day) != batches]
+    state, silver = GoldState(revision()) if again else lake.state(), lake.silver_days()
+    changed = [day for day, batches in silver.items() if state.days.get(day) != batches]
     for some in _in_parts(changed):
         days = [date.fromisoformat(day) for day in some]
         run.tell(f"gold: {some[0]} to {some[-1]}, {len(days)} of {len(changed)} days that have changed")
         _make_days(run, lake, days, done)
-        made.days = {**made.days, **{day: silver[day] for day in some}}
-        lake.note(made)
+        state.days = {**state.days, **{day: silver[day] for day in some}}
+        lake.save_state(state)
         done.days += days
-    if made.combined != made.made_of():
+    if state.combined != state.made_of():
         _combine(run, lake, done)
-        made.combined = made.made_of()
-        lake.note(made)
+        state.combined = state.made_of()
+        lake.save_state(state)
         done.combined = True
     return done
 
@@ -68,23 +71,23 @@ def _make_days(run: Run, lake: GoldLake, days: list[date], done: GoldMade) -> No
     with _cached(bases(silver)) as sums:
         for answer in ANSWERS:
             with _timed(f"days of {answer.name}", run, done):
-                lake.replace_days(answer.name, HOW[answer.name].daily(sums), days)
+                lake.replace_days(answer.name, ANSWER_TRANSFORMS[answer.name].daily(sums), days)
 
 
 def _combine(run: Run, lake: GoldLake, done: GoldMade) -> None:
     for answer in ANSWERS:
         with _timed(answer.name, run, done):
-            rows = HOW[answer.name].combine(lake.partials(answer.name))
+            rows = ANSWER_TRANSFORMS[answer.name].combine(lake.partials(answer.name))
             lake.replace(answer.name, conform(rows, answer))
 
 
 @contextmanager
 def _cached(sums: Bases) -> Iterator[Bases]:
-    """The sums in memory, or on disk where they do not fit, from first use to the end."""
+    """Yield the sums in memory, or on disk where they do not fit, and release them at the end."""
     kept: dict[str, DataFrame] = {}
-    for one in fields(sums):
-        if one.name in CACHED:
-            kept[one.name] = getattr(sums, one.name).persist(StorageLevel.MEMORY_AND_DISK)
+    for base in fields(sums):
+        if base.name in CACHED:
+            kept[base.name] = getattr(sums, base.name).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield replace(sums, **kept)
     finally:

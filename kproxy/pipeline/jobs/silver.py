@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from kproxy.pipeline.columnar.recipes import kinds_of
 from kproxy.pipeline.columnar.task import LINES, WRITTEN, giving, giving_ids, writing
-from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.lake_table import LakeTable
+from kproxy.pipeline.ledger import BatchLedger
 from kproxy.pipeline.raw_tables import BRONZE, IDS, KIND
 from kproxy.pipeline.run import Run, rate
 from kproxy.pipeline.schema import rows_of
-from kproxy.pipeline.table import Table
-from kproxy.pipeline.tables import TABLES
+from kproxy.pipeline.silver_tables import TABLES
 from kproxy.pipeline.transforms.bronze import reread
 from kproxy.pipeline.transforms.ids import doubled, without_duplicates
 from kproxy.pipeline.transforms.kinds import KINDS, kinds_known
@@ -33,8 +33,8 @@ ON_DISK = "file:"
 
 
 def silver(run: Run, *, again: bool = False) -> int:
-    """Type every finished bronze batch that is not typed yet, or `again` all of them. How many batches."""
-    there, done = Ledger(run.lake, "bronze"), Ledger(run.lake, "silver")
+    """Write every finished bronze batch that is not typed yet, or `again` all of them; returns how many batches."""
+    there, done = BatchLedger(run.lake, "bronze"), BatchLedger(run.lake, "silver")
     finished = set() if again else set(done.batches())
     work = [batch for batch in there.batches() if batch not in finished]
     for batch in work:
@@ -63,8 +63,8 @@ def write_batch(run: Run, batch: str, noted: Mapping[str, Any]) -> dict[str, Any
     return {"blocks_with_duplicates": blocks}
 
 
-def by_workers(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[Table]) -> None:
-    """All tables at once, as files of those who read the lines."""
+def by_workers(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[LakeTable]) -> None:
+    """Write all tables at once, as files of those workers that read the lines."""
     staged = {table.name: run.lake.stage(table, batch) for table in tables}
     written = bronze.select(*LINES).mapInArrow(writing(staged), WRITTEN).collect()
     for table in tables:
@@ -72,8 +72,8 @@ def by_workers(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables:
         run.lake.take_staged(table, batch, only=paths)
 
 
-def by_spark(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[Table]) -> None:
-    """Table by table. One that the batch has no lines for is not touched: bronze has sorted them."""
+def by_spark(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[LakeTable]) -> None:
+    """Write table by table. One that the batch has no lines for is not touched: bronze has sorted them."""
     for table in tables:
         of_table = kinds_of(table)
         if kinds.isdisjoint(of_table):

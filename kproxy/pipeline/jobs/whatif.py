@@ -1,9 +1,9 @@
-"""The what-if job: candidate rules over captured traffic.
+"""whatif: rehearse candidate rules on captured traffic.
 
 Strategy. Captures are read once, a task each, into a temporary table of chunks: many exchanges of one connection,
-packed, so that Spark moves few rows. What is told of a capture as a whole (names of its topic ids, what is unfit) is
-small, and goes to all workers. Then chunks are shuffled by connection and ordered within it, on purpose: a session must
-see its frames in order. Findings come back summed, and are kept for the three answers.
+packed, so that Spark moves few rows. The summary of a capture (names of its topic ids, what is unfit) is small, and
+goes to all workers. Then chunks are shuffled by connection and ordered within it, on purpose: a session must see its
+frames in order. Findings come back summed, and are kept for the three answers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 
 from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.whatif import answers
-from kproxy.pipeline.whatif.candidate import Candidate, Texts
+from kproxy.pipeline.whatif.candidate import Candidate, RuleTexts
 from kproxy.pipeline.whatif.capture_source import CaptureSource
-from kproxy.pipeline.whatif.recorded import Told, unpack_told
-from kproxy.pipeline.whatif.rehearse import rehearse
+from kproxy.pipeline.whatif.packed_exchange import CaptureSummary, unpack_summary
+from kproxy.pipeline.whatif.rehearsal_task import rehearse
 from kproxy.pipeline.whatif.tables import FINDINGS_SCHEMA
 
 ROWS_AT_ONCE = "64"
@@ -33,7 +33,7 @@ AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The answers, as DataFrames (see `whatif/answers.py`), and what they are about."""
+    """Result of the job: the answers, as DataFrames (see `whatif/answers.py`), and what they are about."""
 
     rules: DataFrame
     affected: DataFrame
@@ -44,50 +44,50 @@ class WhatIf:
 
 
 def whatif(
-    spark: SparkSession, captures: list[str], texts: Texts, *, ports: str = "9092", tasks: int | None = None
+    spark: SparkSession, captures: list[str], texts: RuleTexts, *, ports: str = "9092", tasks: int | None = None
 ) -> WhatIf:
     """Rehearse `texts` (name and content of rule files) on captures, files or globs of them.
 
     Raises DocumentError for rules with a mistake, LakeError when there is no capture.
     """
     Candidate(texts, 0.0)  # mistakes are told here, not by a worker
-    for one in captures:
-        if not glob(one):
-            raise LakeError(f"no capture at {one}")
+    for pattern in captures:
+        if not glob(pattern):
+            raise LakeError(f"no capture at {pattern}")
     spark.dataSource.register(CaptureSource)
     source = spark.read.format("kproxy-capture").option("ports", ports).option("rules", json.dumps(list(texts)))
     recorded = source.load(json.dumps(captures)).persist()
-    told = told_of(recorded)
+    summaries = summaries_of(recorded)
     with _rows_at_once(spark):
-        findings = rehearsed(recorded, texts, told, tasks or spark.sparkContext.defaultParallelism).persist()
+        findings = all_findings(recorded, texts, summaries, tasks or spark.sparkContext.defaultParallelism).persist()
         counted = findings.where("what = 'exchanges'").agg(F.sum("count")).first()
     recorded.unpersist()
     unfit: Counter[str] = Counter()
-    for capture in told.values():
+    for capture in summaries.values():
         unfit.update(capture.unfit)
     looked_at = (counted[0] if counted is not None else 0) or 0
     return WhatIf(
         answers.rules(findings), answers.affected(findings), answers.samples(findings),
-        looked_at + sum(one.opaque for one in told.values()), dict(unfit),
+        looked_at + sum(summary.opaque for summary in summaries.values()), dict(unfit),
     )  # fmt: skip
 
 
-def told_of(recorded: DataFrame) -> dict[str, Told]:
-    """What is told of each capture: small, and for all workers."""
+def summaries_of(recorded: DataFrame) -> dict[str, CaptureSummary]:
+    """Return the summary of each capture: small, and for all workers."""
     rows = recorded.where("what = 'capture'").select("capture", "packed").collect()
-    return {row["capture"]: unpack_told(row["packed"]) for row in rows}
+    return {row["capture"]: unpack_summary(row["packed"]) for row in rows}
 
 
-def rehearsed(recorded: DataFrame, texts: Texts, told: dict[str, Told], tasks: int) -> DataFrame:
-    """Findings of all connections."""
+def all_findings(recorded: DataFrame, texts: RuleTexts, summaries: dict[str, CaptureSummary], tasks: int) -> DataFrame:
+    """Return the findings of all connections."""
     chunks = recorded.where("what = 'chunk'").drop("what").repartition(tasks, "capture", "connection")
     ordered = chunks.sortWithinPartitions("capture", "connection", "place", "part")
-    return ordered.mapInArrow(rehearse(texts, told), FINDINGS_SCHEMA)
+    return ordered.mapInArrow(rehearse(texts, summaries), FINDINGS_SCHEMA)
 
 
 @contextmanager
 def _rows_at_once(spark: SparkSession) -> Iterator[None]:
-    """Spark counts rows of a batch, and these are large."""
+    """Limit the rows of an Arrow batch while the block runs: Spark counts rows, and these are large."""
     before = spark.conf.get(AT_ONCE)
     spark.conf.set(AT_ONCE, ROWS_AT_ONCE)
     try:

@@ -1,4 +1,4 @@
-"""Values as people read them: numbers with thin spaces, bytes with units, parts as percent, times in UTC."""
+"""Cells of values as people read them: numbers with thin spaces, bytes with units, parts as percent, times in UTC."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from datetime import datetime
 from typing import Any
 
 from kproxy.events.column import Column
-from kproxy.pipeline.report.section import Cell
+from kproxy.pipeline.report.section import ReportCell
 
 THIN = "\u202f"
 """Narrow space that does not break."""
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def cell(value: Any, column: Column) -> Cell:
-    """The cell of one value; null is an empty cell that sorts before all others."""
+def cell(value: Any, column: Column) -> ReportCell:
+    """Return the cell of one value; null is an empty cell that sorts before all others."""
     if value is None:
-        return Cell("", float("-inf") if is_number(column) else "")
+        return ReportCell("", float("-inf") if is_number(column) else "")
     if isinstance(value, list):
         words = tuple(map(str, value))
-        return Cell(", ".join(words), ", ".join(words), words)
+        return ReportCell(", ".join(words), ", ".join(words), words)
     if isinstance(value, bool):
-        return Cell("yes" if value else "no", float(value))
+        return ReportCell("yes" if value else "no", float(value))
     if isinstance(value, datetime):
-        return Cell(f"{value:%Y-%m-%d %H:%M:%S}", value.isoformat())
+        return ReportCell(f"{value:%Y-%m-%d %H:%M:%S}", value.isoformat())
     if isinstance(value, int | float):
-        return Cell(_number(value, column), float(value))
-    return Cell(str(value), str(value))
+        return ReportCell(_number(value, column), float(value))
+    return ReportCell(str(value), str(value))
 
 
 def is_number(column: Column) -> bool:
-    """Whether its cells stand at the right."""
+    """Return True if the column's cells stand at the right."""
     return column.type in ("int", "long", "double") and not column.array
 
 
@@ -47,12 +47,12 @@ def _number(value: float, column: Column) -> str:
 
 
 def grouped(value: float, digits: int = 0) -> str:
-    """1234567 as 1 234 567."""
+    """Format a number with thin spaces: 1 234 567."""
     return f"{value:,.{digits}f}".replace(",", THIN)
 
 
 def percent(part: float) -> str:
-    """0.0123 as 1.2 %; what is not quite nothing or all does not look so."""
+    """Format a part as percent: 0.0123 is 1.2 %; what is not quite nothing or all does not look so."""
     hundred = part * 100
     text = f"{hundred:.1f}".removesuffix(".0")
     if text == "0" and part > 0:
@@ -63,7 +63,7 @@ def percent(part: float) -> str:
 
 
 def size(count: float) -> str:
-    """12345678 as 12.3 MB; thousands, as disks are sold and networks measured."""
+    """Format a count of bytes: 12345678 is 12.3 MB; thousands, as disks are sold and networks measured."""
     for unit in _SIZES[:-1]:
         if count < 1000:
             return f"{count:.0f}{THIN}{unit}" if unit == "B" else f"{count:.1f}{THIN}{unit}"

@@ -1,4 +1,4 @@
-"""The charts, where one says more than a table: made by Plotly of small sums that Spark makes.
+"""Charts, where one says more than a table: made by Plotly of small sums that Spark makes.
 
 Names come from clients, and Plotly takes a little HTML in texts, so names are escaped before they get there.
 """
@@ -43,13 +43,13 @@ _CONFIG = {"displayModeBar": False, "responsive": True}
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`figure` makes it of an answer's rows; `text` says what it shows."""
+    """Chart of one answer. `figure` makes it of the answer's rows; `text` says what it shows."""
 
     text: str
     figure: Callable[[DataFrame], Any]
 
     def draw(self, rows: DataFrame) -> str:
-        """HTML without the library; empty if there is nothing to draw."""
+        """Return HTML without the library; empty if there is nothing to draw."""
         figure = self.figure(rows)
         if figure is None:
             return ""
@@ -57,13 +57,13 @@ class Chart:
 
 
 def label(name: Any) -> str:
-    """A name as Plotly may show it: short, and without any HTML of its own."""
+    """Return a name as Plotly may show it: short, and without any HTML of its own."""
     text = "(none)" if name is None else str(name)
     return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
 
 
 def bars(values: list[tuple[Any, float]], title: str) -> Any:
-    """Bars that lie, the longest on top; None without any."""
+    """Return horizontal bars, the longest on top; None without any."""
     if not values:
         return None
     positions = list(range(len(values)))
@@ -74,10 +74,10 @@ def bars(values: list[tuple[Any, float]], title: str) -> Any:
     return figure.update_layout(**_LAYOUT, height=height, yaxis=axis, xaxis_title=title, bargap=0.3)
 
 
-def _top(rows: DataFrame, name: str, value: str) -> list[tuple[Any, float]]:
+def _largest(rows: DataFrame, name: str, value: str) -> list[tuple[Any, float]]:
     summed = rows.groupBy(name).agg(F.sum(value).alias("value"))
-    found = summed.where(F.col("value") > 0).orderBy(F.desc("value"), name).limit(BARS).collect()
-    return [(row[0], row["value"]) for row in found]
+    largest = summed.where(F.col("value") > 0).orderBy(F.desc("value"), name).limit(BARS).collect()
+    return [(row[0], row["value"]) for row in largest]
 
 
 def bin_of(minutes: float) -> tuple[int, str]:
@@ -86,23 +86,26 @@ def bin_of(minutes: float) -> tuple[int, str]:
 
 
 def traffic(rows: DataFrame) -> Any:
-    """Requests over time by API: by the minute for short spans, by the day for long ones. `rows` have minutes."""
+    """Return bars of requests over time by API: by the minute for short spans, by the day for long ones.
+
+    `rows` have minutes.
+    """
     first, last = rows.agg(F.min("minute"), F.max("minute")).collect()[0]
     if first is None:
         return None
     seconds, unit = bin_of((last - first).total_seconds() / 60 + 1)
-    biggest = [name for name, _ in _top(rows, "api", "requests")[:SERIES]]
+    biggest = [name for name, _ in _largest(rows, "api", "requests")[:SERIES]]
     named = F.when(F.col("api").isin(biggest), F.col("api")).otherwise("other").alias("api")
     at = F.timestamp_seconds(F.floor(F.unix_timestamp("minute") / seconds) * seconds).alias("at")
     summed = rows.groupBy(at, named).agg(F.sum("requests").alias("requests"))
-    found = {(row["api"], row["at"]): row["requests"] for row in summed.collect()}
-    begin, end = min(at for _, at in found), max(at for _, at in found)
+    counts = {(row["api"], row["at"]): row["requests"] for row in summed.collect()}
+    begin, end = min(at for _, at in counts), max(at for _, at in counts)
     count = int((end - begin).total_seconds()) // seconds + 1
     times = [begin + timedelta(seconds=seconds) * number for number in range(count)]
     figure, half = go.Figure(), timedelta(seconds=seconds / 2)
     for number, api in enumerate([*biggest, "other"]):
-        if any(name == api for name, _ in found):
-            heights = [found.get((api, at), 0) for at in times]
+        if any(name == api for name, _ in counts):
+            heights = [counts.get((api, at), 0) for at in times]
             colour = COLOURS[-1] if api == "other" else COLOURS[number]
             figure.add_bar(
                 x=[at + half for at in times], y=heights, name=label(api), marker_color=colour, width=seconds * 900
@@ -119,30 +122,30 @@ def traffic(rows: DataFrame) -> Any:
 
 
 def writers(rows: DataFrame) -> Any:
-    return bars(_top(rows, "topic", "records"), "records written")
+    return bars(_largest(rows, "topic", "records"), "records written")
 
 
 def readers(rows: DataFrame) -> Any:
-    return bars(_top(rows, "topic", "records"), "records read")
+    return bars(_largest(rows, "topic", "records"), "records read")
 
 
 def lag(rows: DataFrame) -> Any:
-    return bars(_top(rows, "group", "lag"), "records behind, all partitions")
+    return bars(_largest(rows, "group", "lag"), "records behind, all partitions")
 
 
 def errors(rows: DataFrame) -> Any:
-    """Bars of errors, the brokers' own beside those that kproxy's rules made."""
-    told = rows.where(F.col("what") != "partition")
-    names = [name for name, _ in _top(told, "error", "count")]
+    """Return bars of errors, the brokers' own beside those that kproxy's rules made."""
+    whole = rows.where(F.col("what") != "partition")
+    names = [name for name, _ in _largest(whole, "error", "count")]
     if not names:
         return None
-    summed = told.where(F.col("error").isin(names)).groupBy("error", "answered_by").agg(F.sum("count").alias("count"))
-    found = {(row["error"], row["answered_by"]): row["count"] for row in summed.collect()}
+    summed = whole.where(F.col("error").isin(names)).groupBy("error", "answered_by").agg(F.sum("count").alias("count"))
+    counts = {(row["error"], row["answered_by"]): row["count"] for row in summed.collect()}
     positions = list(range(len(names)))
     figure = go.Figure()
     for (by, name), colour in zip(MAKERS, (COLOURS[0], COLOURS[5], COLOURS[6]), strict=True):
-        if any(maker == by for _, maker in found):
-            lengths = [found.get((error, by), 0) for error in names]
+        if any(maker == by for _, maker in counts):
+            lengths = [counts.get((error, by), 0) for error in names]
             figure.add_bar(x=lengths, y=positions, name=name, orientation="h", marker_color=colour)
     axis = {"tickvals": positions, "ticktext": [label(name) for name in names], "autorange": "reversed"}
     return figure.update_layout(
@@ -164,16 +167,16 @@ def storms(rows: DataFrame) -> Any:
 
 
 def readiness(rows: DataFrame) -> Any:
-    """Clients by verdict, the worst of each."""
+    """Return bars of clients by their worst verdict."""
     order = ("breaks", "unknown api", "old software", "unknown software", "ready")
     rank = F.array_position(F.array(*map(F.lit, order)), F.col("verdict"))
     worst = rows.groupBy("cluster", "client_id").agg(F.min(rank).alias("rank"))
-    found = {row["rank"]: row["count"] for row in worst.groupBy("rank").count().collect()}
-    return bars([(verdict, found.get(number, 0)) for number, verdict in enumerate(order, 1)], "clients")
+    counts = {row["rank"]: row["count"] for row in worst.groupBy("rank").count().collect()}
+    return bars([(verdict, counts.get(number, 0)) for number, verdict in enumerate(order, 1)], "clients")
 
 
 def latency(rows: DataFrame) -> Any:
-    """Half, 95 % and 99 % of the slowest, on a logarithmic axis."""
+    """Return the percentiles of the slowest (half, 95 % and 99 %) on a logarithmic axis."""
     timed = rows.where(F.col("p50_ms").isNotNull())
     slowest = timed.orderBy(F.desc("p99_ms"), F.desc("requests")).limit(BARS).collect()
     if not slowest:
@@ -198,16 +201,16 @@ def latency(rows: DataFrame) -> Any:
 
 
 def rules(rows: DataFrame) -> Any:
-    """Changes applied by day, of the rules that did the most."""
-    biggest = [name for name, _ in _top(rows, "rule", "applied")[:SERIES]]
+    """Return bars of the changes applied by day, of the rules that did the most."""
+    biggest = [name for name, _ in _largest(rows, "rule", "applied")[:SERIES]]
     if not biggest:
         return None
-    found = (
+    applied = (
         rows.where(F.col("rule").isin(biggest)).groupBy("rule", "day").agg(F.sum("applied").alias("applied")).collect()
     )
     figure = go.Figure()
     for number, rule in enumerate(biggest):
-        days = sorted((row["day"], row["applied"]) for row in found if row["rule"] == rule)
+        days = sorted((row["day"], row["applied"]) for row in applied if row["rule"] == rule)
         heights = [count for _, count in days]
         figure.add_bar(x=[day for day, _ in days], y=heights, name=label(rule), marker_color=COLOURS[number])
     return figure.update_layout(

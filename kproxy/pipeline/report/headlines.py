@@ -1,4 +1,4 @@
-"""The headlines: of each answer, what everybody should know, as counts that Spark makes in one pass."""
+"""Headlines: of each answer, what everybody should know, as counts that Spark makes in one pass."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _sum(name: str, condition: Column) -> Column:
     return F.coalesce(F.sum(F.when(condition, F.col(name))), F.lit(0))
 
 
-Entry = tuple[str, Column, bool]
+HeadlineCount = tuple[str, Column, bool]
 """What is counted, in words; the aggregate; whether somebody should look if there are any."""
 
 
-def headlines(name: str) -> tuple[Entry, ...]:
-    """Those of the answer of this name. Made at each call: Spark's columns need a running session."""
+def headlines(name: str) -> tuple[HeadlineCount, ...]:
+    """Return the headlines of an answer by its name. Made at each call: Spark's columns need a running session."""
     verdict, kind, own = F.col("verdict"), F.col("kind"), F.col("answered_by") == "kproxy"
-    entries: dict[str, tuple[Entry, ...]] = {
+    entries: dict[str, tuple[HeadlineCount, ...]] = {
         "who_writes": (
             ("clients write", _clients((F.col("records") > 0) | (F.col("unconfirmed_records") > 0)), False),
         ),

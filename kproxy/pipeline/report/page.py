@@ -1,4 +1,4 @@
-"""The HTML page: one file that loads nothing. Plotly's library, once, makes 4.8 MB of it.
+"""HTML page of a report: one file that loads nothing. Plotly's library, once, makes 4.8 MB of it.
 
 Names come from clients and may hold anything: Jinja escapes all that it puts in, and the page's policy lets it reach
 for nothing outside of itself.
@@ -16,8 +16,8 @@ from plotly.offline import get_plotlyjs
 
 from kproxy.distribution import own_version
 from kproxy.pipeline.report.cells import grouped, is_number
-from kproxy.pipeline.report.gather import Period
-from kproxy.pipeline.report.section import Report
+from kproxy.pipeline.report.report_builder import Period
+from kproxy.pipeline.report.section import AnswerReport
 
 BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
 """Verdicts and kinds that stand out."""
@@ -27,8 +27,8 @@ NAMES = ("client_id", "topic", "broker_topic", "group", "broker_group", "rule")
 """Columns of names that may be long, which get more room."""
 
 
-def page(report: Report, period: Period) -> str:
-    """The whole page."""
+def page(report: AnswerReport, period: Period) -> str:
+    """Return the whole page of a report as HTML."""
     return _template().render(
         overview=report.overview,
         sections=report.sections,
@@ -45,8 +45,8 @@ def page(report: Report, period: Period) -> str:
     )
 
 
-def span(report: Report) -> str:
-    """The days that there are, in words."""
+def span(report: AnswerReport) -> str:
+    """Return the days of a report in words."""
     days = report.overview.days
     if not days:
         return ""
@@ -54,14 +54,14 @@ def span(report: Report) -> str:
 
 
 def nothing(period: Period) -> str:
-    """Why a report is empty."""
+    """Return why a report is empty, in words."""
     if period.whole:
         return "gold has no day yet; kproxy audit bronze, silver and gold fill it"
     return f"gold has no day from {period.first or 'the first'} to {period.last or 'the last'}"
 
 
 def coded(text: str) -> Markup:
-    """Text in which `…` stands for code."""
+    """Return text as HTML, with what stands between backticks as code."""
     parts = re.split(r"`([^`]*)`", text)
     pieces = [Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)]
     return Markup("").join(pieces)

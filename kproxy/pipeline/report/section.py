@@ -1,16 +1,16 @@
-"""What is shown of one answer: its headline, its first rows as cells, how many were left out, a chart."""
+"""Parts of a report: sections with headlines, first rows as cells, counts of what was left out, and charts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kproxy.events.column import Column
-from kproxy.pipeline.answer import Answer
+from kproxy.pipeline.answer import GoldAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A value as it is read, and as it is sorted. `words`: it is an array of findings or names."""
+class ReportCell:
+    """Cell with a value as it is read, and as it is sorted. `words`: it is an array of findings or names."""
 
     text: str
     sort: str | float
@@ -19,7 +19,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """`count` things of which `text` tells; `calls`: somebody should look if there are any."""
+    """Headline with a count of what `text` says; `calls`: somebody should look if there are any."""
 
     count: int
     text: str
@@ -32,11 +32,11 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One answer. `chart` is HTML made by Plotly, or empty; `chart_text` says what it shows."""
+    """Section of one answer. `chart` is HTML made by Plotly, or empty; `chart_text` says what it shows."""
 
-    answer: Answer
+    answer: GoldAnswer
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[ReportCell, ...], ...]
     total: int
     headlines: tuple[Headline, ...]
     chart: str = ""
@@ -44,13 +44,13 @@ class Section:
 
     @property
     def left_out(self) -> int:
-        """Rows of the answer that are not shown."""
+        """Return the number of the answer's rows that are not shown."""
         return self.total - len(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """How complete the events of one source are."""
+class SourceCompleteness:
+    """Completeness of the events of one source."""
 
     source: str
     events: int
@@ -60,7 +60,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the whole report is about. Without any request `first_hour` and `last_hour` are empty."""
+    """Overview of the whole report. Without any request `first_hour` and `last_hour` are empty."""
 
     days: tuple[str, ...]
     first_hour: str
@@ -68,12 +68,12 @@ class Overview:
     clusters: tuple[str, ...]
     figures: tuple[tuple[str, str], ...]
     """(what, how much), ready to be read."""
-    sources: tuple[Source, ...]
+    sources: tuple[SourceCompleteness, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Everything on the page."""
+class AnswerReport:
+    """Report with everything on the page."""
 
     overview: Overview
     sections: tuple[Section, ...]

@@ -1,4 +1,4 @@
-"""The report on a terminal: the period, some figures, and the headlines."""
+"""Report on a terminal: the period, some figures, and the headlines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from rich.table import Table
 from rich.text import Text
 
 from kproxy.pipeline.report.cells import grouped
-from kproxy.pipeline.report.gather import Period
 from kproxy.pipeline.report.page import nothing, span
-from kproxy.pipeline.report.section import Report
+from kproxy.pipeline.report.report_builder import Period
+from kproxy.pipeline.report.section import AnswerReport
 
 
-def show(report: Report, period: Period, console: Console) -> None:
-    """Print it; what calls for a look has a mark and a colour."""
+def show(report: AnswerReport, period: Period, console: Console) -> None:
+    """Print the report's overview and headlines; what calls for a look has a mark and a colour."""
     overview = report.overview
     if not overview.days:
         console.print(f"There is nothing to report: {nothing(period)}.", highlight=False)
@@ -28,8 +28,8 @@ def show(report: Report, period: Period, console: Console) -> None:
     console.print(headlines(report))
 
 
-def headlines(report: Report) -> Table:
-    """A line for each headline that has a number."""
+def headlines(report: AnswerReport) -> Table:
+    """Return a table with a line for each headline that has a number."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("", "left"), ("", "right"), ("", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]

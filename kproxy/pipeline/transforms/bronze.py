@@ -1,11 +1,10 @@
-"""From lines to bronze: is it an event, whose, of which type and when? The line itself stays as it is.
+"""Transform of lines to bronze: is it an event, whose, of which type and when? The line itself stays as it is.
 
 Strategy: the line is put between brackets and read as an array, because a JSON reader stops at the end of the first
-value: two events written without a line end between them, or an event with a torn one behind it, would pass as one.
-Of the data only that is taken which says what kind of line it is to silver (`kinds.py`): a JSON reader passes quickly
-over what nobody asks for, while typed columns of all data cost more to write here and read there than the line does.
-
-Whoever filters what `judged` gives puts something between (`observe`, `persist`): Spark would evaluate the JSON once
+value: two events written without a line end between them, or an event with a torn one behind it, would pass as one. Of
+the data only that is taken which says what kind of line it is to silver (`kinds.py`): a JSON reader passes quickly over
+what nobody asks for, while typed columns of all data cost more to write here and read there than the line does. Whoever
+filters what `with_envelope` gives puts something between (`observe`, `persist`): Spark would evaluate the JSON once
 more for every condition that it moves below the reading of it.
 """
 
@@ -30,12 +29,14 @@ ENVELOPE = StructType(
 )
 
 
-def judged(lines: DataFrame) -> DataFrame:
-    """Lines (line, file, offset, ingested) with what their envelope says, and `reason` if they are no events."""
+def with_envelope(lines: DataFrame) -> DataFrame:
+    """Return the lines (line, file, offset, ingested) with what their envelope says, and `reason` if they are no
+    events.
+    """
     bracketed = F.concat(F.lit("["), "line", F.lit("]"))
     read = lines.withColumn("events", F.from_json(bracketed, ArrayType(ENVELOPE)))
-    one = read.withColumn("event", F.get("events", 0))
-    return one.select(
+    parsed = read.withColumn("event", F.get("events", 0))
+    return parsed.select(
         "line",
         "file",
         "offset",
@@ -49,26 +50,26 @@ def judged(lines: DataFrame) -> DataFrame:
     )
 
 
-def events(judged: DataFrame) -> DataFrame:
-    """The lines that are events, as bronze has them, dt, and kind."""
+def events(with_envelope: DataFrame) -> DataFrame:
+    """Return the lines that are events, as bronze has them, with dt and kind."""
     return (
-        judged.where(F.col("reason").isNull())
+        with_envelope.where(F.col("reason").isNull())
         .withColumn("corrupt", F.lit(False))
         .select(*BRONZE.names, F.to_date("time").alias("dt"), KIND.name)
     )
 
 
-def corrupt(judged: DataFrame) -> DataFrame:
-    """The lines that are none, with the reason, and dt: the day on which they were read."""
+def corrupt(with_envelope: DataFrame) -> DataFrame:
+    """Return the lines that are no events, with the reason, and dt: the day on which they were read."""
     return (
-        judged.where(F.col("reason").isNotNull())
+        with_envelope.where(F.col("reason").isNotNull())
         .withColumn("corrupt", F.lit(True))
         .select(*BRONZE_CORRUPT.names, F.to_date("ingested").alias("dt"))
     )
 
 
 def reread(bronze: DataFrame) -> DataFrame:
-    """Bronze rows that another kproxy has sorted, with the kinds that this one finds in their lines."""
+    """Return bronze rows that another kproxy has sorted, with the kinds that this one finds in their lines."""
     read = bronze.withColumn("event", F.from_json("line", ENVELOPE))
     return read.withColumn(KIND.name, _kind(F.col("type"), F.col("event.data"))).drop("event")
 

@@ -1,4 +1,4 @@
-"""Which events are missing, and which came twice: of each source the ids that have come against those that should have.
+"""Completeness of sources: the ids that have come against those that should have, and which came twice.
 
 A source numbers its events from 1 on without gaps. So between the first and the last id that have come, what has not
 come was lost, is in a file that has not been taken over yet, or was deleted by retention.
@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from kproxy.events.column import Column
-from kproxy.pipeline.table import SOURCE, Table
+from kproxy.pipeline.lake_table import SOURCE, LakeTable
 from kproxy.pipeline.transforms.ids import BITS, blocks
 
-COMPLETENESS = Table(
+COMPLETENESS = LakeTable(
     "completeness",
     "the events of one source",
     (
@@ -32,7 +32,7 @@ COMPLETENESS = Table(
 
 
 def completeness(ids: DataFrame) -> DataFrame:
-    """A row of COMPLETENESS for each source, of rows of IDS."""
+    """Return a row of COMPLETENESS for each source, from rows of IDS."""
     of_sources = (
         blocks(ids)
         .groupBy("source")
@@ -58,9 +58,10 @@ def completeness(ids: DataFrame) -> DataFrame:
 
 
 def gaps(ids: DataFrame) -> DataFrame:
-    """`source`, `block`, `mask` and `before` of the blocks in or right before which ids are missing, in their order.
+    """Return the blocks in or right before which ids are missing, in their order.
 
-    `before` is the last id of the source below the block, null of its first: what `missing.py` needs of a block.
+    Columns: `source`, `block`, `mask` and `before`, the last id of the source below the block, null for its first: what
+    `missing` in jobs/completeness.py needs of a block.
     """
     by_source = Window.partitionBy("source").orderBy("block")
     ranked = blocks(ids).select("source", "block", "mask", F.lag(_edge("max")).over(by_source).alias("before"))
@@ -70,7 +71,7 @@ def gaps(ids: DataFrame) -> DataFrame:
 
 
 def _edge(which: str) -> SparkColumn:
-    """The lowest (`min`) or highest (`max`) id of a block."""
+    """Return the lowest (`min`) or highest (`max`) id of a block."""
     bits = "lpad(bin(mask), 64, '0')"
     place = {
         "min": f"64 - length(trim(trailing '0' from {bits}))",

@@ -1,4 +1,4 @@
-"""What ids that have come, as bits (`columnar/ids.py`), are good for: finding duplicates without comparing all rows."""
+"""Duplicates found by the ids that have come, as bits (`columnar/ids.py`), without comparing all rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BITS = 6
 
 
 def blocks(ids: DataFrame) -> DataFrame:
-    """Rows of IDS, one per source and block: what several tasks, days and batches have of it put together."""
+    """Return rows of IDS, one per source and block: what several tasks, days and batches have of it put together."""
     return ids.groupBy("source", "block").agg(
         F.bit_or("mask").alias("mask"),
         F.sum("lines").alias("lines"),
@@ -20,12 +20,18 @@ def blocks(ids: DataFrame) -> DataFrame:
 
 
 def doubled(ids: DataFrame) -> DataFrame:
-    """`source` and `block` of the blocks in which some id has come twice. An event's dt is the same each time."""
+    """Return `source` and `block` of the blocks in which some id has come twice.
+
+    An event's dt is the same each time.
+    """
     return blocks(ids).where(F.bit_count("mask") < F.col("lines")).select("source", "block")
 
 
 def without_duplicates(bronze: DataFrame, doubled: DataFrame) -> DataFrame:
-    """The bronze rows, those in `doubled` blocks compared one by one. All workers get `doubled`: it must be small."""
+    """Return the bronze rows, those in `doubled` blocks compared one by one.
+
+    All workers get `doubled`: it must be small.
+    """
     block = F.shiftright("event_id", BITS)
     suspected = (F.col("bronze.source") == F.col("doubled.source")) & (block == F.col("doubled.block"))
     few = F.broadcast(doubled.alias("doubled"))

@@ -1,4 +1,4 @@
-"""What a line is to silver: its kind, one for every way in which silver's tables need lines.
+"""Kinds of lines to silver, one for every way in which silver's tables need lines.
 
 Bronze keeps lines of different kinds in different folders, so a silver table reads no line that it is not made of.
 """
@@ -40,7 +40,7 @@ are types that this kproxy does not know, and what no table is made of."""
 
 
 def kind_of(type_name: Column, api: Column, by_topic: Column) -> Column:
-    """The kind of an event of this type, about this API; `by_topic`: it is about one topic or partition."""
+    """Return the kind of an event of this type, about this API; `by_topic`: it is about one topic or partition."""
     request, summary = type_name == F.lit(REQUEST_EVENT.name), type_name == F.lit(SUMMARY_EVENT.name)
     kind = F.when(request, _by_api(api, _OF_REQUESTS, REQUEST))
     kind = kind.when(summary & by_topic, _by_api(api, _OF_SUMMARIES, OTHER)).when(summary, SUMMARY)
@@ -50,10 +50,10 @@ def kind_of(type_name: Column, api: Column, by_topic: Column) -> Column:
 
 
 def kinds_known() -> str:
-    """Names what the kinds are: lines that another kproxy has sorted otherwise are sorted anew."""
+    """Return a digest of what the kinds are: lines that another kproxy has sorted otherwise are sorted anew."""
     types = [event.name for event in (REQUEST_EVENT, SUMMARY_EVENT, *_OF_TYPES.values())]
-    told = repr((types, list(KINDS), _OF_REQUESTS, _OF_SUMMARIES))
-    return blake2s(told.encode(), digest_size=8).hexdigest()
+    described = repr((types, list(KINDS), _OF_REQUESTS, _OF_SUMMARIES))
+    return blake2s(described.encode(), digest_size=8).hexdigest()
 
 
 def _by_api(api: Column, kinds: dict[str, tuple[str, ...]], otherwise: str) -> Column:

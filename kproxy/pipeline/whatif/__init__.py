@@ -1,4 +1,4 @@
-"""What a candidate rule file would have done to recorded traffic.
+"""Rehearsal of candidate rules on recorded traffic: what would they have done?
 
 Words: a *rehearsal* is one recorded connection led through a session that has the candidate rules; nothing is sent
 anywhere, and times are those of the recording. What the rules add to a time (a delay, a throttle) is added, what the

@@ -1,15 +1,15 @@
-"""From findings to answers: what each rule would have done, to whom, with samples. Pure transforms."""
+"""Answers from findings: what each rule would have done, to whom, with samples. Pure transforms."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from .found import SAMPLES
+from .finding_sums import SAMPLES
 
 
 def rules(findings: DataFrame) -> DataFrame:
-    """What each rule would have done.
+    """Return what each rule would have done, one row a rule.
 
     Columns: rule, kind, matched, fired, applied (of live rules), requests (that it fired for, or changed), changed,
     answered, closed, lost, delay_ms_mean, delay_ms_max, clients, topics (how many), approximate. A rule that is about
@@ -43,7 +43,10 @@ def rules(findings: DataFrame) -> DataFrame:
 
 
 def affected(findings: DataFrame) -> DataFrame:
-    """Whom each rule would have affected: rule, client_id, client_address, api, topic, requests, first and last."""
+    """Return whom each rule would have affected.
+
+    Columns: rule, client_id, client_address, api, topic, requests, first and last.
+    """
     each = findings.where(F.col("what") == "group").withColumn("topic", F.explode_outer("topics"))
     return (
         each.groupBy("rule", "client_id", "client_address", "api", "topic")
@@ -53,7 +56,7 @@ def affected(findings: DataFrame) -> DataFrame:
 
 
 def samples(findings: DataFrame, most: int = SAMPLES) -> DataFrame:
-    """The first exchanges that each rule would have been about, at most so many of each, and no more than `SAMPLES`."""
+    """Return the first exchanges that each rule would have been about, at most `most`, and no more than `SAMPLES`."""
     order = Window.partitionBy("rule").orderBy("time", "capture", "connection", "number")
     return (
         findings.where(F.col("what") == "sample")

@@ -1,4 +1,4 @@
-"""The candidate rules in a worker: parsed once, with a plan for each kind of connection, shared by its rehearsals.
+"""Candidate rules in a worker: parsed once, with a plan for each kind of connection, shared by its rehearsals.
 
 Strategy. All rules together are rehearsed once, which gives what the live ones do; without live rules there is nothing
 to learn from it. Rules that bind when a connection opens (names, addresses, versions) leave no trace of which of them
@@ -22,16 +22,16 @@ from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 
 from .opaque import Opaque
-from .recorded import Caller, Recorded
-from .rehearsal import Finding, Rehearsal
+from .packed_exchange import PackedExchange, RecordedClient
+from .rehearsal import Rehearsal, RehearsalFinding
 
-Texts = Sequence[tuple[str, str]]
+RuleTexts = Sequence[tuple[str, str]]
 """(name, content) of rule files, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """What one rule counted in a worker, and whether its count would be another in one proxy for all connections."""
+class CandidateCounts:
+    """Counts of one rule in a worker. `approximate`: one proxy for all connections would have counted otherwise."""
 
     rule: str
     kind: str
@@ -42,7 +42,7 @@ class Counted:
 
 
 class Variant:
-    """One rule set, at work. `rule`: the only rule in it; empty: it has all of them."""
+    """Rule set that is rehearsed. `rule`: the only rule in it; empty: it has all of them."""
 
     def __init__(self, rules: RuleSet, rule: str = "") -> None:
         self.rules, self.rule = rules, rule
@@ -51,26 +51,29 @@ class Variant:
         self.tallies = Tallies()
 
     def plan(self, facts: Facts) -> tuple[Plan, Opaque]:
-        """What holds for a connection, and which of its exchanges that cannot be about."""
+        """Return the plan of a connection, and which of its exchanges that cannot be about."""
         bound = self.rules.bind(facts)
-        found = self.plans.get((bound.key, bound.live))
-        if found is None:
+        planned = self.plans.get((bound.key, bound.live))
+        if planned is None:
             plan = Plan(
                 Bound(bound.names, bound.advertise is not None, False, bound.versions), bound.live, self.tallies
             )
-            found = self.plans[bound.key, bound.live] = plan, Opaque([plan])
-        return found
+            planned = self.plans[bound.key, bound.live] = plan, Opaque([plan])
+        return planned
 
-    def rehearsal(self, caller: Caller, number: int, topics: Mapping[UUID, str]) -> Rehearsal:
+    def rehearsal(self, caller: RecordedClient, number: int, topics: Mapping[UUID, str]) -> Rehearsal:
         plan, opaque = self.plan(caller.facts)
         shared = self.shared.setdefault(caller.facts.cluster, Shared())
         return Rehearsal(plan, shared, caller, number, topics, opaque)
 
 
 class Candidate:
-    """`began`: time of the first exchange, from which triggers such as `after` count. Raises DocumentError."""
+    """Candidate rules of one capture.
 
-    def __init__(self, texts: Texts, began: float, topics: Mapping[UUID, str] | None = None, seed: int = 0) -> None:
+    `began`: time of the first exchange, from which triggers such as `after` count. Raises DocumentError.
+    """
+
+    def __init__(self, texts: RuleTexts, began: float, topics: Mapping[UUID, str] | None = None, seed: int = 0) -> None:
         store = RuleStore(seed)
         store.replace_files([Source(name, text) for name, text in texts], began)
         rules = store.rule_set
@@ -87,16 +90,18 @@ class Candidate:
         self.number = 0
 
     def time(self) -> float:
-        """That of the recording."""
+        """Return the recording's time, as the rules' clock."""
         return self.now
 
     def opaque(self, facts: Facts) -> Opaque:
-        """Which exchanges of a connection no rule can be about."""
+        """Return which exchanges of a connection no rule can be about."""
         plans = [variant.plan(facts)[0] for variant in self.variants]
         return self.opaques.setdefault(tuple(map(id, plans)), Opaque(plans))
 
-    def findings(self, caller: Caller, exchanges: Iterable[Recorded]) -> Iterator[tuple[str, Finding]]:
-        """(rule, finding) of one connection; an empty rule: of all rules together, where live ones fired."""
+    def findings(
+        self, caller: RecordedClient, exchanges: Iterable[PackedExchange]
+    ) -> Iterator[tuple[str, RehearsalFinding]]:
+        """Yield (rule, finding) of one connection; an empty rule: of all rules together, where live ones fired."""
         self.number += 1
         rehearsals = [(one.rule, one.rehearsal(caller, self.number, self.topics)) for one in self.variants]
         for recorded in exchanges:
@@ -104,20 +109,27 @@ class Candidate:
             for rule, rehearsal in rehearsals:
                 rehearsal.exchange(recorded)
                 if rehearsal.findings:
-                    yield from taken(rule, rehearsal)
+                    yield from taken_findings(rule, rehearsal)
         for rule, rehearsal in rehearsals:
             rehearsal.end()
-            yield from taken(rule, rehearsal)
+            yield from taken_findings(rule, rehearsal)
 
-    def counted(self) -> list[Counted]:
-        """What the live rules have counted."""
+    def counted(self) -> list[CandidateCounts]:
+        """Return what the live rules have counted."""
         return [
-            Counted(one.name, one.rule.kind, one.matched, one.fired, one.applied, counts_together(one))
-            for one in self.all.rules.live
+            CandidateCounts(
+                running.name,
+                running.rule.kind,
+                running.matched,
+                running.fired,
+                running.applied,
+                counts_together(running),
+            )
+            for running in self.all.rules.live
         ]
 
 
-def taken(rule: str, rehearsal: Rehearsal) -> Iterator[tuple[str, Finding]]:
+def taken_findings(rule: str, rehearsal: Rehearsal) -> Iterator[tuple[str, RehearsalFinding]]:
     findings, rehearsal.findings = rehearsal.findings, []
     for finding in findings:
         if rule or finding.rules:
@@ -125,7 +137,10 @@ def taken(rule: str, rehearsal: Rehearsal) -> Iterator[tuple[str, Finding]]:
 
 
 def counts_together(running: Running) -> bool:
-    """Whether it counts over all connections, which workers that have some of them each cannot do exactly."""
+    """Return True if a rule counts over all connections.
+
+    Workers that have some of the connections each cannot do so exactly.
+    """
     when = running.rule.when
     counts = when is not None and any(
         getattr(when, name, None) is not None for name in ("nth", "first", "every", "times", "once", "probability")

@@ -1,4 +1,4 @@
-"""Captures as a Spark source: exchanges packed by connection, a task for each file (see `packing.py`).
+"""Spark source of captures: exchanges packed by connection, a task for each file (see `packing.py`).
 
     spark.dataSource.register(CaptureSource)
     spark.read.format("kproxy-capture").option("rules", "[]").load('["captures/*.pcapng"]')
@@ -23,7 +23,7 @@ from kproxy.errors import CaptureError
 from kproxy.pipeline.errors import LakeError
 
 from .candidate import Candidate
-from .packing import Packing, Row
+from .packing import CapturePacking, ChunkRow
 from .tables import CHUNKS_SCHEMA
 
 BATCH_BYTES = 4 << 20
@@ -41,13 +41,13 @@ ARROW = pa.schema(
 
 @dataclass
 class File(InputPartition):
-    """One capture."""
+    """Partition of the source: one capture."""
 
     path: str
 
 
 class CaptureSource(DataSource):
-    """See the module."""
+    """Spark source of captures; see the module."""
 
     @classmethod
     def name(cls) -> str:
@@ -61,7 +61,7 @@ class CaptureSource(DataSource):
 
 
 class CaptureReader(DataSourceReader):
-    """Reads the files of one load."""
+    """Reader of the captures of one load."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.path = options.get("path", "")
@@ -69,14 +69,14 @@ class CaptureReader(DataSourceReader):
         self.rules = options.get("rules", "[]")
 
     def partitions(self) -> list[InputPartition]:
-        found = sorted({path for one in json.loads(self.path) for path in glob(one)})
-        if not found:
+        paths = sorted({path for one in json.loads(self.path) for path in glob(one)})
+        if not paths:
             raise LakeError(f"no capture at {self.path!r}")
-        return [File(path) for path in found]
+        return [File(path) for path in paths]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, File)
-        waiting: list[Row] = []
+        waiting: list[ChunkRow] = []
         size = 0
         for row in self.rows(partition.path):
             waiting.append(row)
@@ -86,9 +86,9 @@ class CaptureReader(DataSourceReader):
                 waiting, size = [], 0
         yield arrow(waiting)
 
-    def rows(self, path: str) -> Iterator[Row]:
-        """What is packed of one capture; last, what is told of it as a whole."""
-        packing = Packing(path, Candidate([(name, text) for name, text in json.loads(self.rules)], 0.0))
+    def rows(self, path: str) -> Iterator[ChunkRow]:
+        """Yield the packed rows of one capture; last, its summary."""
+        packing = CapturePacking(path, Candidate([(name, text) for name, text in json.loads(self.rules)], 0.0))
         capture = Capture(path, ports=self.ports, most=MOST_FRAME, closed=packing.ended.append)
         try:
             for seen in capture:
@@ -101,7 +101,7 @@ class CaptureReader(DataSourceReader):
         yield from packing.take()
 
 
-def arrow(rows: list[Row]) -> pa.RecordBatch:
+def arrow(rows: list[ChunkRow]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, ARROW, strict=True)], schema=ARROW

@@ -1,4 +1,4 @@
-"""Which exchanges rules cannot be about, whatever is in them: these need not be rehearsed."""
+"""Exchanges that rules cannot be about, whatever is in them: these need not be rehearsed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from kproxy.core.step import HEAD, Step
 
 
 class Opaque(dict[int, bool]):
-    """`api key << 16 | version` → whether none of these plans looks into such frames; filled in as they come."""
+    """Table of the exchanges that none of some plans looks into.
+
+    `api key << 16 | version` → True if so; filled in as they come.
+    """
 
     def __init__(self, plans: Sequence[Plan]) -> None:
         super().__init__()
         self.plans = plans
 
     def __missing__(self, code: int) -> bool:
-        found = all(is_opaque(plan[code]) for plan in self.plans)
+        opaque = all(is_opaque(plan[code]) for plan in self.plans)
         if len(self) < MOST_STEPS:
-            self[code] = found
-        return found
+            self[code] = opaque
+        return opaque
 
 
 def is_opaque(step: Step) -> bool:
-    """Whether both frames would pass as they are, whatever is in them (but for acks, which is only read)."""
+    """Return True if both frames would pass as they are, whatever is in them (but for acks, which is only read)."""
     return (
         step.request in (None, HEAD) and step.rewrite_request is None and step.response is None and step.ruled is None
     )

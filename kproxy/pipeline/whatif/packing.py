@@ -1,4 +1,4 @@
-"""The exchanges of one capture packed into chunks, connection by connection.
+"""Packing of one capture's exchanges into chunks, connection by connection.
 
 Strategy. Spark's cost is that of rows, so a row is not an exchange but some hundred of one connection, packed: nothing
 between the reader and the rehearsal looks into them. Exchanges come in the order in which they were over and leave in
@@ -16,7 +16,7 @@ from kproxy.watch.seen import Form, Frame, Seen
 
 from .candidate import Candidate
 from .opaque import Opaque
-from .recorded import Chunk, Recorded, Told, pack
+from .packed_exchange import CaptureSummary, ExchangeChunk, PackedExchange, pack
 
 CHUNK_BYTES = 256 << 10
 """Of frames in one chunk: so large that a row's cost is nothing, so small that many fit into a batch of rows."""
@@ -28,8 +28,8 @@ EACH = 200
 """Bytes that an exchange takes besides its frames."""
 
 
-class Row(NamedTuple):
-    """See `tables.CHUNKS`."""
+class ChunkRow(NamedTuple):
+    """Row of the source; see `tables.CHUNKS`."""
 
     what: str
     capture: str
@@ -39,8 +39,8 @@ class Row(NamedTuple):
     packed: bytes
 
 
-class Open:
-    """A connection: what waits to be packed. `next`: number of the exchange that is to come."""
+class PackingConnection:
+    """Connection with exchanges that wait to be packed. `next`: number of the exchange that is to come."""
 
     __slots__ = ("early", "next", "opaque", "part", "place", "ready", "size", "who")
 
@@ -48,11 +48,11 @@ class Open:
         self.who, self.place, self.opaque = who, place, opaque
         self.part = self.size = 0
         self.next = 1
-        self.ready: list[Recorded] = []
-        self.early: dict[int, Recorded | None] = {}
+        self.ready: list[PackedExchange] = []
+        self.early: dict[int, PackedExchange | None] = {}
 
-    def add(self, number: int, recorded: Recorded | None) -> None:
-        """An exchange in its turn, or before it; None: one that is not rehearsed."""
+    def add(self, number: int, recorded: PackedExchange | None) -> None:
+        """Add an exchange in its turn, or before it; None: one that is not rehearsed."""
         if number != self.next:
             self.early[number] = recorded
             return
@@ -60,30 +60,33 @@ class Open:
         if recorded is not None:
             self.ready.append(recorded)
         while self.early and self.next in self.early:
-            found = self.early.pop(self.next)
+            early = self.early.pop(self.next)
             self.next += 1
-            if found is not None:
-                self.ready.append(found)
+            if early is not None:
+                self.ready.append(early)
 
     def end(self) -> None:
-        """No more comes, so nothing is early."""
+        """Put the early exchanges in order, since no more come."""
         self.ready += [found for _, found in sorted(self.early.items()) if found is not None]
         self.early.clear()
 
 
-class Packing:
-    """Give it exchanges by `add` and ends of connections by putting them in `ended`; take `rows`."""
+class CapturePacking:
+    """Packing of one capture.
+
+    `add` takes exchanges; ends of connections are put in `ended`; `take` gives rows.
+    """
 
     def __init__(self, path: str, candidate: Candidate) -> None:
         self.path, self.candidate = path, candidate
-        self.open: dict[CapturedConnection, Open] = {}
+        self.open: dict[CapturedConnection, PackingConnection] = {}
         self.ended: list[CapturedConnection] = []
-        self.rows: list[Row] = []
-        self.told = Told(topics={}, unfit={})
+        self.rows: list[ChunkRow] = []
+        self.summary = CaptureSummary(topics={}, unfit={})
         self.places = self.held = 0
 
     def add(self, seen: Seen) -> None:
-        """An exchange that is over."""
+        """Add an exchange that is over."""
         who = seen.who
         assert isinstance(who, CapturedConnection), "the reader made it"
         connection = self.open.get(who)
@@ -98,53 +101,53 @@ class Packing:
             if connection.size >= CHUNK_BYTES or len(connection.ready) >= CHUNK_EXCHANGES:
                 self._close(connection)
             elif self.held >= HELD_BYTES:
-                for one in self.open.values():
-                    self._close(one)
+                for other in self.open.values():
+                    self._close(other)
         if self.ended and self.ended[0] is not who:  # it has given out its last exchange
             self._end(self.ended.pop(0))
 
     def finish(self, topics: dict[str, str]) -> None:
-        """The capture is over."""
+        """Pack what is left and the summary, since the capture is over."""
         for who in list(self.open):
             self._end(who)
-        self.told.topics = topics
-        self.rows.append(Row("capture", self.path, None, None, None, pack(self.told)))
+        self.summary.topics = topics
+        self.rows.append(ChunkRow("capture", self.path, None, None, None, pack(self.summary)))
 
-    def take(self) -> Iterator[Row]:
-        """Give out the rows that there are."""
+    def take(self) -> Iterator[ChunkRow]:
+        """Return the rows that there are, and forget them."""
         rows, self.rows = self.rows, []
         return iter(rows)
 
-    def _begin(self, who: CapturedConnection) -> Open:
+    def _begin(self, who: CapturedConnection) -> PackingConnection:
         opaque = self.candidate.opaque(facts_of(self.path, who))
-        made = self.open[who] = Open(who, self.places, opaque)
+        connection = self.open[who] = PackingConnection(who, self.places, opaque)
         self.places += 1
-        return made
+        return connection
 
-    def _recorded(self, seen: Seen, opaque: Opaque) -> Recorded | None:
+    def _recorded(self, seen: Seen, opaque: Opaque) -> PackedExchange | None:
         request, response = seen.request, seen.response
         why = unfit(seen)
         if why is not None or request is None:
-            self.told.unfit[why or NO_REQUEST] = self.told.unfit.get(why or NO_REQUEST, 0) + 1
+            self.summary.unfit[why or NO_REQUEST] = self.summary.unfit.get(why or NO_REQUEST, 0) + 1
             return None
-        if not self.told.began or request.first < self.told.began:
-            self.told.began = request.first
+        if not self.summary.began or request.first < self.summary.began:
+            self.summary.began = request.first
         if opaque[seen.key << 16 | seen.version & 0xFFFF]:
-            self.told.opaque += 1
+            self.summary.opaque += 1
             return None
         answer, when = (None, None) if response is None else (response.data, response.first)
-        return Recorded(
+        return PackedExchange(
             seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, request.data, request.first,
             answer, when,
         )  # fmt: skip
 
-    def _close(self, connection: Open) -> None:
-        """Its chunk is full."""
+    def _close(self, connection: PackingConnection) -> None:
+        """Pack the connection's exchanges into a row, since its chunk is full."""
         if not connection.ready:
             return
         who = connection.who
-        chunk = Chunk(who.listener, who.cluster, who.client_address, who.node, connection.ready)
-        self.rows.append(Row("chunk", self.path, who.number, connection.place, connection.part, pack(chunk)))
+        chunk = ExchangeChunk(who.listener, who.cluster, who.client_address, who.node, connection.ready)
+        self.rows.append(ChunkRow("chunk", self.path, who.number, connection.place, connection.part, pack(chunk)))
         self.held -= connection.size
         connection.size = 0
         connection.part += 1
@@ -160,13 +163,13 @@ class Packing:
 NO_REQUEST = "its request was not recorded"
 
 
-def facts_of(capture: str, who: CapturedConnection | Chunk) -> Facts:
-    """What rules bind to."""
+def facts_of(capture: str, who: CapturedConnection | ExchangeChunk) -> Facts:
+    """Return the facts of a connection that rules bind to."""
     return Facts(who.listener or "", who.cluster or capture, who.client_address, node=who.node)
 
 
 def unfit(seen: Seen) -> str | None:
-    """Why it cannot be rehearsed."""
+    """Return why an exchange cannot be rehearsed, None if it can."""
     request, response = seen.request, seen.response
     if request is None:
         return NO_REQUEST

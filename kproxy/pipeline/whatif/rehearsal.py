@@ -1,4 +1,4 @@
-"""Leads a recorded connection through a session with other rules, and says what would have been different.
+"""Rehearsal of a recorded connection: a session with other rules, and what would have been different.
 
 Strategy. Requests go in at their recorded times, responses at theirs or, when a rule has held the request back, as much
 later. A request that kproxy answers itself has no use for its recorded response. When a rule closes the connection, the
@@ -25,7 +25,7 @@ from kproxy.core.topics import CORRELATION, METADATA, VERSION
 from kproxy.wire import Message, encode, layout, schema
 
 from .opaque import Opaque
-from .recorded import Caller, Recorded
+from .packed_exchange import PackedExchange, RecordedClient
 
 PATIENCE = 3600.0
 """Seconds that a frame may be held by rules; what takes longer is taken for never."""
@@ -35,11 +35,14 @@ METADATA_KEY = METADATA.to_bytes(2, "big")
 
 
 @dataclass(slots=True)
-class Finding:
-    """What would have been different for one exchange. `rules`: those that fired, in order. `delay`: seconds more until
-    the answer. `lost`: the client would have got no answer."""
+class RehearsalFinding:
+    """Finding about one exchange: what would have been different.
 
-    recorded: Recorded
+    `rules`: those that fired, in order. `delay`: seconds more until the response. `lost`: the client would have got no
+    response.
+    """
+
+    recorded: PackedExchange
     rules: list[str] = field(default_factory=list)
     request_changed: bool = False
     response_changed: bool = False
@@ -52,33 +55,36 @@ class Finding:
 
     @property
     def differs(self) -> bool:
-        """Whether anything would have been."""
+        """Return True if anything would have been different."""
         return bool(
             self.rules or self.request_changed or self.response_changed or self.answered or self.closed or self.lost
         )
 
 
 class Rehearsal:
-    """One connection. `topics`: names by topic id, of its cluster. `findings` are taken and cleared by the caller."""
+    """Rehearsal of one connection.
+
+    `topics`: names by topic id, of its cluster. `findings` are taken and cleared by the caller.
+    """
 
     def __init__(
-        self, plan: Plan, shared: Shared, caller: Caller, number: int, topics: Mapping[UUID, str] | None = None,
+        self, plan: Plan, shared: Shared, caller: RecordedClient, number: int, topics: Mapping[UUID, str] | None = None,
         opaque: Opaque | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.shared, self.caller, self.number = plan, shared, caller, number
         self.opaque = Opaque([plan]) if opaque is None else opaque
         self.topics = topics or {}
-        self.findings: list[Finding] = []
+        self.findings: list[RehearsalFinding] = []
         self.closes = 0
         self.now = 0.0
-        self.due: list[tuple[float, int, Recorded]] = []  # responses that are still to come
+        self.due: list[tuple[float, int, PackedExchange]] = []  # responses that are still to come
         self.begin()
 
     def begin(self) -> None:
-        """A new session; what was under way in the last one is lost."""
+        """Begin a new session; what was under way in the last one is lost."""
         self.session = Session(self.plan, self.shared, self.caller.facts, self.number)
         self.session.observer = self
-        self.open: dict[int, Finding] = {}
+        self.open: dict[int, RehearsalFinding] = {}
         self.paused = [False, False]
         self.wakes: list[float] = []
         self.close: Close | None = None
@@ -87,8 +93,8 @@ class Rehearsal:
 
     # ---- the recording
 
-    def exchange(self, recorded: Recorded) -> None:
-        """The next exchange, in the order of requests. One that the rules cannot be about is not looked at."""
+    def exchange(self, recorded: PackedExchange) -> None:
+        """Feed the next exchange, in the order of requests. One that the rules cannot be about is not looked at."""
         if self.opaque[recorded.api_key << 16 | recorded.version & 0xFFFF]:
             return
         if recorded.correlation_id in self.open:
@@ -100,15 +106,18 @@ class Rehearsal:
             self.now = when
         if self.paused[CLIENT] and not self.free():
             self.give_up("a rule lets nothing more pass on the connection")
-        self.open[correlation] = Finding(recorded)
+        self.open[correlation] = RehearsalFinding(recorded)
         if recorded.response_time is not None:
             heapq.heappush(self.due, (recorded.response_time, recorded.number, recorded))
         self.feed(CLIENT, correlation, recorded.request)
         if recorded.response is None and correlation in self.open:
             self.settle(correlation)
 
-    def renumbered(self, recorded: Recorded) -> Recorded:
-        """With a correlation id that nothing under way has: clients may use one several times at once."""
+    def renumbered(self, recorded: PackedExchange) -> PackedExchange:
+        """Return the exchange with a correlation id that nothing under way has.
+
+        Clients may use one id several times at once.
+        """
         number = next(one for one in count(len(self.open)) if one not in self.open)
         data = number.to_bytes(4, "big")
         response = recorded.response
@@ -120,7 +129,7 @@ class Rehearsal:
         )
 
     def end(self) -> None:
-        """The recording of this connection is over."""
+        """Deliver what is due and settle the rest, since the recording of this connection is over."""
         while self.due:
             self.deliver()
         self.until(self.now + PATIENCE, waking=True)
@@ -131,7 +140,7 @@ class Rehearsal:
     # ---- time
 
     def until(self, when: float, waking: bool = False) -> None:
-        """What comes before that time: responses, and what the session wanted to be woken for."""
+        """Let pass what comes before that time: responses, and what the session wanted to be woken for."""
         while True:
             response = self.due[0][0] if self.due else None
             wake = min(self.wakes) if self.wakes else None
@@ -152,7 +161,7 @@ class Rehearsal:
         self.obey()
 
     def free(self) -> bool:
-        """Wait until the session reads from the client. False: it does not, in a time that anybody would wait."""
+        """Wait until the session reads from the client. False: it does not, within PATIENCE."""
         limit = self.now + PATIENCE
         while self.paused[CLIENT]:
             wake = min(self.wakes, default=None)
@@ -165,7 +174,7 @@ class Rehearsal:
         return True
 
     def deliver(self) -> None:
-        """The next recorded response, once its request has gone."""
+        """Feed the next recorded response, once its request has gone."""
         when, _, recorded = heapq.heappop(self.due)
         correlation = recorded.correlation_id
         waiting = self.open.get(correlation)
@@ -186,7 +195,7 @@ class Rehearsal:
     # ---- the session
 
     def feed(self, side: int, correlation: int, frame: bytes) -> None:
-        """A frame comes from this side. Most leave as they are: these need no second look."""
+        """Feed a frame from this side. Most leave as they are: these need no second look."""
         sent = len(frame).to_bytes(4, "big") + frame
         buf, size = bytearray(sent), len(sent)
         take = self.session.from_client if side == CLIENT else self.session.from_broker
@@ -230,7 +239,7 @@ class Rehearsal:
                 pass
 
     def put(self, side: int, data: bytes | bytearray | memoryview) -> None:
-        """Bytes leave. What a fault has made of frames need not be any."""
+        """Take bytes that leave. What a fault has made of frames need not be any."""
         pos = 0
         while pos + 8 <= len(data):
             end = pos + 4 + max(int.from_bytes(data[pos : pos + 4], "big", signed=True), 0)
@@ -244,7 +253,7 @@ class Rehearsal:
             pos = end
 
     def passed(self, side: int, correlation: int, frame: bytes) -> None:
-        """A frame leaves; it may be the recorded one itself."""
+        """Compare a frame that leaves with the recorded one."""
         finding = self.open.get(correlation)
         if finding is None:
             return
@@ -261,20 +270,20 @@ class Rehearsal:
     # ---- what comes of it
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
-        """The times tell."""
+        """Do nothing: the times tell how long rules held a frame."""
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
-        """Rules fired for an exchange."""
+        """Note the rules that fired for an exchange."""
         finding = self.open.get(correlation_id)
         if finding is not None:
             finding.rules += [name for name in names if name not in finding.rules]
             finding.answered |= answered
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
-        """The response tells."""
+        """Do nothing: the response itself tells its errors."""
 
     def settle(self, correlation: int) -> None:
-        """No answer comes any more. One that was recorded is lost."""
+        """End an exchange that gets no response any more. One that was recorded is lost."""
         finding = self.open[correlation]
         if finding.recorded.response is not None:
             finding.lost = True
@@ -286,7 +295,7 @@ class Rehearsal:
             self.findings.append(finding)
 
     def give_up(self, why: str) -> None:
-        """The connection ends here; its client connects again."""
+        """End the connection here; its client connects again."""
         self.closes += 1
         for finding in self.open.values():
             finding.closed = why
@@ -297,7 +306,7 @@ class Rehearsal:
         self.begin()
 
     def answer_topics(self) -> None:
-        """The broker's answer to the session's own question: all topics that the recording has shown."""
+        """Feed the response to the session's own request: all topics that the recording has shown."""
         struct = layout.body(METADATA, VERSION, "response")
         body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
         body["topics"] = [

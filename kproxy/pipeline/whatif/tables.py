@@ -8,12 +8,12 @@ from kproxy.events.column import Column
 from kproxy.pipeline.schema import struct
 
 CHUNKS = (
-    Column("what", "string", "chunk (exchanges of one connection), or capture (what is told of it as a whole)"),
+    Column("what", "string", "chunk (exchanges of one connection), or capture (its summary)"),
     Column("capture", "string", "file that it was recorded in"),
     Column("connection", "long", "number of the connection in the capture"),
     Column("place", "long", "tells connections apart that have the same number"),
     Column("part", "long", "position of the chunk on its connection, from 0 on"),
-    Column("packed", "string", "`Chunk` or `Told` of `recorded.py`, in MessagePack"),
+    Column("packed", "string", "`ExchangeChunk` or `CaptureSummary` of `packed_exchange.py`, in MessagePack"),
 )
 """`packed` is binary in Spark."""
 
@@ -49,7 +49,7 @@ FINDINGS = (
     Column("approximate", "boolean", "of rule: it counts over all connections, and each worker had only some"),
     Column("count", "long", "of exchanges: how many"),
 )
-"""What one task has found: findings that have everything but the time in common are summed where they are made."""
+"""Columns of what one task has found: findings that differ in nothing but the time are summed there."""
 
 CHUNKS_SCHEMA = StructType(
     [StructField(one.name, BinaryType()) if one.name == "packed" else one for one in struct(CHUNKS).fields]

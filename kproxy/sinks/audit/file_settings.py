@@ -1,4 +1,4 @@
-"""What a user can set about the audit's files."""
+"""Settings of the audit's files that a user can choose."""
 
 from __future__ import annotations
 

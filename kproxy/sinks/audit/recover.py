@@ -1,4 +1,4 @@
-"""What processes before this one have left behind.
+"""Recovery of event files that processes before this one have left behind.
 
 Strategy: a process that lives holds locks on its mark (session.py) and on its open files. A mark that can be locked is
 that of a process that did not end in order. First the `recovered` event is made durable, then the file is published,

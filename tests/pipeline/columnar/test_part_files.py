@@ -16,7 +16,7 @@ from kproxy.pipeline.columnar.part_files import PartFiles
 from kproxy.pipeline.columnar.rows import shaped
 from kproxy.pipeline.columnar.task import days_of
 from kproxy.pipeline.columnar.types import TIMESTAMP
-from kproxy.pipeline.tables import RECOVERED, RULES
+from kproxy.pipeline.silver_tables import RECOVERED, RULES
 
 Files = Callable[[], PartFiles]
 

@@ -14,7 +14,7 @@ from kproxy.pipeline.columnar.recipes import RECIPES
 from kproxy.pipeline.columnar.task import giving
 from kproxy.pipeline.columnar.types import arrow_schema
 from kproxy.pipeline.schema import spark_type
-from kproxy.pipeline.tables import TABLES
+from kproxy.pipeline.silver_tables import TABLES
 from kproxy.pipeline.transforms.kinds import KINDS, OTHER
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT
-from kproxy.pipeline.tables import REQUESTS
+from kproxy.pipeline.silver_tables import REQUESTS
 from kproxy.testing.kafka import Kafka
 
 TOPIC = "pipeline-events"

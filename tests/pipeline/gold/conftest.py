@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kproxy.pipeline.gold_tables import answer_named
+from kproxy.pipeline.lake_table import LakeTable
 from kproxy.pipeline.schema import on_disk
-from kproxy.pipeline.tables import TABLES, Table
-from kproxy.pipeline.transforms.gold.answers import HOW
+from kproxy.pipeline.silver_tables import TABLES
+from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS
 from kproxy.pipeline.transforms.gold.bases import bases
 from kproxy.pipeline.transforms.gold.conform import conform
 
@@ -59,7 +60,7 @@ def silver(spark: SparkSession) -> Silver:
     return make
 
 
-def frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
+def frame(spark: SparkSession, table: LakeTable, rows: list[Row]) -> DataFrame:
     """Rows of one silver table; times may be given as texts, dt follows from them, count is 1, ids count up.
 
     They go there by Arrow: Spark then has them in its plan, and leaves out what tables without rows are for.
@@ -91,7 +92,7 @@ def answer(silver: Silver) -> Callable[..., list[dict[str, Any]]]:
     """answer("latency", requests=[…]): the rows of the answer that these rows of silver give, null values left out."""
 
     def make(name: str, **rows: list[Row]) -> list[dict[str, Any]]:
-        how = HOW[name]
+        how = ANSWER_TRANSFORMS[name]
         made = conform(how.combine(how.daily(bases(silver(**rows)))), answer_named(name))
         return [known(row.asDict()) for row in made.collect()]
 

@@ -12,7 +12,7 @@ from kproxy.pipeline.gold_tables import ANSWERS
 from kproxy.pipeline.jobs import gold as job
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.run import Run
-from kproxy.pipeline.tables import table_named
+from kproxy.pipeline.silver_tables import table_named
 
 PAGE = (Path(__file__).parents[3] / "docs" / "answers.md").read_text()
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
-from kproxy.pipeline.transforms.gold.answers import HOW
+from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS
 from kproxy.pipeline.transforms.gold.bases import bases
 from kproxy.pipeline.transforms.gold.conform import conform
 
@@ -63,7 +63,7 @@ def test_merging_days_equals_all_in_one_go(silver, seed):
     one_day = {name: rows.withColumn("dt", F.lit(date(2026, 11, 20))) for name, rows in tables.items()}
     by_day, at_once = bases(tables), bases(one_day)
 
-    mergeable = [(name, how) for name, how in HOW.items() if name not in OF_DAYS]
+    mergeable = [(name, how) for name, how in ANSWER_TRANSFORMS.items() if name not in OF_DAYS]
     for name, how in mergeable if os.environ.get("KPROXY_TEST_ALL") else mergeable[::3]:
         answer = answer_named(name)
         assert comparable(conform(how.combine(how.daily(at_once)), answer)) == comparable(
@@ -73,14 +73,14 @@ def test_merging_days_equals_all_in_one_go(silver, seed):
 
 def test_every_answer_is_declared_and_made():
     """The table of declarations and the table of transforms have the same answers, in the same order."""
-    assert [answer.name for answer in ANSWERS] == list(HOW)
+    assert [answer.name for answer in ANSWERS] == list(ANSWER_TRANSFORMS)
 
 
 def test_partials_on_disk_have_the_declared_columns(silver):
     """Those that `ddl` says, in that order after dt, for every answer, also of no rows at all."""
     nothing = bases(silver())
 
-    for name, how in HOW.items():
+    for name, how in ANSWER_TRANSFORMS.items():
         schema = how.daily(nothing).schema
         declared = [part.split("`")[1] for part in how.partial.ddl.split(", ")]
         assert ["dt", *declared[:-1]] == schema.names, name

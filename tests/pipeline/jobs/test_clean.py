@@ -8,11 +8,11 @@ from typing import Any
 from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.clean import delete_consumed, drop_old
 from kproxy.pipeline.jobs.silver import silver
-from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.ledger import BatchLedger
 from kproxy.pipeline.raw_tables import BRONZE
 from kproxy.pipeline.run import Run
+from kproxy.pipeline.silver_tables import REQUESTS
 from kproxy.pipeline.sources import FileSource
-from kproxy.pipeline.tables import REQUESTS
 
 
 def test_days_that_are_too_old_go(run: Run, audit: Any) -> None:
@@ -37,9 +37,9 @@ def test_batches_of_which_nothing_is_left_are_forgotten(run: Run, audit: Any) ->
     files[0].unlink()
     drop_old(run, date(2026, 9, 1))
 
-    told = Ledger(run.lake, "bronze").batches()
+    told = BatchLedger(run.lake, "bronze").batches()
     assert [batch[-6:] for batch in told] == ["000001", "000002", "000003"]
-    assert Ledger(run.lake, "silver").batches() == told
+    assert BatchLedger(run.lake, "silver").batches() == told
     bronze(run, FileSource(str(audit.path)))
     assert silver(run) == 0
     assert [row.event_id for row in run.lake.read(REQUESTS).collect()] == [3]
@@ -51,7 +51,7 @@ def test_only_files_that_bronze_has_finished_are_deleted(run: Run, audit: Any) -
     bronze(run, FileSource(str(audit.path)))
     unfinished = audit.publish(audit.event(2))
     bronze(run, FileSource(str(audit.path)))
-    ledger = Ledger(run.lake, "bronze")
+    ledger = BatchLedger(run.lake, "bronze")
     ledger.remove(ledger.batches()[-1])
     new = audit.publish(audit.event(3))
 

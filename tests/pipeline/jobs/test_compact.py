@@ -18,8 +18,8 @@ from kproxy.pipeline.jobs.compact import compact
 from kproxy.pipeline.jobs.silver import silver
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.run import Run
+from kproxy.pipeline.silver_tables import FETCH_PARTITIONS, REQUESTS
 from kproxy.pipeline.sources import FileSource
-from kproxy.pipeline.tables import FETCH_PARTITIONS, REQUESTS
 
 DAY = date(2026, 11, 21)
 TABLES = (REQUESTS, FETCH_PARTITIONS)
@@ -74,9 +74,9 @@ def test_only_the_days_asked_for_are_compacted(filled: Run) -> None:
 
 def test_what_silver_has_not_finished_is_left_alone(filled: Run) -> None:
     """A batch that will be written again must not be merged."""
-    from kproxy.pipeline.ledger import Ledger
+    from kproxy.pipeline.ledger import BatchLedger
 
-    ledger = Ledger(filled.lake, "silver")
+    ledger = BatchLedger(filled.lake, "silver")
     ledger.remove(ledger.batches()[-1])
 
     assert compact(filled, tables=TABLES) == 0

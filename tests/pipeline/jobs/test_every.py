@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kproxy.pipeline.jobs.bronze import STREAM_NAME, bronze
-from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.ledger import BatchLedger
 from kproxy.pipeline.run import Run
 from kproxy.pipeline.sources import FileSource
 from kproxy.testing.wait import until
@@ -22,7 +22,7 @@ EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 
 
 def batches(run: Run) -> int:
-    return len(Ledger(run.lake, "bronze").batches())
+    return len(BatchLedger(run.lake, "bronze").batches())
 
 
 @pytest.mark.timeout(300)

@@ -12,11 +12,11 @@ from kproxy.pipeline.jobs import silver as job
 from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.silver import silver
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.ledger import Ledger
+from kproxy.pipeline.ledger import BatchLedger
 from kproxy.pipeline.raw_tables import BRONZE, IDS
 from kproxy.pipeline.run import Run
+from kproxy.pipeline.silver_tables import FETCH_PARTITIONS, REQUESTS, TABLES
 from kproxy.pipeline.sources import FileSource
-from kproxy.pipeline.tables import FETCH_PARTITIONS, REQUESTS, TABLES
 from kproxy.pipeline.transforms.ids import doubled, without_duplicates
 
 
@@ -46,7 +46,7 @@ def test_workers_and_spark_write_the_same(run: Run, audit: Any, rows_in_files: A
     bronze(run, FileSource(str(audit.path)))
     silver(run)
     by_workers = {table.name: rows_in_files(run.lake, table) for table in (*TABLES, IDS)}
-    [batch] = Ledger(run.lake, "silver").batches()
+    [batch] = BatchLedger(run.lake, "silver").batches()
     some = [IDS, *TABLES] if os.environ.get("KPROXY_TEST_ALL") else [IDS, FETCH_PARTITIONS]
     rows = without_duplicates(run.lake.read_batch(BRONZE, batch), doubled(run.lake.read_batch(IDS, batch)))
     kinds = run.lake.splits(BRONZE, batch)

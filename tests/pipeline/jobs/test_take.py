@@ -23,8 +23,8 @@ from kproxy.pipeline.jobs.silver import silver
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.raw_tables import BRONZE, BRONZE_CORRUPT
 from kproxy.pipeline.run import Run
+from kproxy.pipeline.silver_tables import FETCH_PARTITIONS, RECOVERED, REQUESTS, TABLES
 from kproxy.pipeline.sources import FileSource
-from kproxy.pipeline.tables import FETCH_PARTITIONS, RECOVERED, REQUESTS, TABLES
 
 
 def take(run: Run, audit: Any) -> None:
@@ -189,9 +189,9 @@ class Ledgers:
     """Both ledgers of a run."""
 
     def __init__(self, run: Run) -> None:
-        from kproxy.pipeline.ledger import Ledger
+        from kproxy.pipeline.ledger import BatchLedger
 
-        self.bronze, self.silver = Ledger(run.lake, "bronze"), Ledger(run.lake, "silver")
+        self.bronze, self.silver = BatchLedger(run.lake, "bronze"), BatchLedger(run.lake, "silver")
 
     def only(self, job: str) -> str:
         [batch] = getattr(self, job).batches()

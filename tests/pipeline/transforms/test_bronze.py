@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from kproxy.pipeline.transforms.bronze import corrupt, events, judged, reread
+from kproxy.pipeline.transforms.bronze import corrupt, events, reread, with_envelope
 
 GOOD = (
     '{"specversion":"1.0","id":"7","source":"s","type":"kproxy.request.v1","time":"2026-11-20T23:59:59.123456Z",'
@@ -48,7 +48,7 @@ def lines_of(spark: SparkSession, *lines: str) -> Any:
 
 def test_each_line_is_judged(spark: SparkSession) -> None:
     """One JSON object with an id, a source, a type and a time is an event; everything else has a reason."""
-    found = judged(lines_of(spark, *(line for line, _ in LINES.values()))).select("line", "reason").collect()
+    found = with_envelope(lines_of(spark, *(line for line, _ in LINES.values()))).select("line", "reason").collect()
 
     assert {name: reason for name, (_, reason) in LINES.items()} == dict(
         zip(LINES, (row.reason for row in found), strict=True)
@@ -58,7 +58,7 @@ def test_each_line_is_judged(spark: SparkSession) -> None:
 def test_an_event_keeps_its_line_and_goes_to_its_day(spark: SparkSession) -> None:
     """The line stays as written; dt is the UTC date of the event's time, here not that of its own zone."""
     line = GOOD.replace("59.123456Z", "59.123456-01:00")
-    [row] = events(judged(lines_of(spark, line))).collect()
+    [row] = events(with_envelope(lines_of(spark, line))).collect()
 
     assert (row.line, row.file, row.corrupt) == (line, "f", False)
     assert (row.source, row.event_id, row.type) == ("s", 7, "kproxy.request.v1")
@@ -67,7 +67,7 @@ def test_an_event_keeps_its_line_and_goes_to_its_day(spark: SparkSession) -> Non
 
 def test_a_corrupt_line_goes_to_the_day_on_which_it_was_read(spark: SparkSession) -> None:
     """It may have no time of its own."""
-    [row] = corrupt(judged(lines_of(spark, GOOD, GOOD[:-1]))).collect()
+    [row] = corrupt(with_envelope(lines_of(spark, GOOD, GOOD[:-1]))).collect()
 
     assert (row.line, row.reason, row.corrupt, row.dt) == (GOOD[:-1], "not_json", True, date(2026, 11, 22))
 
@@ -92,9 +92,9 @@ def test_lines_are_sorted_by_what_silver_makes_of_them(spark: SparkSession) -> N
     """A summary about a topic's id, where the name is not known, is about a topic. Lines that were sorted otherwise,
     or not at all, are sorted anew."""
     given = lines_of(spark, *KINDS.values())
-    sorted_otherwise = events(judged(given)).withColumn("kind", F.lit(None).cast("string"))
+    sorted_otherwise = events(with_envelope(given)).withColumn("kind", F.lit(None).cast("string"))
 
-    assert [row.kind for row in events(judged(given)).collect()] == list(KINDS)
+    assert [row.kind for row in events(with_envelope(given)).collect()] == list(KINDS)
     assert [row.kind for row in reread(sorted_otherwise).collect()] == list(KINDS)
 
 
@@ -102,7 +102,7 @@ def test_the_json_is_read_once(spark: SparkSession) -> None:
     """Reading it is most of the cost; with something between judging and filtering it stands in the plan once."""
     from pyspark.sql import Observation
 
-    observed = judged(lines_of(spark, GOOD)).observe(Observation(), F.count("reason").alias("corrupt"))
+    observed = with_envelope(lines_of(spark, GOOD)).observe(Observation(), F.count("reason").alias("corrupt"))
     plan = events(observed)._jdf.queryExecution().executedPlan().toString()
 
     assert plan.count("from_json") == 1

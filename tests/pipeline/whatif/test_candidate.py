@@ -9,30 +9,32 @@ import pytest
 
 from kproxy.errors import DocumentError
 from kproxy.pipeline.whatif.candidate import Candidate
-from kproxy.pipeline.whatif.recorded import Caller, Recorded
-from kproxy.pipeline.whatif.rehearsal import Finding
+from kproxy.pipeline.whatif.packed_exchange import PackedExchange, RecordedClient
+from kproxy.pipeline.whatif.rehearsal import RehearsalFinding
 from kproxy.rules.facts import Facts
 from kproxy.testing.dialogue import request, response
 
 PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
-CALLER = Caller("one", Facts("outside", "main", "10.0.0.1"))
+CALLER = RecordedClient("one", Facts("outside", "main", "10.0.0.1"))
 BEGAN = 1_700_000_000.0
 
 
 def exchange(
     number: int, key: int = HEARTBEAT, version: int = 4, *, took: float = 0.01, unanswered: bool = False,
     asked: dict[str, Any] | None = None, answered: dict[str, Any] | None = None,
-) -> Recorded:  # fmt: skip
+) -> PackedExchange:  # fmt: skip
     """One exchange a second."""
     when = BEGAN + number
     sent = request(key, version, number, **(asked or {}))[4:]
     if unanswered:
-        return Recorded(number, key, version, number, "tester", sent, when)
+        return PackedExchange(number, key, version, number, "tester", sent, when)
     got = response(key, version, number, **(answered or {}))[4:]
-    return Recorded(number, key, version, number, "tester", sent, when, got, when + took)
+    return PackedExchange(number, key, version, number, "tester", sent, when, got, when + took)
 
 
-def found(rules: str, *exchanges: Recorded, topics: dict[UUID, str] | None = None) -> list[tuple[str, Finding]]:
+def found(
+    rules: str, *exchanges: PackedExchange, topics: dict[UUID, str] | None = None
+) -> list[tuple[str, RehearsalFinding]]:
     candidate = Candidate([("r.yaml", rules)], BEGAN, topics)
     return list(candidate.findings(CALLER, exchanges))
 
@@ -158,7 +160,7 @@ rules:
 """
     candidate = Candidate([("r.yaml", rules)], BEGAN)
     for key in ("one", "two"):
-        list(candidate.findings(Caller(key, CALLER.facts), [exchange(1), exchange(2)]))
+        list(candidate.findings(RecordedClient(key, CALLER.facts), [exchange(1), exchange(2)]))
 
     assert [(one.rule, one.matched, one.fired, one.approximate) for one in candidate.counted()] == [
         ("a", 4, 1, True),

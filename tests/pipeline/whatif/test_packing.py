@@ -7,8 +7,8 @@ import pytest
 from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.pipeline.whatif import packing
 from kproxy.pipeline.whatif.candidate import Candidate
-from kproxy.pipeline.whatif.packing import Packing
-from kproxy.pipeline.whatif.recorded import Recorded, Told, unpack_chunk, unpack_told
+from kproxy.pipeline.whatif.packed_exchange import CaptureSummary, PackedExchange, unpack_chunk, unpack_summary
+from kproxy.pipeline.whatif.packing import CapturePacking
 from kproxy.testing.dialogue import request
 from kproxy.watch.seen import Form, Frame, Seen
 
@@ -28,23 +28,23 @@ def seen(who: CapturedConnection, number: int, key: int = HEARTBEAT, version: in
     )  # fmt: skip
 
 
-def unpacked(found: Packing) -> tuple[dict[int, list[list[Recorded]]], Told]:
+def unpacked(found: CapturePacking) -> tuple[dict[int, list[list[PackedExchange]]], CaptureSummary]:
     """Chunks by connection, and what is told."""
     *chunks, last = found.take()
-    by_connection: dict[int, list[list[Recorded]]] = {}
+    by_connection: dict[int, list[list[PackedExchange]]] = {}
     for row in chunks:
         assert row.connection is not None
         parts = by_connection.setdefault(row.connection, [])
         assert row.part == len(parts)
         parts.append(unpack_chunk(row.packed).exchanges)
     assert last.what == "capture"
-    return by_connection, unpack_told(last.packed)
+    return by_connection, unpack_summary(last.packed)
 
 
 def packed(
     *exchanges: Seen, ended: tuple[CapturedConnection, ...] = ()
-) -> tuple[dict[int, list[list[Recorded]]], Told]:
-    made = Packing("c", Candidate([("r", RULES)], 0.0))
+) -> tuple[dict[int, list[list[PackedExchange]]], CaptureSummary]:
+    made = CapturePacking("c", Candidate([("r", RULES)], 0.0))
     made.ended.extend(ended)
     for one in exchanges:
         made.add(one)
@@ -87,7 +87,7 @@ def test_chunks_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_connection_that_has_ended_is_given_out_at_once() -> None:
     """When another one's exchange comes: its own last ones may still be on their way until then."""
-    made = Packing("c", Candidate([("r", RULES)], 0.0))
+    made = CapturePacking("c", Candidate([("r", RULES)], 0.0))
     first, second = caller(1), caller(2)
     made.ended.append(first)
     made.add(seen(first, 1))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.pipeline.whatif.recorded import Recorded
+from kproxy.pipeline.whatif.packed_exchange import PackedExchange
 from kproxy.pipeline.whatif.topics import MOST_TOPICS, topics_of
 from kproxy.rules.entity import entities
 from kproxy.testing.dialogue import request
@@ -19,8 +19,8 @@ from kproxy.wire.schema import Api
 TOPICS = {UUID(int=number): f"topic-{number}" for number in range(1, 100)}
 
 
-def recorded(key: int, version: int, frame: bytes) -> Recorded:
-    return Recorded(1, key, version, 1, None, frame, 0.0)
+def recorded(key: int, version: int, frame: bytes) -> PackedExchange:
+    return PackedExchange(1, key, version, 1, None, frame, 0.0)
 
 
 def expected(frame: bytes) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Silver summed as finely as the answers need it: each large silver table is read once, or twice where that costs less.
+"""Bases of the answers: each large silver table is summed once, or twice where that costs less.
 
 Strategy: rows of silver stand for `count` requests, so everything is weighed by it. The sums have one row per day and
 distinct combination of names, which is far less than there are requests, and whole answers are made of these sums. All
@@ -25,7 +25,7 @@ STORM_APIS = ("ApiVersions", "FindCoordinator", "Metadata")
 
 @dataclass(frozen=True, slots=True)
 class Bases:
-    """What answers are made of: sums of large silver tables, and small ones as they are."""
+    """Bases of one run: sums of large silver tables, and small ones as they are."""
 
     requests: DataFrame
     """`request_totals`"""
@@ -46,7 +46,7 @@ class Bases:
 
 
 def bases(silver: Mapping[str, DataFrame]) -> Bases:
-    """All of them, from silver tables by name."""
+    """Return all bases, made from silver tables by name."""
     return Bases(
         requests=request_totals(silver["requests"]),
         minutes=request_minutes(silver["requests"]),
@@ -59,8 +59,12 @@ def bases(silver: Mapping[str, DataFrame]) -> Bases:
 
 
 def request_totals(requests: DataFrame) -> DataFrame:
-    """Per day, client, node, API, version, acks, error and who made it, outcome, and of commits group: count,
-    first_seen, last_seen, bytes, latency in sum, maximum and buckets b0 to b14, parts of it, records, empty."""
+    """Return sums of requests by day, client, node, API, version, acks, error and its maker, outcome, and group of
+    commits.
+
+    Columns: count, first_seen, last_seen, bytes, latency in sum, maximum and buckets b0 to b14, parts of it, records,
+    empty.
+    """
     keys = ["dt", *WHO, "node", "api", "version", "acks", "error", "outcome"]
     commits = F.col("api").isin(*COMMIT_APIS)
     group = F.when(commits, F.col("group")).alias("group")
@@ -79,8 +83,10 @@ def request_totals(requests: DataFrame) -> DataFrame:
 
 
 def request_minutes(requests: DataFrame) -> DataFrame:
-    """Per minute and API, and for `STORM_APIS` per client address: count, errors, bytes. Read by itself, since minutes
-    in the totals would make them many times longer."""
+    """Return count, errors and bytes by minute and API, and for `STORM_APIS` by client address.
+
+    Read by itself, since minutes in the totals would make them many times longer.
+    """
     address = F.when(F.col("api").isin(*STORM_APIS), F.col("client_address")).alias("client_address")
     return requests.groupBy("dt", "cluster", minute().alias("minute"), "api", address).agg(
         F.sum("count").alias("count"),
@@ -91,7 +97,7 @@ def request_minutes(requests: DataFrame) -> DataFrame:
 
 
 def ruled_requests(requests: DataFrame) -> DataFrame:
-    """Requests for which rules fired, one row per rule: who, topics, count. Few, as a rule; taken as they are."""
+    """Return requests for which rules fired, one row per rule: client, topics, count. Few, so taken as they are."""
     ruled = requests.where(F.size("rules") > 0)
     return ruled.select(
         "dt", "time", F.explode("rules").alias("rule"), "cluster", "client_id", "topics_named", "count", "answered_by"
@@ -99,19 +105,24 @@ def ruled_requests(requests: DataFrame) -> DataFrame:
 
 
 def write_totals(produce_partitions: DataFrame) -> DataFrame:
-    """Per day, client, API, topic, partition, acks, codec, idempotence, error: count, records, bytes, batches, times,
-    and the end of the log as far as it was written."""
+    """Return sums of what was written by day, client, API, topic, partition, acks, codec, idempotence and error.
+
+    Columns: count, records, bytes, batches, times, and the end of the log as far as it was written.
+    """
     return _partition_totals(produce_partitions, "acks", "codec", "idempotent")
 
 
 def read_totals(fetch_partitions: DataFrame) -> DataFrame:
-    """The same of what was read, per day, client, API, topic, partition and error."""
+    """Return the same sums of what was read, by day, client, API, topic, partition and error."""
     return _partition_totals(fetch_partitions)
 
 
 def _partition_totals(rows: DataFrame, *more: str) -> DataFrame:
-    """`broker_topic` is filled where it is the same as `topic`. `log_end` is the largest offset of the day behind which
-    there was nothing yet: the high watermark, or one more than the last offset written or read."""
+    """Return sums of partitions' rows by `more` columns beside those that all have.
+
+    `broker_topic` is filled where it is the same as `topic`. `log_end` is the largest offset of the day behind which
+    there was nothing yet: the high watermark, or one more than the last offset written or read.
+    """
     broker_topic = F.coalesce("broker_topic", "topic").alias("broker_topic")
     end = F.greatest(F.col("high_watermark"), F.col("last_offset") + 1)
     by = F.when(F.col("error").isNotNull(), F.coalesce("error_by", F.lit("broker"))).alias("error_by")
@@ -123,7 +134,7 @@ def _partition_totals(rows: DataFrame, *more: str) -> DataFrame:
 
 
 def membership_totals(groups: DataFrame) -> DataFrame:
-    """Per day, group, client, member, generation, API and error: count, times, and the most members that were told."""
+    """Return count, times and the most members by day, group, client, member, generation, API and error."""
     broker_group = F.coalesce("broker_group", "group").alias("broker_group")
     who = ("client_id", "client_address", "member", "generation", "protocol")
     return groups.groupBy("dt", "cluster", "group", broker_group, *who, "api", "error").agg(
@@ -135,34 +146,34 @@ def membership_totals(groups: DataFrame) -> DataFrame:
 
 
 def failed(amount: str) -> Column:
-    """An amount where there was an error, else null."""
+    """Return an amount where there was an error, else null."""
     return F.when(F.col("error").isNotNull(), F.col(amount))
 
 
 def went_well(amount: str) -> Column:
-    """An amount where there was no error, else null."""
+    """Return an amount where there was no error, else null."""
     return F.when(F.col("error").isNull(), F.col(amount))
 
 
 def stored(amount: str) -> Column:
-    """An amount of what was written and a broker says is stored, else null; see `events.counting.is_stored`."""
+    """Return an amount of what was written and a broker says is stored, else null; see `events.counting.is_stored`."""
     return F.when(F.col("error").isNull() & ~F.col("acks").eqNullSafe(0), F.col(amount))
 
 
 def unconfirmed(amount: str) -> Column:
-    """An amount of what was sent with acks=0, else null; see `events.counting.is_unconfirmed`."""
+    """Return an amount of what was sent with acks=0, else null; see `events.counting.is_unconfirmed`."""
     return F.when(F.col("error").isNull() & F.col("acks").eqNullSafe(0), F.col(amount))
 
 
 def error_by() -> Column:
-    """Who made `error` of a request: kproxy or broker; null: there is none."""
+    """Return who made `error` of a request: kproxy or broker; null: there is none."""
     own = (F.col("answered_by") == "kproxy") | F.array_contains("kproxy_errors", F.col("error"))
     maker = F.when(F.coalesce(own, F.lit(False)), "kproxy").otherwise("broker")
     return F.when(F.col("error").isNotNull(), maker)
 
 
 def minute() -> Column:
-    """The minute of `time`."""
+    """Return the minute in which `time` lies."""
     return F.date_trunc("minute", "time")
 
 

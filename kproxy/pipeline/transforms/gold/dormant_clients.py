@@ -1,4 +1,4 @@
-"""Which clients there are, and which of them have gone silent."""
+"""Answer: which clients there are, and which of them have gone silent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTIAL = Partial(
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Per client id and principal; of addresses a sketch, since clients in containers have a new one each time."""
+    """Sum by client id and principal; of addresses a sketch, since clients in containers have a new one each time."""
     software = F.concat_ws("/", "software_name", "software_version")
     at_work = bases.requests.where(~F.col("api").isin(*GREETINGS))
     named = at_work.select("*", F.when(software != "", software).alias("software"))
@@ -52,8 +52,10 @@ def daily(bases: Bases) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """Idle as of the last request of all, not of the clock: the answer is the same whenever it is made. That one row is
-    broadcast."""
+    """Rate each client as of the last request of all, not of the clock.
+
+    So the answer is the same whenever it is made. That one row is broadcast.
+    """
     clients = PARTIAL.merged(partials)
     now = clients.agg(F.max("last_seen").alias("now"))
     beside = clients.crossJoin(F.broadcast(now))

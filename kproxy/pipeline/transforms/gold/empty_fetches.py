@@ -1,4 +1,4 @@
-"""How much readers get for their fetches."""
+"""Answer: how much readers get for their fetches."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ OFTEN = 120.0
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Fetches from the requests, records from the partitions."""
+    """Sum fetches from the requests, and records from the partitions."""
     fetches = bases.requests.where(F.col("api").isin(*FETCHES))
-    asked = fetches.groupBy("dt", *PARTIAL.keys).agg(
+    requests = fetches.groupBy("dt", *PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
         F.sum("count").alias("fetches"),
@@ -39,11 +39,11 @@ def daily(bases: Bases) -> DataFrame:
     brought = bases.reads.groupBy("dt", *PARTIAL.keys).agg(
         F.sum(went_well("records")).alias("records"), F.sum(went_well("bytes")).alias("bytes")
     )
-    return PARTIAL.gathered(asked, brought)
+    return PARTIAL.gathered(requests, brought)
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per client."""
+    """Rate each client's fetches, one row per client."""
     merged = PARTIAL.merged(partials).fillna(0, ["fetches", "empty", "records", "bytes"])
     seconds = F.unix_timestamp("last_seen") - F.unix_timestamp("first_seen")
     rated = merged.where(F.col("fetches") > 0).select(
@@ -57,6 +57,6 @@ def combine(partials: DataFrame) -> DataFrame:
 
 
 def findings() -> Column:
-    """What is worth a look, in words."""
+    """Return the findings about a client as an array of words."""
     in_vain = (F.col("empty_part") >= MOSTLY) & (F.col("fetches_per_minute") > OFTEN)
     return F.array_compact(F.array(F.when(in_vain, F.lit("polls in vain"))))

@@ -1,4 +1,4 @@
-"""What went wrong, and who was refused.
+"""Answer: what went wrong, and who was refused.
 
 Strategy: three kinds of rows, which must not be added up together. A request that ended badly (its error is the one at
 the top of the response, or the first in it); a partition that was answered with an error; a connection that failed to
@@ -28,7 +28,7 @@ _ROW = ("dt", "cluster", "client_id", "principal", "client_address", "first_seen
 
 
 def daily(bases: Bases) -> DataFrame:
-    """One row per kind, error, client and topic."""
+    """Sum the errors of a day, one row per kind, error, client and topic."""
     rows = (
         requests(bases.requests)
         .unionByName(partitions(bases.writes), allowMissingColumns=True)
@@ -43,7 +43,7 @@ def daily(bases: Bases) -> DataFrame:
 
 
 def kind() -> Column:
-    """What sort of error it is, by its name."""
+    """Return the kind of an error by its name: authentication, authorization, cut off or other."""
     error = F.col("error")
     return (
         F.when((F.col("what") == "connection") | error.isin(*AUTHENTICATION), "authentication")
@@ -54,22 +54,22 @@ def kind() -> Column:
 
 
 def requests(totals: DataFrame) -> DataFrame:
-    """Requests that ended in an error, or not at all."""
+    """Return the requests that ended in an error, or without a response."""
     cut_off = F.when(F.col("outcome").isin(*CUT_OFF), F.col("outcome"))
-    told = totals.select("*", F.coalesce("error", cut_off).alias("told")).drop("error")
-    bad = told.where(F.col("told").isNotNull()).withColumnRenamed("told", "error")
+    named = totals.select("*", F.coalesce("error", cut_off).alias("told")).drop("error")
+    bad = named.where(F.col("told").isNotNull()).withColumnRenamed("told", "error")
     return bad.select(*_ROW, F.lit("request").alias("what"), "api", F.col("error_by").alias("answered_by"))
 
 
 def partitions(totals: DataFrame) -> DataFrame:
-    """Partitions written or read that were answered with an error."""
+    """Return the partitions written or read that were answered with an error."""
     bad = totals.where(F.col("error").isNotNull())
     by = F.col("error_by").alias("answered_by")
     return bad.select(*_ROW, F.lit("partition").alias("what"), "api", "topic", by)
 
 
 def commits(rows: DataFrame) -> DataFrame:
-    """Partitions whose offset was not taken."""
+    """Return the partitions whose offset was not taken."""
     bad = rows.where(F.col("error").isNotNull())
     timed = bad.select(
         "*", F.lit(1).alias("count"), *[F.col("time").alias(name) for name in ("first_seen", "last_seen")]
@@ -79,7 +79,7 @@ def commits(rows: DataFrame) -> DataFrame:
 
 
 def connections(rows: DataFrame) -> DataFrame:
-    """Connections that did not get through authentication."""
+    """Return the connections that did not get through authentication."""
     bad = rows.where((F.col("what") == "authentication") & F.col("error").isNotNull()).drop("what")
     timed = bad.select(
         "*", F.lit(1).alias("count"), *[F.col("time").alias(name) for name in ("first_seen", "last_seen")]
@@ -88,5 +88,5 @@ def connections(rows: DataFrame) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per kind, error, client and topic."""
+    """Merge the days, one row per kind, error, client and topic."""
     return PARTIAL.merged(partials)

@@ -1,4 +1,4 @@
-"""How groups are: rebalances, members that come and go, zombies, how often they commit.
+"""Answer: how groups are: rebalances, members that come and go, zombies, how often they commit.
 
 Strategy: a partial keeps what each client did in each group, so that a group's answer can say who joined most. Of
 generations it keeps the numbers themselves: a rebalance that several members took part in, or that lies on both sides
@@ -59,13 +59,16 @@ FLAPPING = 3
 
 
 def daily(bases: Bases) -> DataFrame:
-    """What each client did in each group on a day."""
+    """Sum what each client did in each group on a day."""
     return PARTIAL.gathered(membership(bases.memberships), commit_requests(bases.requests))
 
 
 def membership(totals: DataFrame) -> DataFrame:
-    """From the requests of the group protocols. Generations are those of joins that went well; member epochs those of
-    the heartbeats of the newer protocols (KIP-848), which join and leave by heartbeat."""
+    """Sum the requests of the group protocols by client and group.
+
+    Generations are those of joins that went well; member epochs those of the heartbeats of the newer protocols
+    (KIP-848), which join and leave by heartbeat.
+    """
     well = F.col("error").isNull()
     join, classic, beat = F.col("api") == "JoinGroup", F.col("api") == "Heartbeat", F.col("api").isin(*HEARTBEATS)
     leave = (F.col("api") == "LeaveGroup") | (beat & ~classic & (F.col("generation") < 0))
@@ -86,7 +89,7 @@ def membership(totals: DataFrame) -> DataFrame:
 
 
 def commit_requests(totals: DataFrame) -> DataFrame:
-    """How many requests committed offsets, of the summed requests."""
+    """Count the requests that committed offsets, from the summed requests."""
     commits = totals.where(F.col("api").isin(*COMMIT_APIS) & F.col("group").isNotNull())
     return commits.groupBy("dt", *PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
@@ -96,7 +99,7 @@ def commit_requests(totals: DataFrame) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per group."""
+    """Merge the days and clients, one row per group."""
     by_client = PARTIAL.merged(partials)
     joined = F.struct(F.coalesce("joins", F.lit(0)).alias("joins"), "client_id", "client_address")
     groups = by_client.groupBy(*GROUP).agg(
@@ -110,11 +113,11 @@ def combine(partials: DataFrame) -> DataFrame:
         F.max("latest_protocol").alias("latest_protocol"),
         F.max(joined).alias("most"),
     )
-    return judged(groups)
+    return rated_groups(groups)
 
 
-def judged(groups: DataFrame) -> DataFrame:
-    """Rates and findings. The first epoch seen of a newer group says that it is there, not that it has rebalanced."""
+def rated_groups(groups: DataFrame) -> DataFrame:
+    """Add rates and findings. A newer group's first epoch says that it is there, not that it has rebalanced."""
     rebalances = F.col("generations") + F.greatest(F.col("epochs") - 1, F.lit(0))
     seconds = F.unix_timestamp("last_seen") - F.unix_timestamp("first_seen")
     rated = groups.select(
@@ -138,7 +141,7 @@ def judged(groups: DataFrame) -> DataFrame:
 
 
 def findings() -> Column:
-    """What is worth a look, in words."""
+    """Return the findings about a group as an array of words."""
     members = F.greatest("members", F.lit(1))
     words = {
         "rebalances often": F.col("rebalances_per_hour") > OFTEN_REBALANCED,

@@ -1,4 +1,4 @@
-"""How far groups are behind, and commits that went back.
+"""Answer: how far groups are behind, and commits that went back.
 
 Strategy: per day the first and the last commit of each partition, how many there were and how many of them were below
 the one before. Days are told apart by dt, so a commit below the last one of the day before is found when they are
@@ -28,14 +28,17 @@ PARTIAL = Partial(
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Commits of a day, and ends of logs."""
+    """Sum the commits of a day, and find the ends of logs."""
     ends = log_ends(bases.writes).unionByName(log_ends(bases.reads))
     return PARTIAL.gathered(commits(bases.commits), ends)
 
 
 def commits(rows: DataFrame) -> DataFrame:
-    """Per group and partition. Commits must be sorted by time for this, and they are many: what is sorted is narrow, a
-    hash of the names and numbers; the names of each hash are few, and joined to the sums."""
+    """Sum commits by group and partition.
+
+    Commits must be sorted by time for this, and they are many: what is sorted is narrow, a hash of the names and
+    numbers; the names of each hash are few, and joined to the sums.
+    """
     taken = rows.where(F.col("error").isNull() & F.col("committed_offset").isNotNull())
     named = taken.select(
         *("dt", "time", "source", "event_id", "row", "cluster", "group", "topic", "partition", "committed_offset"),
@@ -51,7 +54,7 @@ def commits(rows: DataFrame) -> DataFrame:
 
 
 def _steps(hashed: DataFrame) -> DataFrame:
-    """How many commits there were, how many were below the one before, the first and the last."""
+    """Count the commits, and those below the one before; find the first and the last."""
     in_order = Window.partitionBy("hash").orderBy("time", "origin", "event_id", "row")
     stepped = hashed.select(
         *("hash", "time", "committed_offset"),
@@ -74,19 +77,19 @@ def _steps(hashed: DataFrame) -> DataFrame:
 
 
 def _hash(*names: str) -> Column:
-    """64 bits of these columns; null is not passed over, as Spark's hash alone would do."""
+    """Return 64 bits of these columns; null is not passed over, as Spark's hash alone would do."""
     return F.xxhash64(*[F.coalesce(F.col(name).cast("string"), F.lit("\0")) for name in names])
 
 
 def log_ends(totals: DataFrame) -> DataFrame:
-    """The largest end of the day, which only grows, under the time of the day's last look."""
+    """Return the largest end of the day, which only grows, under the time of the day's last look."""
     known = totals.where(F.col("log_end").isNotNull() & F.col("partition").isNotNull())
     ends = known.groupBy("dt", *PARTITION).agg(F.max("last_seen").alias("time"), F.max("log_end").alias("value"))
     return ends.select("dt", *PARTITION, F.struct("time", "value").alias("log_end"))
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per group and partition."""
+    """Merge the days, one row per group and partition, with the lag."""
     by_day = Window.partitionBy(*PARTIAL.keys).orderBy("dt")
     overnight = F.lag("last_commit.value").over(by_day) > F.col("first_commit.value")
     back = F.col("commits_back") + F.coalesce(overnight, F.lit(False)).cast("int")
@@ -112,8 +115,11 @@ def combine(partials: DataFrame) -> DataFrame:
 
 
 def _same_partition() -> Column:
-    """Null-safe in the cluster, which captures do not know. Spark sorts and merges both sides, or broadcasts one if it
-    is small: how many partitions there are is not for this code to guess."""
+    """Return the join condition of commits and ends, null-safe in the cluster, which captures do not know.
+
+    Spark sorts and merges both sides, or broadcasts one if it is small: how many partitions there are is not for this
+    code to guess.
+    """
     return (
         F.col("cluster").eqNullSafe(F.col("end_cluster"))
         & (F.col("broker_topic") == F.col("end_broker_topic"))

@@ -1,4 +1,4 @@
-"""Which clients would break on Kafka 4, which no longer speaks what was older than 2.1 (KIP-896).
+"""Answer: which clients would break on Kafka 4, which no longer speaks what was older than 2.1 (KIP-896).
 
 Strategy: what a client sends is the surest witness. A client takes the highest version that it and the broker have, so
 on brokers of 2.1 or later a version below Kafka 4's first one means that it has no better. Its name and version, if it
@@ -31,7 +31,7 @@ PARTIAL = Partial(
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Per client, software, API and version; who it is and where it comes from by the first names."""
+    """Sum by client, software, API and version; principals and addresses by their first names."""
     used = bases.requests.groupBy("dt", *PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
@@ -43,7 +43,7 @@ def daily(bases: Bases) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """The same with `minimum`, the first version that Kafka 4 has, and a verdict."""
+    """Add `minimum`, the first version that Kafka 4 has, and a verdict."""
     used = PARTIAL.merged(partials)
     judged = used.select("*", minimum_of("api").alias("minimum"))
     known = F.col("api").isin(*first_versions())
@@ -59,23 +59,25 @@ def combine(partials: DataFrame) -> DataFrame:
 
 
 def minimum_of(api: str) -> Column:
-    """The first version of the API in Kafka 4; null for APIs that it lacks, and for those that the table lacks. Some
-    eighty entries, which go with the plan: a join would cost more than the look-up."""
+    """Return the first version of the API in Kafka 4; null for APIs that it, or the table, lacks.
+
+    Some eighty entries, which go with the plan: a join would cost more than the look-up.
+    """
     entries = [F.lit(part) for name, first in first_versions().items() if first is not None for part in (name, first)]
     return F.try_element_at(F.create_map(*entries), F.col(api))
 
 
 def first_versions() -> dict[str, int | None]:
-    """API → first version that brokers of Kafka 4 take, of the first release 4.x that has it; None: none has it."""
-    found: dict[int, int] = {}
+    """Return by API the first version that brokers of the first release 4.x with it take; None: none has it."""
+    first: dict[int, int] = {}
     for release in RELEASES:
         if release.startswith("4."):
-            found = {key: versions[0] for key, versions in supported(release).items()} | found
-    return {api.name: found.get(api.key) for api in apis()}
+            first = {key: versions[0] for key, versions in supported(release).items()} | first
+    return {api.name: first.get(api.key) for api in apis()}
 
 
 def too_old(name: Column, version: Column) -> Column:
-    """The software is one of `SOFTWARE`, and of an earlier version; false where either says nothing."""
+    """Return true where the software is one of `SOFTWARE`, and of an earlier version; false where either is absent."""
     old = F.lit(False)
     for software, first in SOFTWARE.items():
         minimum = F.array(*[F.lit(int(number)) for number in first.split(".")])
@@ -84,6 +86,8 @@ def too_old(name: Column, version: Column) -> Column:
 
 
 def numbers(version: Column) -> Column:
-    """The leading numbers of a version as an array, which Spark compares as versions are: 3.10.1-rc2 is [3, 10, 1]."""
+    """Return the leading numbers of a version as an array, which Spark compares as versions are: 3.10.1-rc2 is [3, 10,
+    1].
+    """
     plain = F.regexp_extract(version, r"^[vV]?(\d{1,9}(?:\.\d{1,9})*)", 1)
     return F.when(plain != "", F.split(plain, r"\.").cast("array<int>"))

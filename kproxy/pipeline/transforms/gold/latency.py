@@ -1,7 +1,7 @@
-"""How long requests take, by API and node, and where the time goes.
+"""Answer: how long requests take, by API and node, and where the time goes.
 
-Percentiles come from merged histograms: what is told is the upper bound of the bucket that holds the percentile (or
-the longest time of all, if that is less). The true one is at most that, and more than the bound below it.
+Percentiles come from merged histograms: what is told is the upper bound of the bucket that holds the percentile (or the
+longest time of all, if that is less). The true one is at most that, and more than the bound below it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTIAL = Partial(
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Sums and a histogram; `broker_count` is how many requests `broker_ms` is known of."""
+    """Sum times and a histogram; `broker_count` is how many requests `broker_ms` is known of."""
     times = bases.requests.groupBy("dt", *PARTIAL.keys).agg(
         F.sum("count").alias("requests"),
         F.sum("latency_ms").alias("latency_ms"),
@@ -44,7 +44,7 @@ def daily(bases: Bases) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """Means are over the requests that were timed, which are those in the histogram."""
+    """Compute means and percentiles over the requests that were timed, which are those in the histogram."""
     merged = PARTIAL.merged(partials)
     timed = merged.select(
         "*", F.aggregate("buckets", F.lit(0).cast("bigint"), lambda total, one: total + one).alias("timed")
@@ -66,7 +66,7 @@ def combine(partials: DataFrame) -> DataFrame:
 
 
 def percentile(part: float) -> Column:
-    """Of `buckets` with `timed` values, the longest `max_ms`: a time that this part of the values does not exceed."""
+    """Return a time in ms that this part of the `timed` values in `buckets` does not exceed; at most `max_ms`."""
     bounds = F.array(*[F.lit(float(bound)) for bound in LATENCY_BOUNDS_MS])
     reached = F.transform(
         F.sequence(F.lit(1), F.lit(BUCKETS)),

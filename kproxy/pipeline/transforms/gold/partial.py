@@ -26,7 +26,7 @@ MOST_NAMES = 10
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Spark's type of a measure, and the aggregate that makes one value of several."""
+    """Merging of a measure: Spark's type of it, and the aggregate that makes one value of several."""
 
     type: str
     merge: Callable[[str], Column]
@@ -37,17 +37,17 @@ def _buckets(name: str) -> Column:
 
 
 def first_names(names: Column) -> Column:
-    """Of an array of names, the first `MOST_NAMES`, each once; no array: an empty one."""
+    """Return the first `MOST_NAMES` of an array of names, each once; an empty array for none."""
     return F.slice(F.array_sort(F.array_distinct(F.coalesce(names, F.array().cast("array<string>")))), 1, MOST_NAMES)
 
 
 def names_of(column: str) -> Column:
-    """Aggregate: the names in a column, as `NAMES` keeps them."""
+    """Aggregate the names in a column, as `NAMES` keeps them."""
     return first_names(F.collect_set(column))
 
 
 def sketch_of(column: str | Column) -> Column:
-    """Aggregate: a sketch of the distinct values in a column, as `SKETCH` keeps it."""
+    """Aggregate a sketch of the distinct values in a column, as `SKETCH` keeps it."""
     return F.hll_sketch_agg(column, SKETCH_SIZE)
 
 
@@ -80,34 +80,34 @@ KEY_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What an answer keeps of a day: `keys` tell rows apart, `measures` say of each other column how it merges."""
+    """Columns that an answer keeps of a day: `keys` tell rows apart, `measures` say how the other columns merge."""
 
     keys: tuple[str, ...]
     measures: Mapping[str, Merge]
 
     @property
     def types(self) -> dict[str, str]:
-        """Column → Spark's type, in the order on disk; dt, which is the path, is not in it."""
+        """Return Spark's types by column, in the order on disk; dt, which is the path, is not in it."""
         keys = {key: KEY_TYPES.get(key, "string") for key in self.keys}
         return keys | {name: measure.type for name, measure in self.measures.items()}
 
     @property
     def ddl(self) -> str:
-        """The schema of the daily table as Spark reads it, dt included."""
+        """Return the schema of the daily table as Spark reads it, dt included."""
         return ", ".join(f"`{name}` {kind}" for name, kind in (self.types | {"dt": "date"}).items())
 
     def select(self, rows: DataFrame) -> DataFrame:
-        """dt and the columns in their order and types: what `daily` ends with."""
+        """Select dt and the columns in their order and types: what `daily` ends with."""
         return rows.select("dt", *[F.col(name).cast(kind).alias(name) for name, kind in self.types.items()])
 
     def gathered(self, *parts: DataFrame) -> DataFrame:
-        """One daily partial of parts that have some of its columns each, with dt; what several have is merged."""
+        """Merge parts that have some of the columns each, with dt, into one daily partial."""
         shaped = [self._with_all_columns(part) for part in parts]
         whole = reduce(DataFrame.unionByName, shaped)
         return self.select(whole.groupBy("dt", *self.keys).agg(*self._merging()))
 
     def merged(self, partials: DataFrame) -> DataFrame:
-        """One row for each key; without dt."""
+        """Merge days into one row for each key; without dt."""
         return partials.groupBy(*self.keys).agg(*self._merging())
 
     def _merging(self) -> list[Column]:
@@ -120,10 +120,10 @@ class Partial:
 
 
 def latest(time: str, value: str) -> Column:
-    """Aggregate: the value that came last, as LATEST keeps it; a null value counts for nothing."""
+    """Aggregate the value that came last, as LATEST keeps it; a null value counts for nothing."""
     return F.max(F.when(F.col(value).isNotNull(), F.struct(F.col(time).alias("time"), F.col(value).alias("value"))))
 
 
 def ratio(part: str, whole: str) -> Column:
-    """part / whole; null where there is no whole."""
+    """Return part / whole as a column; null where there is no whole."""
     return F.try_divide(F.col(part), F.col(whole)).cast("double")

@@ -1,7 +1,7 @@
-"""How evenly topics are spread over their partitions.
+"""Answer: how evenly topics are spread over their partitions.
 
-Strategy: sums per partition are kept; of them come the mean, the largest and the spread per topic. Partitions that
-nobody wrote to count, too: how many there are is what the cluster says, or else one more than the highest number seen.
+Strategy: sums per partition are kept; of them come the mean, the largest and the spread per topic. Partitions without
+writes count, too: how many there are is what the cluster says, or else one more than the highest number seen.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from kproxy.pipeline.transforms.gold.bases import Bases, went_well
 from kproxy.pipeline.transforms.gold.partial import LARGEST, TOTAL, Partial
-from kproxy.pipeline.transforms.gold.unused_topics import told_topics
+from kproxy.pipeline.transforms.gold.unused_topics import topology_topics
 
 PARTIAL = Partial(
     keys=("cluster", "topic", "partition"),
@@ -27,15 +27,15 @@ _AMOUNTS = ("records", "bytes", "records_read", "bytes_read")
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Sums per partition, in the broker's names; and, in rows without a partition, how many a topic has."""
+    """Sum by partition, in the broker's names; and, in rows without a partition, tell how many a topic has."""
     written = _by_partition(bases.writes).agg(
         F.sum(went_well("records")).alias("records"), F.sum(went_well("bytes")).alias("bytes")
     )
     read = _by_partition(bases.reads).agg(
         F.sum(went_well("records")).alias("records_read"), F.sum(went_well("bytes")).alias("bytes_read")
     )
-    told = told_topics(bases.topology)
-    sizes = told.groupBy("dt", "cluster", "topic").agg(F.max("partitions").alias("partitions"))
+    topology = topology_topics(bases.topology)
+    sizes = topology.groupBy("dt", "cluster", "topic").agg(F.max("partitions").alias("partitions"))
     return PARTIAL.gathered(written, read, sizes)
 
 
@@ -45,7 +45,7 @@ def _by_partition(totals: DataFrame) -> GroupedData:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per topic that was written to or read."""
+    """Compute the skew, one row per topic that was written to or read."""
     merged = PARTIAL.merged(partials)
     topics = merged.groupBy("cluster", "topic").agg(
         F.greatest(F.max("partitions"), F.max("partition") + 1).alias("partitions"),
@@ -71,12 +71,12 @@ def combine(partials: DataFrame) -> DataFrame:
 
 
 def max_to_mean(name: str) -> Column:
-    """The largest partition's share over an even share; 1: all alike; null: there is nothing in any."""
+    """Return the largest partition's share over an even share; 1: all alike; null: there is nothing in any."""
     return F.try_divide(F.col(f"{name}_max").cast("double") * F.col("partitions"), F.col(name))
 
 
 def variation(name: str) -> Column:
-    """Standard deviation over mean, of all partitions; rounding may not make the variance negative."""
+    """Return the standard deviation over the mean, of all partitions; rounding may not make the variance negative."""
     mean = F.col(name) / F.col("partitions")
     variance = F.greatest(F.col(f"{name}_squares") / F.col("partitions") - mean * mean, F.lit(0.0))
     return F.try_divide(F.sqrt(variance), mean)

@@ -1,4 +1,4 @@
-"""How producers are set: acks, idempotence, compression, size of batches."""
+"""Answer: how producers are set: acks, idempotence, compression, size of batches."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ ENOUGH_BATCHES = 100
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Per client and topic what was written; and per client, without a topic, how many requests that took."""
+    """Sum what was written by client and topic; and, without a topic, the requests that took by client."""
     return PARTIAL.gathered(writes(bases.writes), produce_requests(bases.requests))
 
 
 def writes(totals: DataFrame) -> DataFrame:
-    """Summed by client and topic."""
+    """Sum what was written by client and topic."""
     return totals.groupBy("dt", *PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
@@ -61,13 +61,13 @@ def writes(totals: DataFrame) -> DataFrame:
 
 
 def produce_requests(totals: DataFrame) -> DataFrame:
-    """Produce requests by client."""
+    """Count the Produce requests of each client."""
     produce = totals.where(F.col("api") == "Produce")
     return produce.groupBy("dt", *CLIENT).agg(F.sum("count").alias("produce_requests"))
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per client and topic. Records per request are the client's, over all its topics."""
+    """Rate producers, one row per client and topic. Records per request are the client's, over all its topics."""
     client = Window.partitionBy(*CLIENT)
     merged = PARTIAL.merged(partials)
     of_client = merged.select(
@@ -91,7 +91,7 @@ def combine(partials: DataFrame) -> DataFrame:
 
 
 def findings() -> Column:
-    """What is worth a look, in words."""
+    """Return the findings about a producer as an array of words."""
     enough = F.col("batches") >= ENOUGH_BATCHES
     words = {
         "acks=0": F.col("acks_0") > 0,

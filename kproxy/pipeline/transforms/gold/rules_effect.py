@@ -1,4 +1,4 @@
-"""What each rule did, day by day, and whom it met."""
+"""Answer: the effect of each rule, day by day, and the clients and topics that it met."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ PARTIAL = Partial(
 
 
 def daily(bases: Bases) -> DataFrame:
-    """The rules' own counters, and the requests on record that they fired for: with `summary` detail there are none."""
+    """Sum the rules' own counters, and the requests on record that they fired for: with `summary` detail there are
+    none.
+    """
     return PARTIAL.gathered(counters(bases.rules), requests(bases.ruled), topics(bases.ruled))
 
 
 def counters(rules: DataFrame) -> DataFrame:
-    """Sums of the counts that rules give every minute."""
+    """Sum the counts that rules give every minute."""
     fired = rules.where(F.col("what") == "fired")
     return fired.groupBy("dt", F.col("dt").alias("day"), "rule").agg(
         latest("time", "kind").alias("latest_kind"),
@@ -55,7 +57,7 @@ def counters(rules: DataFrame) -> DataFrame:
 
 
 def requests(ruled: DataFrame) -> DataFrame:
-    """Requests and clients that a rule met."""
+    """Sum the requests and clients that a rule met."""
     return ruled.groupBy("dt", F.col("dt").alias("day"), "rule").agg(
         F.min("time").alias("first_seen"),
         F.max("time").alias("last_seen"),
@@ -67,7 +69,7 @@ def requests(ruled: DataFrame) -> DataFrame:
 
 
 def topics(ruled: DataFrame) -> DataFrame:
-    """Topics of these requests."""
+    """Collect the topics of the requests that a rule met."""
     named = ruled.select("dt", "rule", F.explode("topics_named").alias("topic"))
     return named.groupBy("dt", F.col("dt").alias("day"), "rule").agg(
         sketch_of("topic").alias("topics"), names_of("topic").alias("topic_names")
@@ -75,7 +77,7 @@ def topics(ruled: DataFrame) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per rule and day."""
+    """Merge the days, one row per rule and day."""
     merged = PARTIAL.merged(partials)
     counts = ("matched", "fired", "applied", "requests", "answered")
     return merged.select(

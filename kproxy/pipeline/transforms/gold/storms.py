@@ -1,4 +1,4 @@
-"""Storms: connections, and the requests of clients that start or lose their way, by the minute."""
+"""Answer: storms of connections, and of requests from clients that start or lose their way, by the minute."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ client needs that runs; a host with hundreds of clients that all start at once i
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Per address and kind: how many, in how many minutes, and the worst minute."""
+    """Count by address and kind: how many, in how many minutes, and the worst minute."""
     opened = bases.connections.where(F.col("what") == "open").drop("what")
     connections = opened.groupBy(
         "dt", "cluster", "client_address", F.lit("connections").alias("what"), minute().alias("minute")
     ).agg(F.count(F.lit(1)).alias("count"))
-    asked = bases.minutes.where(F.col("api").isin(*STORM_APIS))
-    requests = asked.select("dt", "cluster", "client_address", F.col("api").alias("what"), "minute", "count")
+    starting = bases.minutes.where(F.col("api").isin(*STORM_APIS))
+    requests = starting.select("dt", "cluster", "client_address", F.col("api").alias("what"), "minute", "count")
     by_minute = connections.unionByName(requests)
     summed = by_minute.groupBy("dt", *PARTIAL.keys).agg(
         F.sum("count").alias("total"),
@@ -33,7 +33,7 @@ def daily(bases: Bases) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per address and kind."""
+    """Decide which are storms, one row per address and kind."""
     merged = PARTIAL.merged(partials)
     return merged.select(
         *PARTIAL.keys,
@@ -47,6 +47,6 @@ def combine(partials: DataFrame) -> DataFrame:
 
 
 def threshold() -> Column:
-    """What is a storm of this kind."""
+    """Return the count per minute that is a storm of this kind."""
     entries = [F.lit(part) for entry in STORM.items() for part in entry]
     return F.element_at(F.create_map(*entries), F.col("what"))

@@ -1,4 +1,4 @@
-"""How much went through, hour by hour; the partials have it minute by minute, for charts of short times."""
+"""Answer: how much went through, hour by hour; the partials have it minute by minute, for charts of short times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ PARTIAL = Partial(
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Minutes are UTC, as days are. What a summary tells belongs to the minute in which the first of it came."""
+    """Sum by minute and API. Minutes are UTC, as days are.
+
+    A summary belongs to the minute in which its first request came.
+    """
     counted = bases.minutes.groupBy("dt", *PARTIAL.keys).agg(
         F.sum("count").alias("requests"),
         F.sum("errors").alias("errors"),
@@ -26,7 +29,7 @@ def daily(bases: Bases) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per hour and API."""
+    """Sum the minutes, one row per hour and API."""
     by_hour = partials.groupBy("cluster", F.date_trunc("hour", "minute").alias("hour"), "api")
     summed = by_hour.agg(*[F.sum(name).alias(name) for name in PARTIAL.measures])
     return summed.fillna(0, ["errors", "request_bytes", "response_bytes"])

@@ -1,4 +1,4 @@
-"""Topics that nobody writes to, or nobody reads, as far as kproxy saw.
+"""Answer: topics without writers or without readers, as far as kproxy saw.
 
 Strategy: what the clusters say they have (topology events) beside what was written and read through kproxy, under the
 broker's names. Clients that go past kproxy are not seen, and their topics look unused.
@@ -41,7 +41,7 @@ PARTIAL = Partial(
 
 
 def daily(bases: Bases) -> DataFrame:
-    """What was told of each topic, and what was done with it."""
+    """Merge what the cluster told of each topic with what was written and read."""
     written = bases.writes.where(F.col("error").isNull()).select(
         "dt",
         "cluster",
@@ -57,11 +57,11 @@ def daily(bases: Bases) -> DataFrame:
         F.col("records").alias("records_read"),
     )
     everything = (
-        told_topics(bases.topology)
+        topology_topics(bases.topology)
         .unionByName(written, allowMissingColumns=True)
         .unionByName(read, allowMissingColumns=True)
     )
-    found = (
+    summed = (
         everything.where(F.col("topic").isNotNull())
         .groupBy("dt", "cluster", "topic")
         .agg(
@@ -76,17 +76,17 @@ def daily(bases: Bases) -> DataFrame:
             F.sum("records_read").alias("records_read"),
         )
     )
-    return PARTIAL.select(found)
+    return PARTIAL.select(summed)
 
 
-def told_topics(topology: DataFrame) -> DataFrame:
-    """dt, cluster, time, topic, topic_id, partitions, internal: one row per topic and event."""
-    told = topology.select("dt", "cluster", "time", F.explode("topics").alias("one"))
-    return told.select("dt", "cluster", "time", "one.topic", "one.topic_id", "one.partitions", "one.internal")
+def topology_topics(topology: DataFrame) -> DataFrame:
+    """Return one row per topic and event: dt, cluster, time, topic, topic_id, partitions, internal."""
+    exploded = topology.select("dt", "cluster", "time", F.explode("topics").alias("one"))
+    return exploded.select("dt", "cluster", "time", "one.topic", "one.topic_id", "one.partitions", "one.internal")
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per topic that was told or used. The cluster's last state is so short that it is broadcast."""
+    """Decide on each topic that was told or used. The cluster's last state is so short that it is broadcast."""
     topics = PARTIAL.merged(partials)
     states = topics.groupBy("cluster").agg(F.max("last_told").alias("state"))
     state = states.select(F.col("cluster").alias("of_cluster"), "state")

@@ -1,4 +1,4 @@
-"""Who reads each topic."""
+"""Answer: the clients that read each topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTIAL = Partial(
 
 
 def daily(bases: Bases) -> DataFrame:
-    """A partition that was answered with an error counts as one error and brought nothing."""
+    """Sum what was read. A partition that was answered with an error counts as one error and brought nothing."""
     read = bases.reads.groupBy("dt", *PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
@@ -37,5 +37,5 @@ def daily(bases: Bases) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per topic and client."""
+    """Merge the days, one row per topic and client."""
     return PARTIAL.merged(partials).fillna(0, ["empty", "records", "bytes", "errors"])

@@ -1,4 +1,4 @@
-"""Who writes to each topic."""
+"""Answer: the clients that write to each topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTIAL = Partial(
 
 
 def daily(bases: Bases) -> DataFrame:
-    """Records and bytes are those of which a broker has said that they are stored; a refused partition is one error."""
+    """Sum what a broker has said that it stored; a refused partition is one error."""
     written = bases.writes.groupBy("dt", *PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
@@ -37,5 +37,5 @@ def daily(bases: Bases) -> DataFrame:
 
 
 def combine(partials: DataFrame) -> DataFrame:
-    """One row per topic and client."""
+    """Merge the days, one row per topic and client."""
     return PARTIAL.merged(partials).fillna(0, ["records", "bytes", "unconfirmed_records", "errors"])

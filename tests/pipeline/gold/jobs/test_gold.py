@@ -12,12 +12,12 @@ from kproxy.pipeline.gold_lake import GoldLake
 from kproxy.pipeline.gold_tables import answer_named
 from kproxy.pipeline.jobs import gold as job
 from kproxy.pipeline.lake import Lake
-from kproxy.pipeline.ledger import Ledger
-from kproxy.pipeline.report import gather as gather_module
-from kproxy.pipeline.report.gather import Period, gather
+from kproxy.pipeline.ledger import BatchLedger
+from kproxy.pipeline.report import report_builder
 from kproxy.pipeline.report.page import page
+from kproxy.pipeline.report.report_builder import Period, build_report
 from kproxy.pipeline.run import Run
-from kproxy.pipeline.tables import table_named
+from kproxy.pipeline.silver_tables import table_named
 
 pytestmark = pytest.mark.timeout(600)
 WRITE = {"api": "Produce", "topic": "orders", "partition": 0, "client_id": "shop", "records": 5, "bytes": 500}
@@ -30,7 +30,7 @@ def few(monkeypatch, request):
     """Most answers are left out, since Spark plans and writes each for each change."""
     if not os.environ.get("KPROXY_TEST_ALL"):
         some = tuple(answer_named(name) for name in request.param)
-        for module in (job, gather_module):
+        for module in (job, report_builder):
             monkeypatch.setattr(module, "ANSWERS", some)
 
 
@@ -47,7 +47,7 @@ def put(run, silver):
         for name, made in silver(**rows).items():
             if name in rows:
                 run.lake.replace(table_named(name), made.drop("batch"), batch)
-        Ledger(run.lake, "silver").add(batch, {})
+        BatchLedger(run.lake, "silver").add(batch, {})
 
     return write
 
@@ -106,7 +106,7 @@ def test_a_batch_that_silver_had_not_finished_is_looked_at_again(run, put, silve
 def test_an_empty_lake_gives_empty_answers_and_a_report_that_says_so(run):
     """All tables are there, with their columns and no rows."""
     made, gold = job.gold(run), GoldLake(run.lake)
-    report = gather(gold, Period())
+    report = build_report(gold, Period())
 
     assert ([], True) == (made.days, made.combined)
     assert all(gold.read(answer).schema.names == [column.name for column in answer.columns] for answer in job.ANSWERS)
@@ -125,7 +125,7 @@ def test_a_report_of_a_period_is_of_its_days(run, put):
     put("b1", produce_partitions=writes, requests=[old])
     job.gold(run)
     period = Period(None, date(2026, 11, 18))
-    report = gather(GoldLake(run.lake), period)
+    report = build_report(GoldLake(run.lake), period)
     text = page(report, period)
 
     assert ("2026-11-18",) == report.overview.days

@@ -8,9 +8,9 @@ import pytest
 from kproxy.pipeline.gold_tables import answer_named
 from kproxy.pipeline.report.cells import cell
 from kproxy.pipeline.report.charts import bars, label
-from kproxy.pipeline.report.gather import Period
 from kproxy.pipeline.report.page import coded, page
-from kproxy.pipeline.report.section import Headline, Overview, Report, Section, Source
+from kproxy.pipeline.report.report_builder import Period
+from kproxy.pipeline.report.section import AnswerReport, Headline, Overview, Section, SourceCompleteness
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
@@ -36,8 +36,8 @@ def report(name=HOSTILE, rows=1):
     heads = (Headline(1, "clients write", calls=False), Headline(3, "storms", calls=True))
     section = Section(answer, answer.columns, (row,) * rows, rows + 5, heads)
     overview = Overview(("2026-11-20",), "2026-11-20 10:00", "2026-11-20 10:00", (name,), (("requests", "1"),),
-                        (Source(name, 5, 1, 2),))  # fmt: skip
-    return Report(overview, (section,))
+                        (SourceCompleteness(name, 5, 1, 2),))  # fmt: skip
+    return AnswerReport(overview, (section,))
 
 
 def test_names_cannot_become_html():
@@ -87,7 +87,7 @@ def test_code_in_texts():
 
 def test_a_report_of_nothing_says_so_and_how_to_fill_it():
     """Without a day of gold, and with days outside of the period; it is small, since nothing is drawn."""
-    empty = Report(Overview((), "", "", (), (), ()), ())
+    empty = AnswerReport(Overview((), "", "", (), (), ()), ())
     text = page(empty, Period())
 
     assert "There is nothing to report: gold has no day yet; kproxy audit bronze, silver and gold fill it." in text

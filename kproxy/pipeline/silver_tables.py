@@ -1,4 +1,4 @@
-"""The silver tables: what happened, typed, one table per kind of thing (design §8).
+"""Silver tables: what happened, typed, one table per kind of thing (design §8).
 
 Strategy: one row is one event, or one partition of it. What comes from a single request has `detail` request and
 `count` 1; what comes from a minute of summary has `detail` summary and sums, with `count` requests in it. So answers
@@ -19,7 +19,7 @@ from kproxy.events.schema import (
     TOPOLOGY_EVENT,
 )
 from kproxy.pipeline.errors import UnknownTable
-from kproxy.pipeline.table import EVENT_ID, ROW, SOURCE, TIME, Table, find, of_event
+from kproxy.pipeline.lake_table import EVENT_ID, ROW, SOURCE, TIME, LakeTable, find, of_event
 
 EVENT = (SOURCE, EVENT_ID, TIME)
 
@@ -29,11 +29,11 @@ DETAIL = (
 )
 COUNT = Column("count", "long", "how many requests the row stands for", "requests")
 
-CONNECTIONS = Table(
+CONNECTIONS = LakeTable(
     "connections", "a client connection was opened, authenticated or closed", (*EVENT, *CONNECTION_EVENT.columns)
 )
 
-REQUESTS = Table(
+REQUESTS = LakeTable(
     "requests",
     "one exchange; or what one connection did with one version of an API in a minute",
     (
@@ -75,21 +75,21 @@ _PARTITION_ROW = (
     Column("empty", "long", "Fetch and ShareFetch: requests that brought no bytes for this partition", "requests"),
 )
 
-PRODUCE_PARTITIONS = Table(
+PRODUCE_PARTITIONS = LakeTable(
     "produce_partitions",
     "records written to one partition by one request, or by one connection in a minute",
     _PARTITION_ROW,
     key=("source", "event_id", "row"),
 )
 
-FETCH_PARTITIONS = Table(
+FETCH_PARTITIONS = LakeTable(
     "fetch_partitions",
     "records read from one partition by one Fetch or ShareFetch, or by one connection in a minute",
     _PARTITION_ROW,
     key=("source", "event_id", "row"),
 )
 
-COMMITS = Table(
+COMMITS = LakeTable(
     "commits",
     "an offset committed for one partition, by OffsetCommit or TxnOffsetCommit",
     (
@@ -104,7 +104,7 @@ COMMITS = Table(
     key=("source", "event_id", "row"),
 )
 
-GROUPS = Table(
+GROUPS = LakeTable(
     "groups",
     "a member joined, synchronised, beat or left: one row per request of the group protocols",
     (
@@ -115,11 +115,11 @@ GROUPS = Table(
     ),
 )
 
-RULES = Table("rules", "what became of a rule or a rule set", (*EVENT, *RULE_EVENT.columns))
+RULES = LakeTable("rules", "what became of a rule or a rule set", (*EVENT, *RULE_EVENT.columns))
 
-TOPOLOGY = Table("topology", "what a cluster looks like, or a part of it", (*EVENT, *TOPOLOGY_EVENT.columns))
+TOPOLOGY = LakeTable("topology", "what a cluster looks like, or a part of it", (*EVENT, *TOPOLOGY_EVENT.columns))
 
-RECOVERED = Table("recovered", "events were lost, or could have been", (*EVENT, *RECOVERED_EVENT.columns))
+RECOVERED = LakeTable("recovered", "events were lost, or could have been", (*EVENT, *RECOVERED_EVENT.columns))
 
 TABLES = (
     CONNECTIONS,
@@ -137,8 +137,8 @@ TABLES = (
 _BY_NAME = {table.name: table for table in TABLES}
 
 
-def table_named(name: str) -> Table:
-    """The silver table `name`; UnknownTable says which there are."""
+def table_named(name: str) -> LakeTable:
+    """Return the silver table of this name; UnknownTable says which there are."""
     if name not in _BY_NAME:
         raise UnknownTable(f"there is no silver table {name!r}, there are {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

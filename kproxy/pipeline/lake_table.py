@@ -1,4 +1,4 @@
-"""What a table of the lake is: a name, what one row means, and its columns, as data.
+"""Declaration of a table of the lake: a name, what one row means, and its columns, as data.
 
 The columns are `kproxy.events.Column`, so a table repeats the names, types, units and meanings of the events that it is
 made of. Spark's schema (`schema.py`) and the reference page come from these declarations; nothing is ever inferred.
@@ -19,8 +19,8 @@ TIME = Column("time", "timestamp", "when it happened; of a request, when it came
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table on disk. `dt` (UTC date of `time`) and `batch` (of the run that wrote the row) are beside its columns.
+class LakeTable:
+    """Table on disk. `dt` (UTC date of `time`) and `batch` (of the run that wrote the row) are beside its columns.
 
     `key` tells rows apart for good: two rows with the same key are the same event, recorded or read twice. Rows that
     differ in `split`, another column beside the others, lie in folders of their own within those of dt and batch.
@@ -34,16 +34,16 @@ class Table:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names in their order, without dt, batch and `split`."""
+        """Return the columns' names in their order, without dt, batch and `split`."""
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> Column:
-        """The column of that name; UnknownTable says which there are."""
+        """Return the column of that name; UnknownTable says which there are."""
         return find(self.columns, name, f"table {self.name}")
 
 
 def find(columns: Iterable[Column], name: str, where: str) -> Column:
-    """The column `name` among `columns` of `where`."""
+    """Return the column `name` among `columns` of `where`."""
     columns = tuple(columns)
     for column in columns:
         if column.name == name:
@@ -53,7 +53,7 @@ def find(columns: Iterable[Column], name: str, where: str) -> Column:
 
 
 def of_event(event: EventType, *names: str) -> tuple[Column, ...]:
-    """Columns of an event type in the order of `names`; without names, all of them."""
+    """Return columns of an event type in the order of `names`; without names, all of them."""
     if not names:
         return event.columns
     return tuple(find(event.columns, name, event.name) for name in names)

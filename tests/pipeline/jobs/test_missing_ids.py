@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.pipeline.missing import WIDE, missing
+from kproxy.pipeline.jobs.completeness import WIDE, missing
 
 
 def blocks(numbers: set[int]) -> list[tuple[int, int, int | None]]:

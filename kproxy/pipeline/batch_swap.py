@@ -1,4 +1,4 @@
-"""A note that one batch of a day takes the place of several: how a compaction becomes visible in one step.
+"""Swap of several batches of a day for one: how a compaction becomes visible in one step.
 
 Deleting the old and renaming the new are several steps, and a kill between them must neither lose rows nor show them
 twice. So before the first of them a small file says what is going on; from then on readers judge by it: while the new
@@ -18,8 +18,8 @@ WORK = "_compact"
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
-    """On `day` the batch `new`, made of `files` (their names), is to stand for the batches `old`."""
+class BatchSwap:
+    """Swap on `day` of the batches `old` for the batch `new`, made of `files` (their names)."""
 
     day: date
     new: str
@@ -27,37 +27,40 @@ class Swap:
     files: tuple[str, ...]
 
     def waiting(self, table_path: str) -> str:
-        """Where the new batch lies until it is moved into its place."""
+        """Return the folder of the new batch until it is moved into its place."""
         return f"{table_path}/{WORK}/dt={self.day}"
 
     def place(self, table_path: str) -> str:
-        """Where it belongs."""
+        """Return the folder to which the new batch belongs."""
         return f"{table_path}/dt={self.day}/batch={self.new}"
 
     def note(self, table_path: str) -> str:
-        """The file that says so."""
+        """Return the path of the file that records the swap."""
         return f"{table_path}/{WORK}/dt={self.day}.json"
 
     def is_in_place(self, files: Files, table_path: str) -> bool:
-        """Whether the new batch is whole; on object storage a rename that was cut short leaves a part of it."""
+        """Return True if the new batch is whole in its place.
+
+        On object storage a rename that was cut short leaves a part of it.
+        """
         there = {entry.name for entry in files.entries(self.place(table_path))}
         return there.issuperset(self.files)
 
     def unseen(self, files: Files, table_path: str) -> list[str]:
-        """The batches that readers must pass over now."""
+        """Return the batches that readers must pass over now."""
         return list(self.old) if self.is_in_place(files, table_path) else [self.new]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"day": self.day.isoformat()})
 
 
-def from_json(text: str) -> Swap:
-    """The swap that `to_json` wrote."""
-    found = json.loads(text)
-    return Swap(date.fromisoformat(found["day"]), found["new"], tuple(found["old"]), tuple(found["files"]))
+def from_json(text: str) -> BatchSwap:
+    """Return the swap that `to_json` wrote."""
+    fields = json.loads(text)
+    return BatchSwap(date.fromisoformat(fields["day"]), fields["new"], tuple(fields["old"]), tuple(fields["files"]))
 
 
-def swaps(files: Files, table_path: str) -> list[Swap]:
-    """The swaps of a table that have begun and not ended."""
+def swaps(files: Files, table_path: str) -> list[BatchSwap]:
+    """Return the swaps of a table that have begun and not ended."""
     notes = (entry for entry in files.entries(f"{table_path}/{WORK}") if not entry.is_folder)
     return [from_json(files.read(note.path)) for note in notes if note.name.endswith(".json")]

@@ -1,4 +1,4 @@
-"""What a task has found, summed as it is found: a group for each rule, client, API and set of topics, and samples."""
+"""Findings of a task, summed as they are found: a group for each rule, client, API and set of topics, and samples."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 from kproxy.wire import schema
 
-from .recorded import Caller, Recorded
-from .rehearsal import Finding
-from .topics import Topics, topics_of
+from .packed_exchange import PackedExchange, RecordedClient
+from .rehearsal import RehearsalFinding
+from .topics import TopicNames, topics_of
 
 SAMPLES = 5
 """Of each rule."""
 MOST_GROUPS = 20_000
 """Groups in a task's memory, some 20 MB; more are given out in several parts, which the answers add up."""
 
-Row = dict[str, Any]
-Key = tuple[str, str | None, str, int, tuple[str, ...]]
-Order = tuple[float, str, int, int]
+FindingRow = dict[str, Any]
+GroupKey = tuple[str, str | None, str, int, tuple[str, ...]]
+SampleOrder = tuple[float, str, int, int]
 
 
-class Group:
+class FindingGroup:
     """Sums of findings that have rule, client, API and topics in common."""
 
     __slots__ = ("answers", "changes", "closes", "delay", "first", "last", "longest", "losses", "requests")
@@ -33,7 +33,7 @@ class Group:
         self.delay = self.longest = 0.0
         self.first = self.last = when
 
-    def add(self, finding: Finding, when: float) -> None:
+    def add(self, finding: RehearsalFinding, when: float) -> None:
         self.requests += 1
         self.changes += finding.request_changed or finding.response_changed
         self.answers += finding.answered
@@ -47,7 +47,7 @@ class Group:
         elif when > self.last:
             self.last = when
 
-    def row(self, key: Key) -> Row:
+    def row(self, key: GroupKey) -> FindingRow:
         rule, client_id, address, api, topics = key
         return {
             "what": "group", "rule": rule, "client_id": client_id, "client_address": address, "api": api_name(api),
@@ -57,15 +57,26 @@ class Group:
         }  # fmt: skip
 
 
-class Found:
-    """Give it findings by `add`; take rows of `tables.FINDINGS` by `groups` as it goes, and `samples` at the end."""
+class FindingSums:
+    """Sums of one task's findings.
+
+    `add` takes findings; `groups` gives rows of `tables.FINDINGS` as it goes, and `samples` the last ones at the end.
+    """
 
     def __init__(self) -> None:
-        self.by_key: dict[Key, Group] = {}
-        self.first: dict[str, list[tuple[Order, Finding, Caller, tuple[str, ...]]]] = {}
+        self.by_key: dict[GroupKey, FindingGroup] = {}
+        self.first: dict[str, list[tuple[SampleOrder, RehearsalFinding, RecordedClient, tuple[str, ...]]]] = {}
 
-    def add(self, rule: str, finding: Finding, capture: str, connection: int, caller: Caller, topics: Topics) -> None:
-        """A finding of this rule; of all rules (""), one of each live rule that fired."""
+    def add(
+        self,
+        rule: str,
+        finding: RehearsalFinding,
+        capture: str,
+        connection: int,
+        caller: RecordedClient,
+        topics: TopicNames,
+    ) -> None:
+        """Add a finding of this rule; of all rules (""), one of each live rule that fired."""
         recorded = finding.recorded
         when, address = recorded.request_time, caller.facts.client_address
         names = topics_of(recorded, topics)
@@ -74,7 +85,7 @@ class Found:
             key = name, recorded.client_id, address, recorded.api_key, names
             group = self.by_key.get(key)
             if group is None:
-                group = self.by_key[key] = Group(when)
+                group = self.by_key[key] = FindingGroup(when)
             group.add(finding, when)
             kept = self.first.setdefault(name, [])
             if len(kept) < SAMPLES or order < kept[-1][0]:
@@ -85,21 +96,23 @@ class Found:
     def full(self) -> bool:
         return len(self.by_key) >= MOST_GROUPS
 
-    def groups(self) -> Iterator[Row]:
-        """Give out the groups that there are."""
-        found, self.by_key = self.by_key, {}
-        for key, group in found.items():
+    def groups(self) -> Iterator[FindingRow]:
+        """Yield the rows of the groups that there are, and forget these."""
+        groups, self.by_key = self.by_key, {}
+        for key, group in groups.items():
             yield group.row(key)
 
-    def samples(self) -> Iterator[Row]:
-        """The first findings of each rule."""
+    def samples(self) -> Iterator[FindingRow]:
+        """Yield the rows of the first findings of each rule."""
         for rule, kept in self.first.items():
             for (_, capture, connection, _), finding, caller, names in kept:
                 yield sample(rule, finding, capture, connection, caller, names)
 
 
-def sample(rule: str, finding: Finding, capture: str, connection: int, caller: Caller, names: tuple[str, ...]) -> Row:
-    recorded: Recorded = finding.recorded
+def sample(
+    rule: str, finding: RehearsalFinding, capture: str, connection: int, caller: RecordedClient, names: tuple[str, ...]
+) -> FindingRow:
+    recorded: PackedExchange = finding.recorded
     return {
         "what": "sample", "rule": rule, "capture": capture, "connection": connection, "number": recorded.number,
         "time": micros(recorded.request_time), "client_id": recorded.client_id,

@@ -1,4 +1,4 @@
-"""From gold to a report: the rows that are shown, how many are not, headlines, charts.
+"""Builder of a report from gold: the rows that are shown, how many are not, headlines, charts.
 
 Strategy: without a period, the answers over all days are read as they lie there; with one, they are combined from the
 partials of its days. Each answer is cached while it is asked for its count and headlines, its first rows and its chart.
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from kproxy.events.column import Column
-from kproxy.pipeline.answer import Answer
+from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_use import TRAFFIC
 from kproxy.pipeline.gold_lake import GoldLake
 from kproxy.pipeline.gold_tables import ANSWERS
@@ -24,9 +24,9 @@ from kproxy.pipeline.raw_tables import IDS
 from kproxy.pipeline.report.cells import cell, grouped, size
 from kproxy.pipeline.report.charts import CHARTS
 from kproxy.pipeline.report.headlines import headlines
-from kproxy.pipeline.report.section import Headline, Overview, Report, Section, Source
+from kproxy.pipeline.report.section import AnswerReport, Headline, Overview, Section, SourceCompleteness
 from kproxy.pipeline.transforms.completeness import completeness
-from kproxy.pipeline.transforms.gold.answers import HOW
+from kproxy.pipeline.transforms.gold.answers import ANSWER_TRANSFORMS
 from kproxy.pipeline.transforms.gold.conform import conform
 
 SHOWN = 50
@@ -37,7 +37,7 @@ SHORT = {"traffic": 24}
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From one UTC date to another, both included; None: no limit."""
+    """Period from one UTC date to another, both included; None: no limit."""
 
     first: date | None = None
     last: date | None = None
@@ -50,29 +50,29 @@ class Period:
         return (self.first is None or day >= self.first) and (self.last is None or day <= self.last)
 
 
-def gather(gold: GoldLake, period: Period, *, shown: int = SHOWN) -> Report:
-    """The report of a period."""
-    days = tuple(day for day in sorted(gold.made().days) if period.holds(date.fromisoformat(day)))
+def build_report(gold: GoldLake, period: Period, *, shown: int = SHOWN) -> AnswerReport:
+    """Build the report of a period, with at most `shown` rows of each answer."""
+    days = tuple(day for day in sorted(gold.state().days) if period.holds(date.fromisoformat(day)))
     sections, facts = [], dict[str, Row]()
     for answer in ANSWERS:
-        rows = answered(gold, answer, period).cache()
+        rows = answer_rows(gold, answer, period).cache()
         facts[answer.name] = rows.agg(*_facts(answer)).collect()[0]
         drawn = gold.partials(answer.name, period.first, period.last) if answer is TRAFFIC else rows
         most = min(shown, SHORT.get(answer.name, shown))
         sections.append(_section(answer, rows, facts[answer.name], most, drawn))
         rows.unpersist()
-    return Report(_overview(gold, days, facts, period), tuple(sections))
+    return AnswerReport(_overview(gold, days, facts, period), tuple(sections))
 
 
-def answered(gold: GoldLake, answer: Answer, period: Period) -> DataFrame:
-    """An answer over the days of a period."""
+def answer_rows(gold: GoldLake, answer: GoldAnswer, period: Period) -> DataFrame:
+    """Return an answer over the days of a period."""
     if period.whole:
         return gold.read(answer)
     partials = gold.partials(answer.name, period.first, period.last)
-    return conform(HOW[answer.name].combine(partials), answer)
+    return conform(ANSWER_TRANSFORMS[answer.name].combine(partials), answer)
 
 
-def _facts(answer: Answer) -> list[SparkColumn]:
+def _facts(answer: GoldAnswer) -> list[SparkColumn]:
     heads = [count.alias(f"head{number}") for number, (_, count, _) in enumerate(headlines(answer.name))]
     names = {column.name for column in answer.columns}
     sums = [F.sum(name).alias(name) for name in ("requests", "errors", "records", "bytes") if name in names]
@@ -81,8 +81,11 @@ def _facts(answer: Answer) -> list[SparkColumn]:
     return [F.count(F.lit(1)).alias("total"), *heads, *sums, *spans, *clusters]
 
 
-def _section(answer: Answer, rows: DataFrame, facts: Row, shown: int, charted: DataFrame) -> Section:
-    """One answer. `charted`: what its chart is drawn of, its rows or, of traffic, its minutes."""
+def _section(answer: GoldAnswer, rows: DataFrame, facts: Row, shown: int, charted: DataFrame) -> Section:
+    """Build the section of one answer.
+
+    `charted`: the rows its chart is drawn of, its own or, of traffic, its minutes.
+    """
     first = rows.orderBy(*_order(answer)).limit(shown).collect()
     columns = tuple(_worth_showing(answer.columns, first, facts))
     heads = tuple(
@@ -95,8 +98,8 @@ def _section(answer: Answer, rows: DataFrame, facts: Row, shown: int, charted: D
     return Section(answer, columns, cells, facts["total"], heads, drawn, chart.text if chart and drawn else "")
 
 
-def _order(answer: Answer) -> Iterator[SparkColumn]:
-    """Verdicts by their rank; what is known before what is not."""
+def _order(answer: GoldAnswer) -> Iterator[SparkColumn]:
+    """Yield the columns to sort by: verdicts by their rank; what is known before what is not."""
     for name in answer.order:
         column = name.removeprefix("-")
         if answer.worst_first and column in ("verdict", "kind"):
@@ -108,7 +111,10 @@ def _order(answer: Answer) -> Iterator[SparkColumn]:
 
 
 def _worth_showing(columns: tuple[Column, ...], rows: list[Row], facts: Row) -> Iterator[Column]:
-    """Not: columns without any value, the cluster if there is one only, broker's names that are the client's."""
+    """Yield the columns that are shown.
+
+    Left out are columns without any value, the cluster if there is one only, and broker's names that are the client's.
+    """
     for column in columns:
         values = [row[column.name] for row in rows]
         if rows and all(value is None or value == [] for value in values):
@@ -147,8 +153,8 @@ def _hour(time: datetime | None) -> str:
     return f"{time:%Y-%m-%d %H:00}" if time else ""
 
 
-def _sources(gold: GoldLake, period: Period) -> Iterator[Source]:
-    """The sources with the most missing events first."""
+def _sources(gold: GoldLake, period: Period) -> Iterator[SourceCompleteness]:
+    """Yield the completeness of the sources, those with the most missing events first."""
     ids = gold.lake.read(IDS)
     within = [ids["dt"] >= F.lit(period.first)] if period.first else []
     within += [ids["dt"] <= F.lit(period.last)] if period.last else []
@@ -156,4 +162,4 @@ def _sources(gold: GoldLake, period: Period) -> Iterator[Source]:
         ids = ids.where(condition)
     rows: list[Any] = completeness(ids).orderBy(F.desc("missing"), "source").limit(SHOWN).collect()
     for row in rows:
-        yield Source(row["source"], row["events"], row["doubles"], row["missing"])
+        yield SourceCompleteness(row["source"], row["events"], row["doubles"], row["missing"])
