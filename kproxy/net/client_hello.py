@@ -12,6 +12,9 @@ from kproxy.errors import TheyDidWrong
 
 LONGEST = 16384
 """Bytes of a ClientHello, its records' heads included. With the keys of post-quantum key exchange it has some 2 kB."""
+MOST_RECORDS = 64
+"""Records that a ClientHello may be spread over. All are gone through each time more bytes come; clients send one, or one
+for each 512 bytes where they limit their records (RFC 6066 §4)."""
 RECORD_HEAD = 5
 HANDSHAKE, CLIENT_HELLO = 22, 1
 BEFORE_SESSION = 2 + 32  # version and random
@@ -50,8 +53,11 @@ def _wait(data: bytes) -> Hello | None:
 
 def _handshake(data: bytes) -> bytes:
     """What the records hold, as far as they are here: a message may be spread over several."""
-    found, at = b"", 0
+    found, at, records = b"", 0, 0
     while at < len(data):
+        records += 1
+        if records > MOST_RECORDS:
+            raise BadHello(f"a ClientHello is not whole after {MOST_RECORDS} TLS records")
         if data[at] != HANDSHAKE:
             raise BadHello(f"TLS begins with a record of type {data[at]}, expected handshake (22)")
         if at + RECORD_HEAD > len(data):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.net.client_hello import LONGEST, BadHello, Hello, parse
+from kproxy.net.client_hello import LONGEST, MOST_RECORDS, BadHello, Hello, parse
 
 
 def hello(name: str | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
@@ -85,4 +85,16 @@ def test_a_hello_without_end_is_given_up() -> None:
     """As many bytes as may be, and the rest announced."""
     part = b"\x16\x03\x01\x10\x00" + b"\x01\x00\x3f\x00" + bytes(4092)
     with pytest.raises(BadHello, match=f"a ClientHello is not whole after {LONGEST} bytes"):
-        parse((part + (b"\x16\x03\x01\x00\x40" + bytes(64)) * 200)[:LONGEST])
+        parse((part + (b"\x16\x03\x01\x02\x00" + bytes(512)) * 50)[:LONGEST])
+
+
+@pytest.mark.parametrize("size", [1, 10, 200])
+def test_a_hello_in_crumbs_costs_what_it_sends(size: int) -> None:
+    """All records are gone through each time a byte comes: 16 kB of one-byte records took 18 s of CPU."""
+    message = b"\x01\x00\x3f\x00" + bytes(LONGEST)
+    parts = [message[at : at + size] for at in range(0, LONGEST, size)]
+    records = [b"\x16\x03\x01" + len(part).to_bytes(2, "big") + part for part in parts]
+
+    assert parse(b"".join(records[:MOST_RECORDS])) is None
+    with pytest.raises(BadHello, match=f"a ClientHello is not whole after {MOST_RECORDS} TLS records"):
+        parse(b"".join(records[: MOST_RECORDS + 1]))
