@@ -13,7 +13,7 @@ from kproxy.capture.policy import HEAD, Policy
 from kproxy.errors import FilterError
 from kproxy.rules.units import parse_size
 from kproxy.sinks.capture_file import CaptureLimits
-from kproxy.sinks.captures import LAST_WORDS, CaptureRefused, Captures, NoSuchCapture, StartedCapture
+from kproxy.sinks.captures import STOP_TIMEOUT, CaptureRefused, Captures, NoSuchCapture, StartedCapture
 
 from .asked import Query, Timeout
 from .backend import Backend
@@ -121,7 +121,7 @@ async def stop_capture(backend: Backend, call: Call) -> CaptureShown:
     """Answers when the file is whole, or still being written after some seconds."""
     name = find(backend, call).name
     found = made_by(backend).stop(name)
-    await trio.to_thread.run_sync(partial(found.file.join, LAST_WORDS))
+    await trio.to_thread.run_sync(partial(found.file.join, STOP_TIMEOUT))
     written = found.file.written
     backend.log.info("capture stopped", file=str(found.file.path), exchanges=written.exchanges,
                      dropped=found.file.dropped)  # fmt: skip

@@ -30,7 +30,7 @@ PRODUCE, METADATA, SASL_HANDSHAKE, API_VERSIONS, CONTROLLED_SHUTDOWN = 0, 3, 17,
 MOST_WAITING = 10_000
 """Requests of a connection without an answer; clients have 5 in flight, some have hundreds."""
 NEWER = 4
-"""So many versions above the newest known are still taken for a frame's beginning."""
+"""Versions above the newest known that are still taken for a frame's beginning."""
 LONGEST_NAME = 1000
 """Bytes of a client id in a frame's beginning; longer ones are possible, and never met."""
 

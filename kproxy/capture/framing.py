@@ -31,7 +31,7 @@ class CutFrame(NamedTuple):
 
 
 Begins = Callable[[bytes], bool]
-"""Whether bytes look like the beginning of a frame, with its length field."""
+"""Test if bytes look like the beginning of a frame, with its length field."""
 
 
 class Framer:
@@ -47,7 +47,7 @@ class Framer:
         self.lost = lost
         self.lost_places = 0
         self.prefix = b""
-        """Of a length field that is not all here."""
+        """First bytes of a length field that is not all here."""
         self.left = 0
         """Bytes of the current frame that are still to come."""
         self.size = 0

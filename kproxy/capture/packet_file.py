@@ -30,7 +30,7 @@ OLD_UNITS = {0xA1B2C3D4: 10**6, 0xA1B23C4D: 10**9}
 """Magic numbers of pcap, and ticks of a second."""
 GZIP = b"\x1f\x8b"
 SECTION_BYTES = SECTION.to_bytes(4, "little")
-"""The same in both byte orders."""
+"""Bytes that begin a section, the same in both byte orders."""
 OPTION = {order: Struct(f"{order}HH").unpack_from for order in "<>"}
 
 

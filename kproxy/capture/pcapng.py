@@ -20,7 +20,7 @@ LINK_RAW = 101
 """Packets begin with their IP header, version 4 or 6."""
 NANOSECONDS = 10**9
 NOTE = "kproxy "
-"""What begins the comments that are kproxy's own."""
+"""Beginning of the comments that are kproxy's own."""
 
 BlockOptions = Sequence[tuple[int, bytes]]
 

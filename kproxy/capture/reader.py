@@ -54,7 +54,7 @@ class CaptureCounts:
     gaps: int = 0
     lost_bytes: int = 0
     lost_places: int = 0
-    """How often frames could not be told apart any more, until one began with a segment."""
+    """Times that frames could not be told apart any more, until one began with a segment."""
     unread: int = 0
     strangers: int = 0
     tokens: int = 0

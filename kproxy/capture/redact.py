@@ -29,7 +29,7 @@ from .pseudonyms import NAMED, Pseudonyms
 from .redact_records import RedactionCounts, redact_records
 
 CLIENT_ID_AT = 8
-"""Where the client id begins in a request's header, of every version that has one."""
+"""Offset of the client id in a request's header, in every version that has one."""
 CONTROLLED_SHUTDOWN = 7
 FIXED = {"request": 8, "response": 4}
 """Bytes that every header begins with."""

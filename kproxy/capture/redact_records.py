@@ -23,7 +23,7 @@ class RedactionCounts:
     batches: int = 0
     recompressed: int = 0
     bytes_before: int = 0
-    """Of the batches that were compressed again."""
+    """Bytes of the batches that were compressed again, before that."""
     bytes_after: int = 0
     unreadable: int = 0
     """Entries that could not be read, and were filled as a whole."""

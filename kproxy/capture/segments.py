@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 NULL, ETHERNET, RAW_BSD, RAW_OPENBSD, RAW, LOOP, SLL, IPV4, IPV6, SLL2 = 0, 1, 12, 14, 101, 108, 113, 228, 229, 276
 IP_AT = {NULL: 4, RAW_BSD: 0, RAW_OPENBSD: 0, RAW: 0, LOOP: 4, SLL: 16, IPV4: 0, IPV6: 0, SLL2: 20}
-"""Where the IP header begins by link type, except for Ethernet."""
+"""Offset of the IP header by link type, except for Ethernet."""
 VLAN = frozenset((0x8100, 0x88A8, 0x9100))
 TCP, FRAGMENT = 6, 44
 EXTENSIONS = frozenset((0, 43, 60, 135))

@@ -14,7 +14,7 @@ HALF, WHOLE = 1 << 31, 1 << 32
 MOST_WAITING = 256
 """Segments that wait for an earlier one; on a real network a retransmission comes long before."""
 MOST_WAITING_BYTES = 4 << 20
-"""Bytes of them."""
+"""Bytes of segments that wait for an earlier one."""
 LONGEST_WAIT = 3.0
 """Seconds of the capture's time; a first retransmission comes within one (RFC 6298)."""
 
@@ -51,9 +51,9 @@ class StreamDirection:
         if sequence == self.next and not self.waiting:
             self.next = (sequence + size) % WHOLE
             return (StreamPiece(data, size - len(data), time),)
-        return self._odd(sequence, data, size, time)
+        return self._receive_out_of_order(sequence, data, size, time)
 
-    def _odd(self, sequence: int, data: bytes, size: int, time: float) -> Iterator[StreamPiece]:
+    def _receive_out_of_order(self, sequence: int, data: bytes, size: int, time: float) -> Iterator[StreamPiece]:
         """Yield the pieces that a segment gives which is not just the next one."""
         ahead = (sequence - self.next) % WHOLE
         if ahead >= HALF:

@@ -24,7 +24,7 @@ from .policy import Policy
 
 CLIENT, BROKER = 0, 1
 INTERFACES = ("client", "broker")
-"""What the client sent and got; and what the broker got and sent where that is something else."""
+"""Names of the interfaces: frames at the client, and frames at the broker where these are other bytes."""
 APPLICATION = "kproxy"
 MOST_KNOWN = 100_000
 """Connections whose sequence numbers are remembered; the one that began first is forgotten beyond, some 100 MB."""

@@ -42,7 +42,7 @@ class GoldAnswer:
     title: str
     question: str
     text: str
-    """What must be known to read it."""
+    """Text that must be known to read the table."""
     reads: tuple[str, ...]
     order: tuple[str, ...]
     columns: tuple[Column, ...]

@@ -1,4 +1,4 @@
-"""Which APIs are about what, by the names that events give them."""
+"""APIs by what they are about, under the names that events give them."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ GROUPS = (
     "ShareGroupHeartbeat",
     "StreamsGroupHeartbeat",
 )
-"""What members of groups send to belong to them, in the protocols of before and after KIP-848, KIP-932, KIP-1071."""
+"""APIs by which members belong to groups, in the protocols before and after KIP-848, KIP-932, KIP-1071."""

@@ -25,7 +25,7 @@ ANSWERS = (
     RULES_EFFECT,
     STORMS,
 )
-"""All of them, in the order of the report."""
+"""Gold tables in the order of the report."""
 
 
 def answer_named(name: str) -> GoldAnswer:

@@ -54,4 +54,4 @@ IDS = LakeTable(
 )
 
 RAW_TABLES = (BRONZE, BRONZE_CORRUPT, IDS)
-"""All of them."""
+"""Tables before silver, all of them."""

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from kproxy.pipeline.lake import Lake
 
 SPARK_FAILED = (PySparkException, Py4JJavaError)
-"""What Spark raises: errors that PySpark knows, and Java's as they are."""
+"""Errors that Spark raises: those that PySpark knows, and Java's as they are."""
 
 
 @dataclass(frozen=True, slots=True)

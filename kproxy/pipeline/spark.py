@@ -24,7 +24,7 @@ RELIED_ON = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""What answers depend on, or cost much to do without."""
+"""Settings that answers depend on, or that save much."""
 
 LOCAL = {
     "spark.sql.shuffle.partitions": "8",  # 200 by default, tasks of some rows each
@@ -33,7 +33,7 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.files.maxPartitionBytes": "64m",
 }
-"""What suits one machine; of no concern to clusters."""
+"""Settings that suit one machine; clusters have their own."""
 
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 """Java without its second compiler, which takes longer than what Java does in a job whose work is Python's."""

@@ -81,7 +81,7 @@ class TargetDiscovery:
             self.asking.discard(item)
             if item in self.target.looked_up:
                 self.since.pop(item, None)
-            elif self.hopeful(item) and now - self.since[item] < self.patience:
+            elif self.may_appear_later(item) and now - self.since[item] < self.patience:
                 self.asking.add(item)
                 self.again.append((now + AGAIN_AFTER, item))
             else:
@@ -89,7 +89,7 @@ class TargetDiscovery:
                 self.target.looked_up.add(item)
                 self.since.pop(item, None)
 
-    def hopeful(self, item: str | CoordinatorKey) -> bool:
+    def may_appear_later(self, item: str | CoordinatorKey) -> bool:
         """Return True if a topic or coordinator may be there later."""
         return not isinstance(item, str) or item in self.target.created
 

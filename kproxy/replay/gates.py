@@ -30,7 +30,7 @@ class ResponseGate:
         self.places = {place: number for number, (_, place) in enumerate(answered)}
         self.done = bytearray(len(answered))
         self.reached = 0
-        """So many responses, from the first on, are done."""
+        """Number of responses, from the first on, that are done."""
 
     def needs(self, exchange: RecordedExchange) -> int:
         """Return how many responses had come before this request."""

@@ -30,7 +30,7 @@ class ReplayLink:
     pending: dict[int, OnResponse] = field(default_factory=dict)
     """Correlation id → what to do with the answer; oldest first."""
     queue: list[tuple[bytes, OnResponse]] = field(default_factory=list)
-    """What is to be sent once it is open."""
+    """Requests to be sent once the link is open."""
 
 
 class ReplayLinks:
@@ -45,7 +45,7 @@ class ReplayLinks:
         self.by_place: dict[tuple[int, NodeAddress], ReplayLink] = {}
         self.unreachable: dict[NodeAddress, str] = {}
         self.opened = 0
-        """How many have been asked for."""
+        """Number of links that have been asked for."""
 
     def to(self, line: int, address: NodeAddress) -> ReplayLink:
         """Return the link of this line to this address, opening one if there is none."""

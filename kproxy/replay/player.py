@@ -30,7 +30,7 @@ from .gates import RecordingGates
 from .links import SCOUT, OnResponse, ReplayLinks
 from .outcome import ReplayOutcome
 from .recording import RecordedExchange, Recording
-from .retries import MOVED, REFUSED, not_ready, was_refused
+from .retries import MOVED, WAS_REFUSED, not_ready, was_refused
 from .routing import RequestRouter, RequestSubject, ResponseGatherer
 from .structs import codes
 from .target import CoordinatorKey, NodeAddress, TargetCluster
@@ -141,7 +141,7 @@ class ReplayPlayer:
             wakes += [self.run(queue, now) for queue in self.queues]
             self.queues = [queue for queue in self.queues if queue.exchanges]
             if not self.queues:
-                wakes.append(self.last_answers(now))
+                wakes.append(self.await_last_responses(now))
         if times := [when for when in wakes if when is not None]:
             self.commands.append(TickAt(min(times)))
 
@@ -152,7 +152,7 @@ class ReplayPlayer:
         """
         while queue.exchanges:
             exchange = queue.exchanges[0]
-            if reason := self.why_not(exchange):
+            if reason := self.reason_not_to_send(exchange):
                 queue.next()
                 self.settle(ReplayOutcome(exchange, "not sent", reason=reason))
                 continue
@@ -168,11 +168,11 @@ class ReplayPlayer:
                 return None
         return None
 
-    def why_not(self, exchange: RecordedExchange) -> str:
+    def reason_not_to_send(self, exchange: RecordedExchange) -> str:
         """Return why the exchange is not sent; empty if it is."""
         if exchange.unfit:
             return exchange.unfit
-        return self.target.lacks(exchange.key, exchange.version) or (REFUSED if was_refused(exchange) else "")
+        return self.target.lacks(exchange.key, exchange.version) or (WAS_REFUSED if was_refused(exchange) else "")
 
     def due(self, exchange: RecordedExchange) -> float:
         """Return the earliest time at which the request may be sent."""
@@ -271,7 +271,7 @@ class ReplayPlayer:
         if not self.left[exchange.line.number]:
             self.links.close_line(exchange.line.number)
 
-    def last_answers(self, now: float) -> float | None:
+    def await_last_responses(self, now: float) -> float | None:
         """Wait for the responses still due once all is sent, then finish; returns when to look again."""
         late = {place for place, at in self.flying.items() if now - at >= self.pace.patience}
         for place in sorted(late):

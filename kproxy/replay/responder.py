@@ -115,7 +115,7 @@ class RecordingResponder:
             response = answer
         if request.api.key == PRODUCE:
             self.written.number(request, response)
-        at_home(response, address)
+        replace_addresses(response, address)
         return Reply(answered(encode(response), request.header["correlation_id"]), wait)
 
     def answer(self, request: Message, count: AnswerCounts) -> Message | None:
@@ -204,7 +204,7 @@ def copy_of(message: Message) -> Message:
     return Message(message.api, message.version, dict(message.header), fit(layout_of(message), message.body))
 
 
-def at_home(response: Message, address: NodeAddress) -> None:
+def replace_addresses(response: Message, address: NodeAddress) -> None:
     """Put this address in place of every broker's in the response."""
     for struct, value in structs(layout_of(response), response.body):
         hosts, ports = list(of_kind(struct, "host")), list(of_kind(struct, "port"))

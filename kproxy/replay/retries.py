@@ -27,7 +27,7 @@ REPEATED = frozenset((PRODUCE, 8, 11, 14, 22, 24, 25, 26, 28))
 """Produce, OffsetCommit, JoinGroup, SyncGroup, InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
 TxnOffsetCommit: requests that do something. To send one that was refused, beside the one that its client sent then,
 would do it twice: write records again, or leave a member in a group that nobody stands behind."""
-REFUSED = "the recorded cluster was not ready for it, and its client asked again"
+WAS_REFUSED = "the recorded cluster was not ready for it, and its client asked again"
 
 
 def was_refused(exchange: RecordedExchange) -> bool:

@@ -33,7 +33,7 @@ SHARED = frozenset((78, 79))
 LED = SHARED | frozenset((0, FETCH, 2, 21, 23, 61))
 """Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeProducers."""
 GROUPED = frozenset((8, 9, 11, 12, 13, 14, 15, 28, 42, 47, 68, 69, 76, 77, 88, 89, 90, 91, 92))
-"""What a group's coordinator answers, TxnOffsetCommit among it."""
+"""APIs that a group's coordinator answers, TxnOffsetCommit among them."""
 TRANSACTED = frozenset((22, 24, 25, 26, 65))
 """InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeTransactions."""
 

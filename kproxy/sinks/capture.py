@@ -129,7 +129,7 @@ class CaptureSink:
         watched = self._watched(seen.who)
         if seen.correlation_id not in watched.fronts:
             for oldest in watched.behinds.add(seen.correlation_id, seen):
-                self._alone(watched, oldest)
+                self._write_without_front(watched, oldest)
             return
         front = watched.fronts.take(seen.correlation_id)
         if front is not None and differ(front, seen):
@@ -139,7 +139,7 @@ class CaptureSink:
         watched = self.watched.pop(who.number, None)
         if watched is not None:
             for seen in watched.behinds.all():
-                self._alone(watched, seen)
+                self._write_without_front(watched, seen)
             if watched.recorded:
                 self.file.closed(who, now)
 
@@ -156,7 +156,7 @@ class CaptureSink:
     def _meant(self, seen: Seen) -> bool:
         return not self.wanted or self.wanted.holds(self.view(seen))
 
-    def _alone(self, watched: WatchedConnection, behind: Seen) -> None:
+    def _write_without_front(self, watched: WatchedConnection, behind: Seen) -> None:
         """Write an exchange at the broker that has no counterpart at the client, if the filter holds for it."""
         if self._meant(behind):
             self._write_behind(watched, behind)

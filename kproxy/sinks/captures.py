@@ -33,13 +33,15 @@ MOST_RUNNING = 16
 MOST_REMEMBERED = 100
 """Captures that are over and still listed."""
 HEADS, USUAL = Policy(), CaptureLimits()
-LAST_WORDS = 5.0
+STOP_TIMEOUT = 5.0
 """Seconds for what still waits to be written, when one is stopped."""
 
 
 class CaptureRefused(TheyDidWrong):
-    """A capture that cannot be started; `code`: invalid_query, capture_exists, capture_failed, no_captures,
-    too_many_captures."""
+    """Error for a capture that cannot be started.
+
+    `code`: invalid_query, capture_exists, capture_failed, no_captures, too_many_captures.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
@@ -59,7 +61,7 @@ class StartedCapture:
     file: CaptureFile
     limits: CaptureLimits
     since: float = field(default_factory=time)
-    """Seconds since 1970."""
+    """Time of the start, in seconds since 1970."""
 
 
 class Captures:
@@ -105,7 +107,7 @@ class Captures:
         """Start to write into a capture that another process has begun. Raises CaptureRefused."""
         meant, name = Filter(wanted), path.name
         try:
-            file = CaptureFile(path, policy, limits, self.wall(), lambda: self._over(name), {}, part)
+            file = CaptureFile(path, policy, limits, self.wall(), lambda: self._request_detach(name), {}, part)
         except OSError as error:
             raise not_written(path, error) from None
         capture = StartedCapture(name, CaptureSink(file, policy, meant, side, self.server, self.view), file, limits)
@@ -122,7 +124,7 @@ class Captures:
         about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": side}
         try:
             make_folder(self.folder)
-            file = CaptureFile(path, policy, limits, self.wall(), lambda: self._over(name), about)
+            file = CaptureFile(path, policy, limits, self.wall(), lambda: self._request_detach(name), about)
         except OSError as error:
             raise not_written(path, error) from None
         return StartedCapture(name, CaptureSink(file, policy, wanted, side, self.server, self.view), file, limits)
@@ -143,15 +145,15 @@ class Captures:
         return capture
 
     def close(self) -> None:
-        """Stop all captures when the proxy ends, and write what waits. Blocks for LAST_WORDS seconds at most, each."""
+        """Stop all captures when the proxy ends, and write what waits. Blocks for at most STOP_TIMEOUT each."""
         for capture in self.by_name.values():
             if not capture.file.stopped:
                 self.fanout.remove(capture.sink)
                 capture.file.stop("proxy_ended")
         for capture in self.by_name.values():
-            capture.file.join(LAST_WORDS)
+            capture.file.join(STOP_TIMEOUT)
 
-    def _over(self, name: str) -> None:
+    def _request_detach(self, name: str) -> None:
         """Have the loop take the capture's sink off; called in the capture's thread."""
         try:
             self.soon(lambda: self._detach(name))

@@ -29,7 +29,7 @@ class Fanout:
         self.sinks: tuple[Sink, ...] = ()
         self.pictures: dict[str, ClusterMetadata] = {}
         self.failures = 0
-        """How often a sink raised, which none should."""
+        """Number of times that a sink raised, which none should."""
 
     def picture(self, cluster: str) -> ClusterMetadata:
         """Return the metadata of a cluster, made when it is first asked for."""

@@ -17,10 +17,10 @@ SampleKey = tuple[str, Labels]
 LARGEST = frozenset((
     "kproxy_audit_last_durable_timestamp_seconds", "kproxy_audit_failing", "kproxy_audit_blocked",
 ))  # fmt: skip
-"""What is so in some process is so: the largest number counts."""
+"""Gauges whose largest value counts: what holds in one process holds for all."""
 SMALLEST = frozenset(("process_max_fds",))
 FIRST = frozenset(("process_start_time_seconds", "python_info"))
-"""Of the process that the user has started, which comes first."""
+"""Gauges of the process that the user has started, which comes first."""
 GROWING = frozenset(("counter", "histogram"))
 
 

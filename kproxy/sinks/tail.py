@@ -18,7 +18,7 @@ from kproxy.watch.seen import Depth, Frame, Seen, Who
 MOST_WAITING = 10_000
 """Exchanges; a second of a busy proxy."""
 MOST_BYTES = 32 << 20
-"""Of their frames: filters on records want whole ones."""
+"""Bytes of the frames of exchanges that wait: filters on records want whole ones."""
 SMALLEST = 1000
 """Bytes that an exchange counts for at least: the objects that it is made of."""
 

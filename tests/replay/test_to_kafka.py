@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.capture.reader import read
 from kproxy.replay.player import Pace
-from kproxy.replay.retries import REFUSED
+from kproxy.replay.retries import WAS_REFUSED
 from kproxy.replay.sasl import plain
 from kproxy.testing.java import JavaProgram
 from kproxy.testing.kafka import Kafka, Listener
@@ -293,4 +293,4 @@ def test_a_group_that_grows(tools: Any, recorder: Any, fresh: Kafka, tmp_path: P
     assert errors <= {
         ("Heartbeat", "REBALANCE_IN_PROGRESS", "NONE"), ("Heartbeat", "NONE", "REBALANCE_IN_PROGRESS"),
     }, report  # fmt: skip
-    assert all(reason.endswith(REFUSED) for reason in report["not_sent"])
+    assert all(reason.endswith(WAS_REFUSED) for reason in report["not_sent"])

@@ -60,7 +60,7 @@ _EVENTS = {
     kinds.RECOVERED: RECOVERED_EVENT,
 }
 _ALSO = ("topics", "first", "records", "bytes", "outcome", "error_level")
-"""What recipes look at beside columns of their tables."""
+"""Columns that recipes look at beside those of their tables."""
 
 
 def rows_of(kind: str, lines: Any, of_bronze: ArrowColumns, wanted: frozenset[str]) -> Iterator[tuple[LakeTable, Any]]:

@@ -18,7 +18,7 @@ LINES = ("line", *OF_BRONZE, KIND.name)
 """The columns of bronze that a task is given."""
 _WRITTEN = pa.schema([("table", pa.string()), ("path", pa.string()), ("rows", pa.int64())])
 WRITTEN = "table string, path string, rows long"
-"""What a task that writes files gives: one row per file."""
+"""Schema of what a task that writes files gives: one row per file."""
 
 Task = Callable[[Iterable[Any]], Iterator[Any]]
 

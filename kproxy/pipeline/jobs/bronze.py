@@ -106,7 +106,7 @@ def write_batch(run: Run, lines: DataFrame, batch: str, paths: list[str]) -> dic
         if not broken:
             raise
         run.tell(f"bronze {batch}: cannot be read to the end: {', '.join(broken)}")
-        return _write(run, as_far_as_it_goes(run, paths), batch, broken) | {"files": paths}
+        return _write(run, readable_lines(run, paths), batch, broken) | {"files": paths}
 
 
 def _write(run: Run, lines: DataFrame, batch: str, broken: list[str]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _write(run: Run, lines: DataFrame, batch: str, broken: list[str]) -> dict[st
     run.lake.drop_batch(BRONZE_CORRUPT, batch)
     if noted["corrupt"]:
         aside = corrupt(with_envelope(lines).observe(Observation(), F.count(F.lit(1)).alias("lines")))
-        run.lake.replace(BRONZE_CORRUPT, aside.unionByName(on_record(run, broken)) if broken else aside, batch)
+        run.lake.replace(BRONZE_CORRUPT, aside.unionByName(unreadable_rows(run, broken)) if broken else aside, batch)
     return noted
 
 
@@ -187,7 +187,7 @@ def unreadable(run: Run, paths: list[str]) -> list[str]:
     return [path for path in paths if not _can_be_read(run, path)]
 
 
-def as_far_as_it_goes(run: Run, paths: list[str]) -> DataFrame:
+def readable_lines(run: Run, paths: list[str]) -> DataFrame:
     """Return the lines of the files, of unreadable ones those before the place where they break."""
     read = run.spark.read.schema("value string").option("lineSep", "\n").option("ignoreCorruptFiles", True).text(paths)
     return read.select(
@@ -198,7 +198,7 @@ def as_far_as_it_goes(run: Run, paths: list[str]) -> DataFrame:
     )
 
 
-def on_record(run: Run, paths: list[str]) -> DataFrame:
+def unreadable_rows(run: Run, paths: list[str]) -> DataFrame:
     """Return a row of bronze_corrupt, with dt, for each of the files."""
     rows = run.spark.createDataFrame([(path,) for path in paths], "file string").withColumns(
         {

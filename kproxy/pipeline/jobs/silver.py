@@ -29,7 +29,7 @@ from kproxy.pipeline.transforms.ids import doubled, without_duplicates
 from kproxy.pipeline.transforms.kinds import KINDS, kinds_known
 
 ON_DISK = "file:"
-"""How the path of a lake begins that every worker reaches as a folder, as Spark itself requires of such paths."""
+"""Beginning of a lake's path that every worker reaches as a folder, as Spark itself requires of such paths."""
 
 
 def silver(run: Run, *, again: bool = False) -> int:

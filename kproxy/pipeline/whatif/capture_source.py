@@ -27,7 +27,7 @@ from .packing import CapturePacking, ChunkRow
 from .tables import CHUNKS_SCHEMA
 
 BATCH_BYTES = 4 << 20
-"""Of packed exchanges in one Arrow batch."""
+"""Bytes of packed exchanges in one Arrow batch."""
 MOST_FRAME = 8 << 20
 """Bytes of a frame that can be rehearsed; larger ones are told as unfit."""
 

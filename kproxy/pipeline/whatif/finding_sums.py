@@ -14,7 +14,7 @@ from .rehearsal import RehearsalFinding
 from .topics import TopicNames, topics_of
 
 SAMPLES = 5
-"""Of each rule."""
+"""Samples that are kept of each rule."""
 MOST_GROUPS = 20_000
 """Groups in a task's memory, some 20 MB; more are given out in several parts, which the answers add up."""
 

@@ -19,11 +19,11 @@ from .opaque import Opaque
 from .packed_exchange import CaptureSummary, ExchangeChunk, PackedExchange, pack
 
 CHUNK_BYTES = 256 << 10
-"""Of frames in one chunk: so large that a row's cost is nothing, so small that many fit into a batch of rows."""
+"""Bytes of frames in one chunk: so large that a row's cost is nothing, so small that many fit into a batch of rows."""
 CHUNK_EXCHANGES = 2000
 """Exchanges in one chunk: with small frames, what Python makes of them is many times larger than they are."""
 HELD_BYTES = 16 << 20
-"""Of frames that wait in chunks that are not full; with more of them all chunks are closed."""
+"""Bytes of frames that wait in chunks that are not full; with more of them all chunks are closed."""
 EACH = 200
 """Bytes that an exchange takes besides its frames."""
 

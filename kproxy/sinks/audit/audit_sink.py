@@ -36,17 +36,17 @@ DEPTHS = {"connections": Depth.COUNT, "summary": Depth.ROWS, "requests": Depth.S
 class ConnectionAccount:
     """Record of an open connection that the audit keeps: its client, its summary and what was told last."""
 
-    __slots__ = ("client_id", "outcome", "summary", "untold", "who")
+    __slots__ = ("client_id", "outcome", "summary", "unsent_lines", "who")
 
     def __init__(self, who: LiveWho, summary: Summary) -> None:
         self.who, self.summary = who, summary
         self.outcome: Outcome | None = None
         self.client_id: str | None = None
-        self.untold: deque[Line] = deque()  # of its summary
+        self.unsent_lines: deque[Line] = deque()  # of its summary
 
 
 class AuditSink:
-    """A `Sink` that puts events into the event files or wherever the gate leads."""
+    """Sink that makes events of exchanges and connections, and puts them through the gate."""
 
     broker_side = False
 
@@ -64,7 +64,7 @@ class AuditSink:
         if account is not None:
             account.client_id = seen.client_id
             if seen.key in SASL:
-                self.look_who(account, seen.request.last if seen.request is not None else 0.0)
+                self.put_authentication(account, seen.request.last if seen.request is not None else 0.0)
         if seen.request is not None and self.config.detail_of(seen.api) == "requests":
             event = request_event(seen, self.wall, self.config.partitions)
             self.events.put(REQUEST_EVENT.name, self.wall(seen.request.first), event)
@@ -82,9 +82,9 @@ class AuditSink:
         account = self.accounts.pop(who.number, None)
         if account is None:
             return
-        self.look_who(account, now)
+        self.put_authentication(account, now)
         with to_the_end():
-            for _ in each(self.lines(account, now, everything=True)):
+            for _ in each(self.put_summaries(account, now, everything=True)):
                 pass
         self.events.put(CONNECTION_EVENT.name, self.wall(now), closed(account.who, account.client_id))
 
@@ -108,20 +108,20 @@ class AuditSink:
     def tick(self, now: float) -> Iterator[None]:
         """Put the summary events of the minutes that are over, one a step; others may run between two of them."""
         for account in list(self.accounts.values()):
-            self.look_who(account, now)
-            yield from self.lines(account, now, everything=False)
+            self.put_authentication(account, now)
+            yield from self.put_summaries(account, now, everything=False)
 
     # ---- inside
 
-    def lines(self, account: ConnectionAccount, now: float, *, everything: bool) -> Iterator[None]:
+    def put_summaries(self, account: ConnectionAccount, now: float, *, everything: bool) -> Iterator[None]:
         """Put a connection's summary events, one a step; those that are left when the caller stops come first later."""
-        account.untold.extend(account.summary.drain(now, everything=everything))
-        while account.untold:
-            time, event = summary_event(account.untold.popleft(), account.who)
+        account.unsent_lines.extend(account.summary.drain(now, everything=everything))
+        while account.unsent_lines:
+            time, event = summary_event(account.unsent_lines.popleft(), account.who)
             self.events.put(SUMMARY_EVENT.name, time, event)
             yield
 
-    def look_who(self, account: ConnectionAccount, now: float) -> None:
+    def put_authentication(self, account: ConnectionAccount, now: float) -> None:
         """Put an event about an authentication that has come to an end."""
         outcome = account.who.outcome
         if outcome is not account.outcome and outcome is not None:

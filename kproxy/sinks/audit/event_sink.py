@@ -24,9 +24,9 @@ class OutletCounters:
     written: int = 0
     """Events that are durable."""
     bytes: int = 0
-    """Of their lines, before compression."""
+    """Bytes of the lines of these events, before compression."""
     files: int = 0
-    """Published; 0 for Kafka."""
+    """Files published; 0 for Kafka."""
     recovered: int = 0
     """Processes before this one that had not ended in order, and whose files are published now."""
     dropped: Counter[str] = field(default_factory=Counter)
@@ -34,7 +34,7 @@ class OutletCounters:
     errors: Counter[str] = field(default_factory=Counter)
     """Failed attempts to write, sync or publish, by the same words."""
     last_error: str = ""
-    """What the system said last, with the file or the cluster."""
+    """Last error of the system, with the file or the cluster."""
     failing: bool = False
     """The last attempt failed: an outage."""
     last_durable: float = 0.0
@@ -77,5 +77,5 @@ Unblocked = Callable[[], None]
 """Called from a thread of the outlet, not the loop's, when `blocked` has become False; must not raise or wait."""
 
 
-def never_mind() -> None:
+def ignore_unblocked() -> None:
     """Do nothing: an `Unblocked` for those who look at `blocked` themselves."""

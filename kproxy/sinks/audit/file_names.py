@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OPEN, PACKING, PACKED, BAD = ".ndjson.tmp", ".ndjson.gz.tmp", ".ndjson.gz", ".ndjson.bad"
-SESSION, UNBORN = ".session", ".session.tmp"
+SESSION, NEW_SESSION = ".session", ".session.tmp"
 BOOT_DIGITS = 8  # of 32: enough to tell the starts of one instance apart
 LONGEST_INSTANCE = 200  # bytes; file systems allow names of 255, and the rest of the name takes 41
 

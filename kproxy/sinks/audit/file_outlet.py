@@ -20,7 +20,7 @@ from .recover import UncleanProcess, find_unclean
 
 
 class FileOutlet:
-    """An `Outlet`. `start` makes the folder and the session's mark if it can; what it cannot do is tried again."""
+    """Outlet that writes files. `start` makes the folder and the process's mark if it can, or tries again later."""
 
     name = "files"
 
@@ -33,7 +33,7 @@ class FileOutlet:
         self._publisher = Publisher(self.counters, log, settings.retry)
         self._writer = FileWriter(settings, self._queue, self._publisher, log, self._tell_gap)
         self._thread = threading.Thread(target=self._writer.run, name="audit writer", daemon=True)
-        self._tell: PutRecovered = _nobody
+        self._tell: PutRecovered = _ignore_event
         self._dead: list[UncleanProcess] = []
 
     @property
@@ -71,7 +71,7 @@ class FileOutlet:
         return self._writer.leave(clean=published)
 
     def _tell_gap(self, gap: Gap) -> None:
-        self._tell(gap_event(gap, self.name), _nothing)
+        self._tell(gap_event(gap, self.name), _do_nothing)
 
     # ---- recovery, in the publisher's thread
 
@@ -101,9 +101,9 @@ class FileOutlet:
         self.counters.recovered += 1
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
-def _nobody(_data: EventData, _then: Callable[[], None]) -> None:
+def _ignore_event(_data: EventData, _then: Callable[[], None]) -> None:
     pass

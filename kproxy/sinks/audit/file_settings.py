@@ -21,11 +21,11 @@ class FileSettings:
     roll_size: int = 64_000_000
     """A file is closed at this size, before compression."""
     roll_age: float = 300.0
-    """And at this age."""
+    """A file is also closed at this age."""
     when_full: WhenFull = "drop"
     queue: int = 100_000
     """Events that are not durable yet."""
     queue_bytes: int = QUEUE_BYTES
-    """And bytes of their lines."""
+    """Bytes of the lines of events that are not durable yet."""
     retry: float = 2.0
-    """While the system refuses, it is tried again so often."""
+    """Seconds between attempts while the system refuses."""

@@ -89,7 +89,7 @@ class FileWriter:
             then = "clients wait" if self.queue.blocking else "they are dropped once the queue is full"
             where = str(self.settings.dir)
             self.log.warning(
-                "audit: events cannot be written, it is tried again", then=then, dir=where, error=str(error)
+                "audit: events cannot be written, kproxy tries again", then=then, dir=where, error=str(error)
             )
 
     # ---- one step

@@ -30,22 +30,24 @@ from .recorder import PutRecovered, gap_event
 BEAT = 0.05
 """Seconds for which delivery reports are waited for; new lines wait as long at most."""
 
-LAST = 1.0
+LAST_WAIT = 1.0
 """Seconds at most for the reports on lines that are taken back; they come at once."""
 
-NEVER = frozenset(("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "INVALID_MSG", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"))
+UNSENDABLE = frozenset(
+    ("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "INVALID_MSG", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE")
+)
 """Errors that are about the one line: it would be refused for ever."""
 
-ENDED = "_FATAL"
-"""What a producer answers that does not go on; another one does."""
+FAILED_PRODUCER = "_FATAL"
+"""Error of a producer that has failed for good and has to be replaced."""
 
 
 class MissingExtra(WeDidWrong):
-    """confluent-kafka, which carries librdkafka, is not installed."""
+    """Error for confluent-kafka, which carries librdkafka, not being installed."""
 
 
 class WrongOptions(TheyDidWrong):
-    """librdkafka refuses its settings; the message is its own."""
+    """Error for settings that librdkafka refuses; the message is its own."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ class LineInFlight:
 
 
 class KafkaOutlet:
-    """An `Outlet`. Key of a message: the connection's number, else the source. Headers: `type`, `content-type`."""
+    """Outlet that writes to a topic.
+
+    Key of a message: the connection's number, else the source. Headers: `type`, `content-type`.
+    """
 
     name = "kafka"
 
@@ -125,7 +130,7 @@ class KafkaOutlet:
     def close(self, timeout: float) -> bool:
         self._deadline = time.monotonic() + timeout
         self._queue.close()
-        self._thread.join(timeout + LAST)
+        self._thread.join(timeout + LAST_WAIT)
         return self._clean
 
     # ---- the thread
@@ -161,7 +166,7 @@ class KafkaOutlet:
         if self.counters.failing and not self.counters.queued and now >= self._retry_at:
             self._recovered()  # nothing is left that could show it
         if not self.counters.failing and (gap := self._queue.take_gap()) is not None:
-            self._tell(gap_event(gap, self.name), _nothing)
+            self._tell(gap_event(gap, self.name), _do_nothing)
 
     def _send(self) -> None:
         """Produce as many lines as librdkafka has room for."""
@@ -186,11 +191,11 @@ class KafkaOutlet:
         if error is None:
             self.counters.written += 1
             self.counters.bytes += len(sent.line) + 1
-        elif error.name() in NEVER:
+        elif error.name() in UNSENDABLE:
             self.counters.errors[error.name().lower()] += 1
             self._queue.lost(sent.number, sent.number, error.name().lower())
         else:
-            self._ended = self._ended or error.fatal() or error.name() == ENDED
+            self._ended = self._ended or error.fatal() or error.name() == FAILED_PRODUCER
             self._again.append(sent)
             self._refused(error.name().lower().lstrip("_"), error.str())
             return
@@ -222,7 +227,7 @@ class KafkaOutlet:
             then = "clients wait" if self._queue.blocking else "they are dropped once the queue is full"
             topic = self.settings.topic
             self.log.warning(
-                "audit: events do not reach the topic, it is tried again", then=then, topic=topic, error=message
+                "audit: events do not reach the topic, kproxy tries again", then=then, topic=topic, error=message
             )
 
     def _trouble(self, error: Any) -> None:
@@ -238,7 +243,7 @@ class KafkaOutlet:
     def _give_up(self) -> None:
         """Count what is not delivered by now as dropped; it is not known whether the cluster has it."""
         self._producer.purge()
-        self._producer.flush(LAST)
+        self._producer.flush(LAST_WAIT)
         self._settle()
         left = [*self._todo, *self._again, *(sent for batch in self._queue.take() for sent in batch.items)]
         for sent in left:
@@ -272,10 +277,10 @@ class KafkaOutlet:
     def _replace_producer(self) -> None:
         """Make a new producer in place of one that has failed for good, whose lines go to the new one."""
         self._producer.purge()
-        self._producer.flush(LAST)
+        self._producer.flush(LAST_WAIT)
         self._producer = self._new_producer()
         self._ended = False
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

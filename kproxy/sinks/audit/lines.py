@@ -15,7 +15,7 @@ from kproxy.events.column import EventData
 
 MICROSECONDS = 1_000_000
 LINE_START = b'{"specversion":"1.0","id":"'
-"""How each line begins; the number stands right behind it."""
+"""Beginning of each line; the number stands right behind it."""
 
 _encode = msgspec.json.Encoder().encode
 _LINE = LINE_START + b'%d","source":%b.%06dZ","datacontenttype":"application/json","data":%b}\n'

@@ -15,7 +15,7 @@ from pathlib import Path
 from .file_names import OPEN, hidden
 
 MODE = 0o640
-"""Who may read the audit is the group's business, not everybody's."""
+"""Permissions of event files: the group may read them, others may not."""
 
 
 class OpenFile:

@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.audit_config import AuditConfig, KafkaTopic
 
-from .event_sink import Unblocked, never_mind
+from .event_sink import Unblocked, ignore_unblocked
 from .file_names import WriterIdentity
 from .file_outlet import FileOutlet
 from .file_settings import FileSettings
@@ -17,7 +17,7 @@ from .recorder import Outlet, Recorder
 
 
 def make_recorder(
-    audit: AuditConfig, source: str, log: FilteringBoundLogger, on_unblocked: Unblocked = never_mind
+    audit: AuditConfig, source: str, log: FilteringBoundLogger, on_unblocked: Unblocked = ignore_unblocked
 ) -> Recorder:
     """Return a recorder that is not started. `source` is instance/boot uuid/worker.
 

@@ -11,10 +11,10 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from .file_names import SESSION, UNBORN, WriterIdentity, hidden
+from .file_names import NEW_SESSION, SESSION, WriterIdentity, hidden
 from .open_file import MODE, lock, sync_folder
 
-AGAIN = 100
+ATTEMPTS = 100
 """Times that a mark is made anew. Another process that starts at the same moment may look at it before it is locked,
 take it for a dead one's and delete it; several workers start at the same moment."""
 
@@ -25,7 +25,7 @@ class ProcessMark:
     def __init__(self, folder: Path, identity: WriterIdentity) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = hidden(folder, identity.stem, SESSION)
-        for left in reversed(range(AGAIN)):
+        for left in reversed(range(ATTEMPTS)):
             try:
                 self._make(folder, identity)
                 return
@@ -34,7 +34,7 @@ class ProcessMark:
                     raise
 
     def _make(self, folder: Path, identity: WriterIdentity) -> None:
-        unborn = hidden(folder, identity.stem, UNBORN)
+        unborn = hidden(folder, identity.stem, NEW_SESSION)
         self._fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
         try:
             lock(self._fd)
@@ -59,7 +59,7 @@ class ProcessMark:
             self._fd = -1
 
 
-def lock_of_dead(path: Path) -> int | None:
+def lock_if_ended(path: Path) -> int | None:
     """Return the descriptor of a file of a process that has ended, locked; None if it lives, or the file is gone."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -67,7 +67,7 @@ class Publisher:
                 self.counters.last_error = str(error)
                 if not failed:
                     self.log.warning(
-                        "audit: files cannot be published or recovered, it is tried again", error=str(error)
+                        "audit: files cannot be published or recovered, kproxy tries again", error=str(error)
                     )
                 failed = True
                 if last:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from .event_sink import OutletCounters, Unblocked, WhenFull, never_mind
+from .event_sink import OutletCounters, Unblocked, WhenFull, ignore_unblocked
 
 BATCH_BYTES = 1 << 18
 """256 KiB: a larger write is hardly cheaper per byte, and by so much a file may overshoot its size."""
@@ -27,7 +27,7 @@ OVERSHOOT = 100_000
 A client may have thousands of them, and a small queue must not mean that they are lost."""
 
 OVERSHOOT_BYTES = QUEUE_BYTES
-"""And so many bytes of their lines."""
+"""Bytes of lines that are taken beyond the bound under `block`."""
 
 QueuedLine = TypeVar("QueuedLine")
 
@@ -76,7 +76,7 @@ class LineQueue(Generic[QueuedLine]):
         when_full: WhenFull,
         events: int,
         size: int,
-        on_unblocked: Unblocked = never_mind,
+        on_unblocked: Unblocked = ignore_unblocked,
     ) -> None:
         self.counters, self.on_unblocked = counters, on_unblocked
         self.blocking = when_full == "block"

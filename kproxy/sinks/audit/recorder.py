@@ -16,15 +16,15 @@ from kproxy.errors import KproxyError
 from kproxy.events.column import EventData
 from kproxy.events.schema import RECOVERED_EVENT
 
-from .event_sink import OutletCounters, Unblocked, never_mind
+from .event_sink import OutletCounters, Unblocked, ignore_unblocked
 from .lines import EventEncoder
 from .queue import Gap
 
-FAREWELL = 5.0
+START_FAILURE_TIMEOUT = 5.0
 """Seconds for the outlets that are running already when another one cannot be started."""
 
 PutRecovered = Callable[[EventData, Callable[[], None]], None]
-"""Of an outlet: make a `recovered` event of these data, and call the function once it is durable at this outlet."""
+"""Function of an outlet that puts a `recovered` event of these data, and calls back once it is durable there."""
 
 
 class Outlet(Protocol):
@@ -64,7 +64,7 @@ class Recorder:
     Make it in the process that writes, not before a fork: threads and locks on files do not survive one.
     """
 
-    def __init__(self, source: str, outlets: Sequence[Outlet], on_unblocked: Unblocked = never_mind) -> None:
+    def __init__(self, source: str, outlets: Sequence[Outlet], on_unblocked: Unblocked = ignore_unblocked) -> None:
         self.outlets = tuple(outlets)
         self._started: list[Outlet] = []
         self._adds = tuple(outlet.add for outlet in outlets)
@@ -79,7 +79,7 @@ class Recorder:
                 outlet.start(self._tell_of(outlet), self._unblocked)
                 self._started.append(outlet)
         except KproxyError:
-            self.close(FAREWELL)
+            self.close(START_FAILURE_TIMEOUT)
             raise
 
     @property

@@ -36,9 +36,9 @@ import msgspec
 
 from kproxy.events.column import EventData
 
-from .file_names import BAD, OPEN, PACKED, SESSION, UNBORN, hidden, session_of, stem_of
+from .file_names import BAD, NEW_SESSION, OPEN, PACKED, SESSION, hidden, session_of, stem_of
 from .lines import id_of
-from .process_mark import lock_of_dead
+from .process_mark import lock_if_ended
 from .publish import publish
 
 _FILE = re.compile(r"\..+-[0-9a-f]{8}-\d+-\d{12,}\.ndjson\.(tmp|gz)")
@@ -123,8 +123,8 @@ class UncleanProcess:
 
 def find_unclean(folder: Path, own: str) -> Iterator[UncleanProcess]:
     """Yield the processes that did not end in order, but the one whose files begin with `own`. Raises OSError."""
-    for path in _ending(folder, UNBORN):
-        if (fd := lock_of_dead(path)) is not None:
+    for path in _ending(folder, NEW_SESSION):
+        if (fd := lock_if_ended(path)) is not None:
             path.unlink(missing_ok=True)
             os.close(fd)
     marks = {stem_of(path, SESSION) for path in _ending(folder, SESSION)}
@@ -145,7 +145,7 @@ def _ending(folder: Path, ending: str) -> list[Path]:
 
 def _unclean_process(folder: Path, stem: str, *, marked: bool) -> UncleanProcess | None:
     mark = hidden(folder, stem, SESSION)
-    fd = lock_of_dead(mark) if marked else -1
+    fd = lock_if_ended(mark) if marked else -1
     if fd is None:
         return None
     source = os.pread(fd, 4096, 0).decode(errors="replace").strip() if marked else ""
@@ -157,7 +157,7 @@ def _unclean_process(folder: Path, stem: str, *, marked: bool) -> UncleanProcess
             dead.files.append(_packed(folder, path))
         elif stem_of(path, OPEN) in packed:
             path.unlink()
-        elif (held := lock_of_dead(path)) is not None:
+        elif (held := lock_if_ended(path)) is not None:
             dead.files.append(_cut(folder, path, held))
     for file in dead.files if source else ():
         file.data.setdefault("of_source", source)  # a file without a whole line does not say whose it is

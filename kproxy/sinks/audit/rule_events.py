@@ -11,10 +11,10 @@ from .gate import EventGate
 from .text import stamp
 
 RuleCounts = tuple[int, int, int, int]
-"""How often set back, matched, fired, applied."""
+"""Counts of a rule: set back, matched, fired, applied."""
 LiveRules = Callable[[], Iterable[Running]]
 MOST_MISTAKES = 100
-"""Of a set that was refused, told in its event; the log and the API have them all."""
+"""Mistakes of a refused set that its event tells; the log and the API have them all."""
 MINUTE = 60.0
 
 

@@ -99,7 +99,7 @@ def test_drop_while_no_broker_is_there(mock: MockCluster) -> None:
         "reason": "dropped", "dropped": 5, "first_id": 14, "last_id": 18, "message": "kafka: unreachable 5",
     }  # fmt: skip
     assert own.counters.dropped == {"unreachable": 5}
-    assert own.log.texts("warning") == ["audit: events do not reach the topic, it is tried again"]
+    assert own.log.texts("warning") == ["audit: events do not reach the topic, kproxy tries again"]
     assert own.log.texts("info") == ["audit: events are sent to the topic again"]
     assert not blocked
 

@@ -10,7 +10,7 @@ import pytest
 from kproxy.sinks.audit import process_mark as session_module
 from kproxy.sinks.audit.file_names import WriterIdentity
 from kproxy.sinks.audit.open_file import lock
-from kproxy.sinks.audit.process_mark import ProcessMark, lock_of_dead
+from kproxy.sinks.audit.process_mark import ProcessMark, lock_if_ended
 
 BOOT = "5b0c1e2f-1111-4222-8333-444455556666"
 
@@ -18,17 +18,17 @@ BOOT = "5b0c1e2f-1111-4222-8333-444455556666"
 def test_the_mark_of_a_living_process_is_locked(tmp_path: Path) -> None:
     """It says whose it is; when its process is gone it can be locked, by one only, and not once it was deleted."""
     session = ProcessMark(tmp_path / "new" / "audit", WriterIdentity("host", BOOT))
-    living = lock_of_dead(session.path)
+    living = lock_if_ended(session.path)
     text = session.path.read_text()
     session.close()
-    first = lock_of_dead(session.path)
-    second = lock_of_dead(session.path)
+    first = lock_if_ended(session.path)
+    second = lock_if_ended(session.path)
     assert first is not None
     session.path.unlink()
     os.close(first)
 
     assert (living, text, second) == (None, f"host/{BOOT}/0\n", None)
-    assert lock_of_dead(session.path) is None
+    assert lock_if_ended(session.path) is None
 
 
 def test_an_orderly_end_leaves_nothing(tmp_path: Path) -> None:

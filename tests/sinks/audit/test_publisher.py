@@ -50,7 +50,7 @@ def test_a_refused_job_is_tried_again() -> None:
     assert own.close(20)
     assert done == ["first", "second"]
     assert counters.errors == {"disk_full": 1, "io_error": 2}
-    assert log.texts("warning") == ["audit: files cannot be published or recovered, it is tried again"]
+    assert log.texts("warning") == ["audit: files cannot be published or recovered, kproxy tries again"]
 
 
 def test_at_the_end_nobody_waits_for_the_disk() -> None:

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 from kproxy.pipeline.transforms.gold.partial import BUCKETS
 
 WHO = ("cluster", "client_id", "principal", "client_address", "software_name", "software_version")
-"""A client, as far as it can be told from others."""
+"""Columns that tell a client from others, as far as possible."""
 COMMIT_APIS = ("OffsetCommit", "TxnOffsetCommit")
 STORM_APIS = ("ApiVersions", "FindCoordinator", "Metadata")
-"""What clients send when they start or lose their way; many of them in a minute are a storm."""
+"""APIs of clients that start or lose their way; many of these requests in a minute are a storm."""
 
 
 @dataclass(frozen=True, slots=True)

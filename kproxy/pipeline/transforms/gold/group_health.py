@@ -55,7 +55,7 @@ OFTEN_REBALANCED = 6.0
 OFTEN_COMMITTED = 60.0
 """Commits a minute and member that are called often: the default interval of clients is 5 s, which makes 12."""
 FLAPPING = 3
-"""So many member ids for each member of the group at its largest are called flapping."""
+"""Member ids for each member of the group at its largest that are called flapping."""
 
 
 def daily(bases: Bases) -> DataFrame:

@@ -11,7 +11,7 @@ from kproxy.pipeline.transforms.gold.partial import PEAK, TOTAL, Partial, ratio
 PARTIAL = Partial(keys=("cluster", "client_address", "what"), measures={"total": TOTAL, "minutes": TOTAL, "peak": PEAK})
 
 STORM = {"connections": 60, "Metadata": 300, "ApiVersions": 300, "FindCoordinator": 300}
-"""So many in a minute from one address are called a storm: one connection or five requests a second are more than any
+"""Counts in a minute from one address that are a storm: one connection or five requests a second are more than any
 client needs that runs; a host with hundreds of clients that all start at once is one, too."""
 
 

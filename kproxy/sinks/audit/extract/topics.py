@@ -22,7 +22,7 @@ OF_BATCHES = ("base_offset", "last_offset", *OF_PRODUCER)
 """Columns of a digest; None and numbers below zero are absence."""
 
 LAST_OFFSET = (1 << 63) - 1
-"""What an offset can be at most; whoever begins a batch there ends it beyond."""
+"""Largest possible offset; a batch that begins there ends beyond it."""
 
 ELSEWHERE = frozenset((6, 74))
 """NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: the broker says who leads (KIP-951)."""
