@@ -35,19 +35,19 @@ class WorkerCollector(Collector):
     Beside it, workers count connections refused, too: those with a bad TLS handshake.
     """
 
-    def __init__(self, crew: CountedWorkers, counts: RefusedClients) -> None:
-        self.crew, self.counts = crew, counts
+    def __init__(self, workers: CountedWorkers, counts: RefusedClients) -> None:
+        self.workers, self.counts = workers, counts
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
             "kproxy_worker_restarts",
             "Worker processes that were started in place of one that ended.",
-            value=self.crew.restarts,
+            value=self.workers.restarts,
         )
-        ready = len(self.crew.ready)
+        ready = len(self.workers.ready)
         workers = GaugeMetricFamily("kproxy_workers", "Worker processes, by state.", labels=["state"])
         workers.add_metric(["ready"], ready)
-        workers.add_metric(["down"], len(self.crew.members) - ready)
+        workers.add_metric(["down"], len(self.workers.members) - ready)
         yield workers
         yield counter_family(
             "kproxy_connections_refused", "Client connections refused, by cause.", "cause", self.counts.refused

@@ -57,27 +57,27 @@ class ColumnExtractor:
     def columns(self, request: BodyFields | None, response: BodyFields | None, seen: Seen, most: int) -> dict[str, Any]:
         """Return the columns of an exchange; those of a body that is None are missing."""
         who = seen.who
-        whole = None if response is None else response.get(self.form.code, 0) if self.form.code else 0
+        top_code = None if response is None else response.get(self.form.code, 0) if self.form.code else 0
         data: dict[str, Any] = {}
         if response is not None:
-            self.put_errors(data, response, whole or 0, seen)
+            self.put_errors(data, response, top_code or 0, seen)
         if request is not None:
             self.put_requested(data, request)
         if response is not None:
-            self.put_answered(data, response, whole or 0)
+            self.put_answered(data, response, top_code or 0)
         if "group" in data:
             broker_group = plain(who.broker_group(data["group"]))
             if broker_group is not None:
                 data["broker_group"] = broker_group
-        self.put_topics(data, request, response, whole, seen, most)
+        self.put_topics(data, request, response, top_code, seen, most)
         if request is not None:
-            data |= self.resources.tell(request, response, whole, most)
+            data |= self.resources.tell(request, response, top_code, most)
         return data
 
-    def put_errors(self, data: dict[str, Any], response: BodyFields, whole: int, seen: Seen) -> None:
+    def put_errors(self, data: dict[str, Any], response: BodyFields, top_code: int, seen: Seen) -> None:
         errors = ErrorCodes()
         errors.collect(self.error_fields, response)
-        data |= error_columns(in_order(whole, errors.codes), seen)
+        data |= error_columns(in_order(top_code, errors.codes), seen)
         text = plain(errors.text)
         if text is not None:
             data["error_message"] = text
@@ -97,9 +97,9 @@ class ColumnExtractor:
             if text is not None:
                 data[name] = text
 
-    def put_answered(self, data: dict[str, Any], response: BodyFields, whole: int) -> None:
+    def put_answered(self, data: dict[str, Any], response: BodyFields, top_code: int) -> None:
         """Set the columns of a response; a failed one only tells its errors and how long the client is to wait."""
-        put(data, self.of_failed if whole else self.response_columns, response)
+        put(data, self.of_failed if top_code else self.response_columns, response)
         members = None
         if self.key == JOIN_GROUP:
             members = response["members"]  # the leader of the group gets them
@@ -113,7 +113,7 @@ class ColumnExtractor:
         data: dict[str, Any],
         requested: BodyFields | None,
         answered: BodyFields | None,
-        whole: int | None,
+        top_code: int | None,
         seen: Seen,
         most: int,
     ) -> None:
@@ -129,7 +129,7 @@ class ColumnExtractor:
                 add_assignment(table, answered, who)
         several = self.first is not None and requested is not None and len(self.first.elements(requested)) > 1
         if table.topics:
-            data |= table.tell(seen, most, None if self.key in HEARTBEATS else whole, several=several)
+            data |= table.tell(seen, most, None if self.key in HEARTBEATS else top_code, several=several)
         data |= table.totals()
 
 

@@ -60,11 +60,11 @@ class ApiResources:
         self.single = self.requested is None and form.api.key in SINGLE
 
     def tell(
-        self, request: MessageElement, response: MessageElement | None, whole: int | None, most: int
+        self, request: MessageElement, response: MessageElement | None, top_code: int | None, most: int
     ) -> dict[str, Any]:
         """Return the columns about resources.
 
-        `whole`: the error code at the top of the response, None: there was none.
+        `top_code`: the error code at the top of the response, None: there was none.
         """
         other = OTHERS.get(self.form.api.key)
         if other is not None:
@@ -76,7 +76,7 @@ class ApiResources:
         for roles, requested, answered in self.pairs(request, response or NOTHING):
             count += 1
             if count <= most:
-                rows.append(self.row(roles, requested, answered, whole))
+                rows.append(self.row(roles, requested, answered, top_code))
         return {} if self.around and count == 1 else counted(rows, count, most)
 
     def pairs(
@@ -108,7 +108,7 @@ class ApiResources:
         return {handle: element for element in elements for handle in handles_of(level, level.roles(element))}
 
     def row(
-        self, roles: Mapping[str, Any], requested: MessageElement, answered: MessageElement, whole: int | None
+        self, roles: Mapping[str, Any], requested: MessageElement, answered: MessageElement, top_code: int | None
     ) -> ResourceRow:
         kind, name = type_and_name(roles)
         row: ResourceRow = {"type": kind}
@@ -116,7 +116,7 @@ class ApiResources:
         if text is not None:
             row["name"] = text
         field = self.answered.code if self.answered is not None else None
-        code = answered[field] if field is not None and field in answered else whole
+        code = answered[field] if field is not None and field in answered else top_code
         if code:
             row["error"] = error_name(code)
         detail = plain(self.detail(requested, answered) if self.detail is not None else None)

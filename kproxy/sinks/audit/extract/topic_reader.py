@@ -41,19 +41,21 @@ class TopicReader:
     `index`: the field that holds a partition's number, None: the element is the number.
     """
 
-    def __init__(self, around: Level | None, topics: Level, parts: Level | None, columns: tuple[tuple[str, str], ...]):
-        self.around, self.topics, self.parts = around, topics, parts
+    def __init__(
+        self, around: Level | None, topics: Level, partitions: Level | None, columns: tuple[tuple[str, str], ...]
+    ):
+        self.around, self.topics, self.partitions = around, topics, partitions
         keys = dict(topics.keys)
         self.name, self.topic_id = keys.get(TOPIC), keys.get(TOPIC_ID) or unkeyed_id(topics)
         flat = PARTITION in keys
-        part = topics if flat else parts
-        self.arrays = () if flat or parts is None else parts.arrays
+        partition = topics if flat else partitions
+        self.arrays = () if flat or partitions is None else partitions.arrays
         self.flat = flat
-        self.has_parts = part is not None
-        field = dict(part.keys)[PARTITION] if part is not None else ITSELF
+        self.has_partitions = partition is not None
+        field = dict(partition.keys)[PARTITION] if partition is not None else ITSELF
         self.index = None if field == ITSELF else field
-        struct = part.struct if part is not None else None
-        self.code = part.code if part is not None else None
+        struct = partition.struct if partition is not None else None
+        self.code = partition.code if partition is not None else None
         self.topic_code = None if flat else topics.code
         self.records = next((slot.name for slot in slots(struct) if slot.type == "records"), None)
         self.acknowledged = next((slot.name for slot in slots(struct) if slot.name == "acknowledge_error_code"), None)
@@ -85,10 +87,10 @@ class TopicReader:
             name = element[self.name] if self.name else None
             topic_id = element[self.topic_id] if self.topic_id else None
             code = element[self.topic_code] if self.topic_code else 0
-            parts: list[Any] = [element] if self.flat else []
+            partitions: list[Any] = [element] if self.flat else []
             for array in self.arrays:
-                parts += element.get(array) or ()
-            yield TopicElement(around, around_code, name, None if topic_id == ZERO_UUID else topic_id, code, parts)
+                partitions += element.get(array) or ()
+            yield TopicElement(around, around_code, name, None if topic_id == ZERO_UUID else topic_id, code, partitions)
 
 
 def unkeyed_id(topics: Level) -> str | None:
@@ -107,8 +109,8 @@ def topic_reader(levels: tuple[Level, ...], *, answered: bool) -> TopicReader | 
         roles = {role for role, _ in level.keys}
         if roles & {TOPIC, TOPIC_ID}:
             deeper = levels[depth + 1 : depth + 2]
-            parts = deeper[0] if deeper else listed_partitions(level) if answered else None
-            return TopicReader(levels[depth - 1] if depth else None, level, parts, columns)
+            partitions = deeper[0] if deeper else listed_partitions(level) if answered else None
+            return TopicReader(levels[depth - 1] if depth else None, level, partitions, columns)
     return None
 
 

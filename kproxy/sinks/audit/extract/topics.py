@@ -31,16 +31,16 @@ ELSEWHERE = frozenset((6, 74))
 class ExchangeTopic:
     """Topic of an exchange.
 
-    `parts`: number → [element of the request, of the response]; either may be just the number.
+    `partitions`: number → [element of the request, of the response]; either may be just the number.
     """
 
-    __slots__ = ("answered", "around", "code", "name", "parts", "topic_id")
+    __slots__ = ("answered", "around", "code", "name", "partitions", "topic_id")
 
     def __init__(self, around: Hashable, name: str | None, topic_id: UUID | None) -> None:
         self.around, self.name, self.topic_id = around, name, topic_id
         self.code = 0
         self.answered = False
-        self.parts: dict[int, list[Any]] = {}
+        self.partitions: dict[int, list[Any]] = {}
 
 
 class TopicTable:
@@ -69,10 +69,10 @@ class TopicTable:
                 if side.records is not None:
                     self.count(element.partitions, side.records)
 
-    def count(self, parts: list[Any], field: str) -> None:
+    def count(self, partitions: list[Any], field: str) -> None:
         """Add the records and bytes of these partitions to the totals."""
-        for part in parts:
-            digest = part[field]
+        for partition in partitions:
+            digest = partition[field]
             if digest is not None:
                 self.total_records += digest.records or 0
                 self.total_bytes += digest.size
@@ -83,13 +83,13 @@ class TopicTable:
         if direction:
             topic.answered = True
             topic.code = element.code or element.around_code or topic.code
-        parts = topic.parts
-        for part in element.partitions:
-            number = part if index is None else part[index]
-            pair = parts.get(number)
+        partitions = topic.partitions
+        for partition in element.partitions:
+            number = partition if index is None else partition[index]
+            pair = partitions.get(number)
             if pair is None:
-                pair = parts[number] = [None, None]
-            pair[direction] = part
+                pair = partitions[number] = [None, None]
+            pair[direction] = partition
 
     def topic(self, element: TopicElement) -> ExchangeTopic:
         """Return the table's topic that an element is about, found by its name or its id."""
@@ -107,8 +107,8 @@ class TopicTable:
             self.known[by_id] = topic
         return topic
 
-    def tell(self, seen: Seen, most: int, whole: int | None, *, several: bool) -> dict[str, Any]:
-        """Return the columns about topics. `whole`: the error code at the top of the response, None: there was none.
+    def tell(self, seen: Seen, most: int, top_code: int | None, *, several: bool) -> dict[str, Any]:
+        """Return the columns about topics. `top_code`: the error code at the top of the response, None: there was none.
 
         `several`: topics say to which group, or transaction, they belong.
         """
@@ -119,20 +119,20 @@ class TopicTable:
             row = name_columns(topic, seen.who)
             if several and isinstance(topic.around, str):
                 row["group"] = plain(topic.around) or ""
-            around = self.around_codes.get(topic.around) or whole or 0
+            around = self.around_codes.get(topic.around) or top_code or 0
             rows = [
-                self.part(number, topic.parts[number], topic.code or around, seen)
+                self.partition_columns(number, topic.partitions[number], topic.code or around, seen)
                 for number in first_partitions(topic, room)
             ]
             code = topic.code if topic.answered else around
-            if code and (not topic.parts or topic.answered):
+            if code and (not topic.partitions or topic.answered):
                 row["error"] = error_name(code)
             if rows:
                 row["partitions"] = rows
             room -= len(rows)
-            omitted += len(topic.parts) - len(rows)
+            omitted += len(topic.partitions) - len(rows)
             topics.append(row)
-        omitted += sum(len(topic.parts) for topic in self.topics[most:])
+        omitted += sum(len(topic.partitions) for topic in self.topics[most:])
         data: dict[str, Any] = {"topics": topics} if topics else {}
         if len(self.topics) > most:
             data["omitted_topics"] = len(self.topics) - most
@@ -140,7 +140,7 @@ class TopicTable:
             data["omitted_partitions"] = omitted
         return data
 
-    def part(self, number: int, pair: list[Any], around: int, seen: Seen) -> dict[str, Any]:
+    def partition_columns(self, number: int, pair: list[Any], around: int, seen: Seen) -> dict[str, Any]:
         """Return the columns of one partition.
 
         `pair`: elements of the request and the response. `around`: the error code of what the partition is in.
@@ -180,7 +180,7 @@ class TopicTable:
 
 def first_partitions(topic: ExchangeTopic, most: int) -> list[int]:
     """Return the numbers of the topic's first partitions."""
-    return [number for number, _ in zip(topic.parts, range(most), strict=False)]
+    return [number for number, _ in zip(topic.partitions, range(most), strict=False)]
 
 
 def name_columns(topic: ExchangeTopic, who: Who) -> dict[str, Any]:
