@@ -58,7 +58,7 @@ class AnswerCounts:
     requests: int = 0
     exact: int = 0
     alike: int = 0
-    made: int = 0
+    synthesised: int = 0
     unmatched: int = 0
 
 
@@ -82,7 +82,10 @@ class RecordingResponder:
 
     def counts(self) -> dict[str, tuple[int, int, int, int, int]]:
         """Return by API: requests, and how many of them were answered exactly, by keys, made, or with an error."""
-        return {api: (one.requests, one.exact, one.alike, one.made, one.unmatched) for api, one in self.by_api.items()}
+        return {
+            api: (one.requests, one.exact, one.alike, one.synthesised, one.unmatched)
+            for api, one in self.by_api.items()
+        }
 
     def reply(self, frame: bytes, address: NodeAddress) -> Reply:
         """Return the reply to one request of a client. Never raises for what is in it, or in the recording."""
@@ -121,7 +124,7 @@ class RecordingResponder:
     def answer(self, request: Message, count: AnswerCounts) -> Message | None:
         """Return the response, with any correlation id; None if the API has no way to report an error."""
         if request.api.key == LIST_OFFSETS and (ends := self.offsets(request)) is not None:
-            count.made += 1
+            count.synthesised += 1
             return ends
         if (exact := self.script.exact(request)) is not None:
             count.exact += 1
@@ -150,7 +153,7 @@ class RecordingResponder:
         elif request.api.key in EASY:
             body = {}
         if body is not None:
-            count.made += 1
+            count.synthesised += 1
             struct = layout.body(request.api.key, request.version, "response")
             return Message(request.api, request.version, request_id(request), fit(struct, body))
         count.unmatched += 1
@@ -263,5 +266,6 @@ def records_in(field: Any) -> int:
     """Return how many offsets the records of a field take."""
     all_entries = list(entries(field))
     return sum(
-        one.last_offset_delta + 1 if isinstance(one, Batch) else isinstance(one, LegacyEntry) for one in all_entries
+        entry.last_offset_delta + 1 if isinstance(entry, Batch) else isinstance(entry, LegacyEntry)
+        for entry in all_entries
     )

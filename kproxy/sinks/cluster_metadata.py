@@ -76,7 +76,8 @@ class ClusterMetadata:
 
     def learn_nodes(self, body: Mapping[str, Any]) -> None:
         nodes = {
-            one["node_id"]: KnownNode(one["host"], one["port"], one.get("rack")) for one in body.get("brokers") or ()
+            broker["node_id"]: KnownNode(broker["host"], broker["port"], broker.get("rack"))
+            for broker in body.get("brokers") or ()
         }
         learnt = nodes, body.get("controller_id"), body.get("cluster_id")
         if learnt != (self.nodes, self.controller, self.cluster_id):

@@ -8,7 +8,7 @@ from typing import Any
 from kproxy.audit_config import AuditConfig
 from kproxy.core.principal import Outcome
 from kproxy.sinks.audit.audit_sink import AuditSink
-from kproxy.sinks.audit.gate import Gate
+from kproxy.sinks.audit.gate import EventGate
 from kproxy.watch.cells import WELL
 from kproxy.wire import breath
 
@@ -40,7 +40,7 @@ class LiveFake(FakeWho):
 def counted(partitions: int) -> tuple[AuditSink, LiveFake, Kept]:
     """A sink with one connection, which has written to so many partitions."""
     kept, who = Kept(), LiveFake()
-    sink = AuditSink(AuditConfig(dir="events"), Gate(kept, lambda: None), wall)
+    sink = AuditSink(AuditConfig(dir="events"), EventGate(kept, lambda: None), wall)
     rows = [("t", at, 0, 10, 1, 1, "", False, at, None) for at in range(partitions)]
     sink.account(who).summary.count((0, 9, None, WELL, 1), 1.0, 2.0, 100, 50, 1.0, rows)  # type: ignore[arg-type]
     return sink, who, kept
@@ -64,7 +64,7 @@ def test_what_is_left_is_told_before_the_end() -> None:
     looks: list[int] = []
     before = breath.use(lambda: looks.append(1))
     try:
-        list(sink.lines(sink.account(who), 3601.0, everything=True))  # type: ignore[arg-type]
+        list(sink.put_summaries(sink.account(who), 3601.0, everything=True))  # type: ignore[arg-type]
     finally:
         breath.use(before)
     assert len(kept.events) == 301
