@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 NETWORKS = {4: IPv4Address("10.0.0.0"), 6: IPv6Address("fd00::")}
-"""Addresses are numbered from here on: networks that are nobody's."""
+"""Addresses are numbered from here on: private networks."""
 ANYBODY = ("", "*", "ANONYMOUS")
 """Names that mean nobody in particular."""
 

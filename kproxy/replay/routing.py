@@ -1,11 +1,11 @@
 """Routing of recorded requests: to the leader of their partitions, or to a coordinator.
 
 Recorded nodes and addresses mean nothing to the target, so each request is looked at by itself. One about partitions
-with several leaders is cut into parts, one for each. The fetches of a connection all are about the same partitions,
-those of its session (KIP-227): when these have several leaders, no session is used. What is about neither partitions
-nor groups goes to the bootstrap server: since KRaft (KIP-590), every broker passes on what the controller has to do.
-Approximated: a ShareFetch goes as a whole to the leader of most of its partitions, since its session belongs to one
-broker (KIP-932).
+with several leaders is cut into parts, one for each, and their responses are merged into one. The fetches of a
+connection all are about the same partitions, those of its session (KIP-227): when these have several leaders, no
+session is used. What is about neither partitions nor groups goes to the bootstrap server: since KRaft (KIP-590), every
+broker passes on what the controller has to do. Approximated: a ShareFetch goes as a whole to the leader of most of its
+partitions, since its session belongs to one broker (KIP-932).
 """
 
 from __future__ import annotations

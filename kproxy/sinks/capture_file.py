@@ -26,7 +26,7 @@ MOST_WAITING = 20_000
 MOST_WAITING_BYTES = 64 << 20
 """Bytes of their frames, which no garbage collector can free while they wait."""
 FLUSH = 1.0
-"""Seconds after which what was written can be seen by whoever reads along."""
+"""Seconds after which what was written can be read by others."""
 PERMISSIONS = 0o600  # it holds what clients write
 
 StopReason = Literal["", "asked", "max_size", "max_seconds", "max_exchanges", "proxy_ended", "failed"]

@@ -23,7 +23,7 @@ def _sum(name: str, condition: Column) -> Column:
 
 
 HeadlineCount = tuple[str, Column, bool]
-"""Headline before it is counted: its text; the aggregate; True if somebody should look if there are any."""
+"""Headline before it is counted: its text; the aggregate; True if it calls for a look."""
 
 
 def headlines(name: str) -> tuple[HeadlineCount, ...]:

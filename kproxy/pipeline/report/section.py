@@ -19,7 +19,7 @@ class ReportCell:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """Headline with a count of what `text` says; `calls`: somebody should look if there are any."""
+    """Headline with a count of what `text` says; `calls`: it calls for a look if the count is not 0."""
 
     count: int
     text: str
