@@ -13,8 +13,8 @@ from kproxy.errors import TheyDidWrong
 LONGEST = 16384
 """Bytes of a ClientHello, its records' heads included. With the keys of post-quantum key exchange it has some 2 kB."""
 MOST_RECORDS = 64
-"""Records that a ClientHello may be spread over. All are gone through each time more bytes come; clients send one, or one
-for each 512 bytes where they limit their records (RFC 6066 §4)."""
+"""Records that a ClientHello may be spread over. All are gone through each time more bytes come; clients send one, or
+one for each 512 bytes where they limit their records (RFC 6066 §4)."""
 RECORD_HEAD = 5
 HANDSHAKE, CLIENT_HELLO = 22, 1
 BEFORE_SESSION = 2 + 32  # version and random
