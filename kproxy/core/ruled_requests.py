@@ -90,6 +90,7 @@ class RuledRequests:
             if ruling is None:
                 lane.halt = Blocked()
                 return False
+            lane.template = None  # what is said of this frame holds however often it is looked at, and it may begin so
             if isinstance(ruling, Watched):
                 self.watched = step, ruling
                 return self.pass_on(step.plain, buf, pos, n, now)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from kproxy.core.commands import CLIENT, WakeAt
 from kproxy.core.topics import CORRELATION
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
@@ -184,6 +186,32 @@ def test_who_observes_leaves_fetch_sessions_alone() -> None:
     assert talk.to_client == b""
     assert talk.to_broker == fetch(5, 77, 5, "orders") + fetch(6, 77, 6) + fetch(7, 77, 7, "orders", "clicks")
     assert talk.rules.live[0].matched == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "session"),
+    [
+        ("kind: malformed_batch, how: bad_magic, match: {topic: orders}", False),
+        ("kind: malformed_batch, how: bad_magic, match: {topic: orders}, mode: observe", True),
+        ("kind: error, match: {api: Fetch, client_id: somebody}, error: 6", True),
+    ],
+)
+def test_a_fetch_of_ids_that_nobody_has_named_gets_no_session_from_rules_on_names(rule: str, session: bool) -> None:
+    """What the rule says of these partitions changes when their name is heard, so each request lists them.
+
+    Who observes, or goes by something else, leaves the request as it came.
+    """
+    talk = Dialogue(f"rules:\n  - {{name: r, {rule}}}\n")
+    said = {"topics": [{"topic_id": ID, "partitions": [{"partition": 0}]}]}
+    gone = [{"topic_id": ID, "partitions": [1]}]
+    talk.client(request(FETCH, 13, 1, session_epoch=0, forgotten_topics_data=gone, **said))
+    if talk.requests()[0].header["correlation_id"] == CORRELATION:
+        talk.broker(response(METADATA, 12, CORRELATION, topics=[{"topic_id": ID, "error_code": 100}]))
+    went = request(FETCH, 13, 1, session_epoch=-1, forgotten_topics_data=[], **said)
+    came = request(FETCH, 13, 1, session_epoch=0, forgotten_topics_data=gone, **said)
+    assert talk.to_broker.endswith(came if session else went)
+    talk.broker(response(FETCH, 13, 1, session_id=0)).client(request(FETCH, 13, 2, session_epoch=0, **said))
+    assert [one.header["correlation_id"] for one in talk.requests()][-2:] == [1, 2]
 
 
 # ---- odd frames

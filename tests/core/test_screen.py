@@ -113,6 +113,7 @@ TEXTS = {
 MATCH = st.fixed_dictionaries({}, optional={**TEXTS, "partition": st.integers(0, 1)})
 KINDS = st.one_of(
     st.fixed_dictionaries({"kind": st.just("delay"), "delay": st.just("10ms")}),
+    st.fixed_dictionaries({"kind": st.just("drop"), "what": st.just("request"), "then": st.just("continue")}),
     st.fixed_dictionaries({"kind": st.just("error"), "error": st.just(29), "at": st.sampled_from(("request", None))}),
     st.fixed_dictionaries({"kind": st.just("quota"), "per": st.just(["client_id"]), "produce": st.just("1kB/s")}),
     st.fixed_dictionaries({"kind": st.sampled_from(("deny", "read_only", "no_leader"))}),
@@ -165,16 +166,18 @@ def as_if_there_were(*, screens: bool, index: bool, templates: bool) -> Iterator
         yield
 
 
-def outcome(text: str, traffic: list[Asked], chunk: int = 0) -> list[Any]:
-    """All that came out, and all that was counted."""
+def outcome(text: str, traffic: list[Asked], cuts: tuple[int, ...] = (0,), together: int = 1) -> list[Any]:
+    """All that came out, and all that was counted. So many requests are written `together`, in chunks of these sizes in
+    turn (0: whole)."""
     shared = Shared()
     for name in NAMED:
         recall(shared.cluster_memory, TOPIC_IDS)[IDS[name].bytes] = name.encode()
     talk = Dialogue(text, shared=shared, facts=Facts("", "", "", certificate="CN=me"))
     answered = 0
-    for number, asked in enumerate(traffic):
+    asked = [request(one[0], one[1], number, one[4], **bodies(one)) for number, one in enumerate(traffic)]
+    for number, start in enumerate(range(0, len(asked), together)):
         if talk.closed is None:
-            talk.client(request(asked[0], asked[1], number, asked[4], **bodies(asked)), chunk)
+            talk.client(b"".join(asked[start : start + together]), cuts[number % len(cuts)])
         for _ in range(3):
             answered = let_answer(talk, answered)
             talk.later(0.05)
@@ -195,18 +198,21 @@ def let_answer(talk: Dialogue, answered: int) -> int:
     return answered + len(whole)
 
 
+CUTS = st.lists(st.sampled_from((0, 0, 30, 17, 1)), min_size=1).map(tuple)
+
+
 @settings(deadline=None, max_examples=500 if EVERYTHING else 60)
-@given(rules(), TRAFFIC, st.sampled_from((0, 0, 30)))
-def test_short_cuts_change_nothing(text: str, traffic: list[Asked], chunk: int) -> None:
+@given(rules(), TRAFFIC, CUTS, st.sampled_from((1, 1, 3)))
+def test_short_cuts_change_nothing(text: str, traffic: list[Asked], cuts: tuple[int, ...], together: int) -> None:
     """Rules of many kinds and selectors, requests by name, by id and in sessions, whole or cut: with a first look, an
     index and what is remembered of beginnings the same leaves and the same is counted as without."""
     with as_if_there_were(screens=False, index=False, templates=False):
-        expected = outcome(text, traffic)
+        expected = outcome(text, traffic, together=together)
     with as_if_there_were(screens=False, index=True, templates=True):
-        assert outcome(text, traffic) == expected
+        assert outcome(text, traffic, together=together) == expected
     with as_if_there_were(screens=True, index=True, templates=False):
-        assert outcome(text, traffic) == expected
-    assert outcome(text, traffic, chunk) == expected
+        assert outcome(text, traffic, together=together) == expected
+    assert outcome(text, traffic, cuts, together) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ After each step:
 - a request that no rule acted on, and its answer, are the bytes that came (promise 1), under a connection's renames the
   same but for the names; rules that observe, or are about other clients, act on nothing
 - what was read has gone on, unless the lane says what it waits for
-- the connection is closed only where a side ended or was wrong, a drain was asked for, or a rule has acted; a wrong
-  frame always closes it
+- the connection is closed only where a side ended or was wrong, a drain was asked for, a rule has acted, or the next
+  request cannot be read while a rule is in force that may forbid it; a wrong frame always closes it
+- a Fetch that begins a session with ids that nobody has named leaves without one, if a rule selects topics by name
 - held memory keeps to its limit; no rule counts more applied than fired, or more fired than matched
 
 At the end, when all has been read, answered, written and let go: every answer that is due has come, the FIFO is empty,
@@ -23,7 +24,9 @@ Nothing may raise at any time. The dialogue scribbles over what it has fed, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
 from json import dumps
 from random import Random
 from typing import Any
@@ -42,6 +45,7 @@ from hypothesis.stateful import (
 
 from kproxy.core.commands import BROKER, CLIENT, Wake
 from kproxy.core.memory import HeldMemory
+from kproxy.core.partition_session import CLOSING, OPENING
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import NOWHERE, Shared
 from kproxy.core.topics import CORRELATION, all_topics_request, named_topics_request
@@ -64,7 +68,11 @@ APIS = (
     "FindCoordinator", "ListOffsets", "CreateTopics", "DeleteTopics", "InitProducerId", "AddPartitionsToTxn", "EndTxn",
     "ShareFetch", "ConsumerGroupHeartbeat", "DescribeTopicPartitions", "DescribeCluster",
 )  # fmt: skip
-PRODUCE, VERSIONS, REGEX_HEARTBEAT, UNKNOWN = 0, 18, 68, 999
+PRODUCE, FETCH, VERSIONS, REGEX_HEARTBEAT, UNKNOWN = 0, 1, 18, 68, 999
+FUTURE = 99
+"""A version that no table has."""
+IDS_SINCE = 13
+"""The version of Fetch that gives topics by their ids."""
 IN_SESSIONS = (1, 78, 79)
 """Fetch, ShareFetch, ShareAcknowledge: what a rule took out of one request may come back in a later one."""
 NO_NAMES = frozenset(schema.names()[name] for name in ("Heartbeat", "InitProducerId", "EndTxn", "ApiVersions"))
@@ -92,6 +100,14 @@ FIXED: dict[str, dict[str, Any]] = {
     "slow answers": {"kind": "delay", "match": {"api": "Produce"}, "delay": "20ms", "at": "response"},
     "hold": {"kind": "delay", "match": {"api": "Metadata"}, "delay": "1ms", "when": {"hold": True}},
     "quota": {"kind": "quota", "requests": "5/s", "produce": "1kB/s"},
+    "slow third": {"kind": "delay", "match": {"api": "Produce"}, "delay": "20ms", "when": {"every": 3}},
+    "lose second": {
+        "kind": "drop",
+        "match": {"api": ["Produce", "EndTxn"]},
+        "what": "request",
+        "then": "continue",
+        "when": {"every": 2},
+    },
     "lose answer": {"kind": "drop", "match": {"api": "Heartbeat"}, "what": "response", "then": "continue"},
     "lose request": {"kind": "drop", "match": {"api": "EndTxn"}, "what": "request", "then": "continue"},
     "close": {"kind": "disconnect", "match": {"api": "InitProducerId"}, "when": {"nth": 2}, "at": "response"},
@@ -176,6 +192,8 @@ class SessionMachine(RuleBasedStateMachine):
     def connect(self, now: float) -> None:
         self.connections += 1
         live = self.store.rule_set.bind(NOWHERE).live
+        self.forbids = self.names_topics = False  # some rule that was in force on this connection
+        self.in_force(live)
         self.refused = any(running.rule.connects for running in live)
         plan = Plan(BOUNDS[self.bound], live)
         self.talk = Spoken(plan=plan, shared=self.shared, lazy=self.lazy, number=self.connections, now=now)
@@ -231,7 +249,7 @@ class SessionMachine(RuleBasedStateMachine):
         if name == "unknown" and self.bound == "advertising":  # whose answer could name a broker
             name = "future"
         if name == "future":  # of which kproxy does not know how to read the answer, and gives one itself
-            one = Asked(head(VERSIONS, 99, number), VERSIONS, 99, number, True)
+            one = Asked(head(VERSIONS, FUTURE, number), VERSIONS, FUTURE, number, True)
         elif name == "unknown":
             one = Asked(head(UNKNOWN, 0, number, bytes(random.choice((0, 5, 3000)))), UNKNOWN, 0, number, True)
         else:
@@ -274,6 +292,19 @@ class SessionMachine(RuleBasedStateMachine):
         for name in names:
             self.ask(name, random)
         self.write(CLIENT, cut)
+
+    @precondition(lambda self: self.talking)
+    @rule(back=st.integers(1, 4), times=st.integers(1, 5), cut=CUTS)
+    def client_asks_the_same_again(self, back: int, times: int, cut: int) -> None:
+        """One of its last requests, but for the correlation id."""
+        one = self.asked[-min(back, len(self.asked))]
+        for _ in range(times):
+            number = len(self.asked) + 1
+            frame = one.frame[:8] + number.to_bytes(4, "big") + one.frame[12:]
+            self.place[number] = len(self.asked)
+            self.asked.append(replace(one, frame=frame, correlation=number))
+            self.append(CLIENT, frame)
+            self.write(CLIENT, cut)
 
     @precondition(lambda self: self.talking and not self.wrong)
     @rule(names=REQUESTS, seed=SEEDS, cut=CUTS)
@@ -373,11 +404,18 @@ class SessionMachine(RuleBasedStateMachine):
             running.effect.clock = lambda: self.talk.now
             assert self.rules.get(running.name) is running or running.name not in self.rules or not running.matched
             self.rules[running.name] = running
+        self.in_force(live)
         self.session.use(Plan(self.session.plan.bound, live), self.talk.now)
         self.talk.obey()
         for running in change.left:
             running.release()
         self.talk.obey()
+
+    def in_force(self, live: Sequence[Running]) -> None:
+        """These rules hold for the connection from now on; what waits may still obey those before."""
+        for running in live:
+            self.forbids |= running.rule.family == "access" and not running.observes
+            self.names_topics |= running.rule.reads_topics and not running.observes
 
     @precondition(lambda self: any(running.held for running in self.rules.values()))
     @rule()
@@ -492,7 +530,7 @@ class SessionMachine(RuleBasedStateMachine):
             cause = self.talk.closed.cause
             assert cause in ((*WRONG_CAUSES,) if self.wrong else ()) + (
                 ("rule",) if self.acted_on or self.refused else ()
-            ), cause
+            ) + (("stopped",) if self.forbids and self.is_unread_next else ()), cause
 
     @invariant()
     def counts_are_right(self) -> None:
@@ -526,6 +564,13 @@ class SessionMachine(RuleBasedStateMachine):
             self.got[side] += 4 + size
         return found
 
+    @property
+    def is_unread_next(self) -> bool:
+        """Whether the first request that has neither gone on nor been dealt with is one that kproxy cannot read."""
+        dealt = self.acted_on | self.ours
+        rest = (one for one in self.asked[self.next[BROKER] :] if one.correlation not in dealt)
+        return any(one.key == UNKNOWN or one.version == FUTURE for one in islice(rest, 1))
+
     def passed_over(self, start: int, stop: int) -> None:
         for one in self.asked[start:stop]:
             assert one.correlation in self.acted_on or one.correlation in self.ours, f"{one.correlation} was lost"
@@ -533,15 +578,24 @@ class SessionMachine(RuleBasedStateMachine):
     def is_request(self, frame: bytes, one: Asked) -> None:
         if one.correlation in self.acted_on or (self.acted_on and one.key in IN_SESSIONS):
             return
-        if self.bound != "renaming" or one.key == UNKNOWN:
-            assert frame == one.frame, f"request {one.correlation} was changed"
+        if frame == one.frame:
             return
+        assert self.bound == "renaming" or one.key == FETCH, f"request {one.correlation} was changed"
+        assert one.key != UNKNOWN
         came, went = (decode_request(each[4:], trailing=True) for each in (one.frame, frame))
         if one.key == REGEX_HEARTBEAT:  # which names it means is for the tests of patterns to say
             came.body.pop("subscribed_topic_regex", None)
             went.body.pop("subscribed_topic_regex", None)
+        if self.gets_no_session(came):
+            came.body |= {"session_epoch": CLOSING, "forgotten_topics_data": []}
         assert went.header == came.header
-        assert client_named(went.body) == came.body
+        assert (client_named(went.body) if self.bound == "renaming" else went.body) == came.body
+
+    def gets_no_session(self, came: Message) -> bool:
+        """Whether a Fetch gives topics by ids, which nobody has named here, while rules go by names (decision 61)."""
+        if came.api.key != FETCH or came.version < IDS_SINCE or not self.names_topics:
+            return False
+        return came.body["session_epoch"] == OPENING and any(topic["topic_id"].int for topic in came.body["topics"])
 
     def is_answer(self, frame: bytes, one: Asked) -> None:
         number = one.correlation

@@ -1,0 +1,141 @@
+"""Requests that begin like one before: each is asked about once, wherever it is cut and whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from kproxy.core import frame_templates
+from kproxy.core.plan import Bound, Plan
+from kproxy.core.session import NOWHERE
+from kproxy.rules.source import Source
+from kproxy.rules.store import RuleStore
+from kproxy.testing.dialogue import Dialogue, frames, request, response
+
+PRODUCE, HANDSHAKE, AUTHENTICATE = 0, 17, 36
+RULES: dict[str, dict[str, Any]] = {
+    "drop": {"kind": "drop", "what": "request", "then": "continue"},
+    "delay": {"kind": "delay", "delay": "10ms", "at": "request"},
+    "corrupt": {"kind": "corrupt", "at": "request"},
+    "error": {"kind": "error", "error": 29, "at": "request"},
+    "observed": {"kind": "delay", "delay": "10ms", "mode": "observe"},
+}
+
+
+def write(number: int, topic: str = "orders", acks: int = 1) -> bytes:
+    data = {"name": topic, "partition_data": [{"index": 0, "records": b"r" * 50}]}
+    return request(PRODUCE, 9, number, acks=acks, topic_data=[data])
+
+
+def text(*rules: dict[str, Any]) -> str:
+    return json.dumps({"rules": [{"name": f"rule {number}"} | rule for number, rule in enumerate(rules)]})
+
+
+def spoken(rules: str, parts: list[bytes]) -> list[Any]:
+    """What comes of it when the client writes these, and time passes after each."""
+    talk = Dialogue(rules)
+    for part in parts:
+        talk.client(part)
+        talk.later(0.05)
+    counts = [(one.matched, one.fired, one.applied) for one in talk.rules.live]
+    return [talk.to_broker, talk.to_client, counts, talk.closed]
+
+
+@pytest.mark.parametrize("match", [{"api": "Produce"}, {"client_id": "tester"}, {"topic": "orders"}, None])
+@pytest.mark.parametrize("kind", RULES)
+def test_a_trigger_is_asked_once_wherever_the_request_is_cut(kind: str, match: dict[str, Any] | None) -> None:
+    """A rule that needs the header only decides before the request's topic is here, as it stands in the beginning that
+    is compared: the decision holds when the rest comes."""
+    rules = text(RULES[kind] | {"when": {"every": 3}} | ({} if match is None else {"match": match}))
+    whole = [write(number) for number in range(1, 8)]
+    with patch.object(frame_templates, "beginning", lambda *arguments: None):
+        expected = spoken(rules, whole)
+    assert expected[2][0][:2] == (7, 2)
+    assert spoken(rules, whole) == expected
+    for cut in range(1, 60):
+        assert spoken(rules, [*whole[:2], whole[2][:cut], whole[2][cut:], *whole[3:]]) == expected, cut
+
+
+def test_a_held_request_is_released_as_itself() -> None:
+    """The rest of it comes while it is held."""
+    rules = text(RULES["delay"] | {"delay": "1s", "match": {"api": "Produce"}, "when": {"every": 3}})
+    talk = Dialogue(rules).client(write(1)).client(write(2))
+    third = write(3)
+    for byte in third:
+        talk.client(bytes((byte,)))
+    talk.later(2).client(write(4))
+    assert talk.to_broker == b"".join(map(write, range(1, 5)))
+    assert [(one.matched, one.fired, one.applied) for one in talk.rules.live] == [(4, 1, 1)]
+
+
+@pytest.mark.parametrize("cut", [0, 5, 30, 45])
+def test_rules_that_are_exchanged_in_between_are_asked_about_what_follows(cut: int) -> None:
+    """What was concluded under the rules before holds for nothing under the new ones, which know the same rule."""
+    every = {"name": "third", **RULES["drop"], "match": {"api": "Produce"}, "when": {"every": 3}}
+    store = RuleStore(1)
+    store.replace_files([Source("a.yaml", text(every))], 0.0)
+    bound = store.rule_set.bind(NOWHERE)
+    talk = Dialogue(plan=Plan(Bound(advertise=False), bound.live))
+    third = bound.live[0]
+    for number in (1, 2):
+        talk.client(write(number))
+    frame = write(3)
+    talk.client(frame[:cut]) if cut else None
+    other = {"name": "all", **RULES["drop"], "match": {"topic": "orders"}}
+    store.replace_files([Source("a.yaml", text(every, other))], 0.0)
+    live = store.rule_set.bind(NOWHERE).live
+    assert live[0] is third
+    talk.session.use(Plan(Bound(advertise=False), live), 0.0)
+    talk.client(frame[cut:])
+    for number in (4, 5, 6):
+        talk.client(write(number))
+    assert [int.from_bytes(one[4:8], "big") for one in frames(talk.to_broker)] == [1, 2]
+    assert (third.matched, third.fired, third.applied) == (6, 2, 2)
+    assert live[1].applied == 2
+
+
+def authenticated(talk: Dialogue, number: int, name: str) -> None:
+    """The client says who it is; the broker believes it."""
+    talk.client(request(HANDSHAKE, 1, number, mechanism="PLAIN"))
+    talk.broker(response(HANDSHAKE, 1, number, mechanisms=["PLAIN"]))
+    talk.client(request(AUTHENTICATE, 2, number + 1, auth_bytes=f"\0{name}\0secret".encode()))
+    talk.broker(response(AUTHENTICATE, 2, number + 1))
+
+
+@pytest.mark.parametrize("kind", ["delay", "quota"])
+@pytest.mark.parametrize("first", ["alice", "bob"])
+def test_whoever_authenticates_anew_is_asked_about_anew(kind: str, first: str) -> None:
+    """Requests begin as before, and the rule is about one of the two."""
+    rule = {"kind": "quota", "requests": "1000/s"} if kind == "quota" else RULES["delay"] | {"when": {"every": 2}}
+    talk = Dialogue(text(rule | {"match": {"principal": "alice", "api": "Produce"}}))
+    second = "bob" if first == "alice" else "alice"
+    running = talk.rules.live[0]
+    counts = []
+    for number, name in ((10, first), (20, second), (30, first)):
+        authenticated(talk, number, name)
+        before = running.matched
+        for each in range(2, 7):
+            talk.client(write(number + each))
+            talk.later(0.05)
+            talk.broker(response(PRODUCE, 9, number + each))
+        counts.append(running.matched - before)
+    assert counts == ([5, 0, 5] if first == "alice" else [0, 5, 0])
+
+
+@pytest.mark.parametrize("count_per", ["rule", "connection", "client"])
+def test_triggers_of_two_rules_are_asked_in_turn(count_per: str) -> None:
+    """Each counts all requests that it matches, though the other's turn comes in between, with acks and without."""
+    rules = text(
+        RULES["delay"] | {"match": {"topic": "or*"}, "when": {"every": 2, "count_per": count_per}},
+        RULES["drop"] | {"match": {"client_id": "tester"}, "when": {"every": 3, "count_per": count_per}},
+        RULES["observed"] | {"when": {"nth": [4, 5], "count_per": count_per}},
+    )
+    parts = [write(number, acks=number % 2) for number in range(1, 20)]
+    with patch.object(frame_templates, "beginning", lambda *arguments: None):
+        expected = spoken(rules, parts)
+    assert spoken(rules, parts) == expected
+    assert spoken(rules, [b"".join(parts)]) == spoken(rules, [b"".join(parts)[:700], b"".join(parts)[700:]])
+    assert [matched for matched, _, _ in expected[2]] == [19, 19, 13]
