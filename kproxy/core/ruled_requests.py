@@ -84,22 +84,24 @@ class RuledRequests:
                 session.close("decode", str(error), "client")
                 return False
             session.context.has_asked = session.context.has_asked and ruling is None
-            if isinstance(ruling, Pass):
-                self.expect(self.templates.learn(step, buf, pos, n))
-                return self.pass_on(step.plain, buf, pos, n, now)
             if ruling is None:
                 lane.halt = Blocked()
                 return False
+            drawn, self.drawn = self.drawn, None
+            if isinstance(ruling, Pass):
+                lane.plan = session.plan  # which waited, if triggers were asked before
+                self.expect(self.templates.learn(step, buf, pos, n))
+                return self.pass_on(step.plain, buf, pos, n, now)
             lane.template = None  # what is said of this frame holds however often it is looked at, and it may begin so
             if isinstance(ruling, Watched):
                 self.watched = step, ruling
                 return self.pass_on(step.plain, buf, pos, n, now)
-            if ruling.waiting and self.drawn is None:
+            if ruling.waiting and drawn is None:
                 client_id = ruling.exchange.client_id
                 self.templates.learn_waiting(step, buf, pos, n, ruling.waiting, client_id)
                 session.identity.on_news = self.forget
             self.hold(ruling)
-            self.ruling, self.drawn = ruling, None
+            self.ruling = ruling
         ruling = self.ruling
         if ruling.held_by:
             lane.halt = Blocked("held")

@@ -139,3 +139,28 @@ def test_triggers_of_two_rules_are_asked_in_turn(count_per: str) -> None:
     assert spoken(rules, parts) == expected
     assert spoken(rules, [b"".join(parts)]) == spoken(rules, [b"".join(parts)[:700], b"".join(parts)[700:]])
     assert [matched for matched, _, _ in expected[2]] == [19, 19, 13]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_trigger_that_was_asked_for_somebody_else_is_over_with_the_request(early: bool) -> None:
+    """A request came in part while the client was one that the rule is about, and the rest when it was another: no rule
+    is about it, what was asked holds for nothing behind it, and other rules come into force."""
+    talk = Dialogue(text(RULES["error"] | {"match": {"principal": "alice", "api": "Produce"}, "when": {"every": 3}}))
+    authenticated(talk, 10, "alice")
+    talk.client(request(HANDSHAKE, 1, 20, mechanism="PLAIN"))
+    talk.broker(response(HANDSHAKE, 1, 20, mechanisms=["PLAIN"]))
+    talk.client(request(AUTHENTICATE, 2, 21, auth_bytes=b"\0bob\0secret"))
+    for number in (22, 23):
+        talk.client(write(number))
+    third = write(24)
+    forbids = Dialogue(text({"kind": "deny", "match": {"topic": "orders"}})).session.plan
+    talk.client(third[:-40]).broker(response(AUTHENTICATE, 2, 21))
+    if early:
+        talk.session.use(forbids, talk.now)
+    talk.client(third[-40:])
+    assert talk.session.identity.principal == "bob"
+    assert talk.to_broker.endswith(third)
+    if not early:
+        talk.session.use(forbids, talk.now)
+    talk.client(write(25))
+    assert talk.to_broker.endswith(third)
