@@ -1,7 +1,8 @@
 """Draws the picture of the README: `python docs/tables.py` writes picture-light.svg and picture-dark.svg.
 
-Strategy: words come from elsewhere. The groups of rules are those of `GROUPS`, split by when their rules take effect;
-stages and sinks are words of the glossary in ARCHITECTURE.md, which a test compares. Only the places are chosen here.
+Strategy: words come from elsewhere. The groups of rules are those of `kproxy kinds`, split by when their rules take
+effect; stages and sinks are words of the glossary in ARCHITECTURE.md, which a test compares. Only the places are
+chosen here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from html import escape
 from typing import Final
 
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.groups import GROUPS
 from kproxy.rules.kinds.live import LiveRule
 
 REQUEST_STAGES: Final = ("plan", "prefilter", "live rule", "name mapping", "FIFO")
@@ -41,7 +41,11 @@ PALETTES: Final = {
 
 def groups(live: bool) -> list[str]:
     """Return the titles of groups whose rules are live rules or not, without their explanations."""
-    return [title.partition(":")[0] for title, kinds in GROUPS.items() if issubclass(KINDS[kinds[0]], LiveRule) == live]
+    return [
+        title.partition(":")[0]
+        for title, kinds in KINDS.by_title().items()
+        if issubclass(KINDS[kinds[0]], LiveRule) == live
+    ]
 
 
 def pictures() -> dict[str, str]:

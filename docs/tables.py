@@ -28,7 +28,6 @@ from kproxy.events.json_schema import json_schema
 from kproxy.events.schema import EVENT_TYPES
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
-from kproxy.rules.kinds.groups import GROUPS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.reference import markdown_table, rows, sentence
 
@@ -85,7 +84,7 @@ def kinds_pages() -> dict[Path, str]:
     """Return the page of each group of kinds, and what has to stand in it."""
     return {
         (page := kinds_page(group)): kinds_text(group, kinds, page.read_text() if page.exists() else "")
-        for group, kinds in GROUPS.items()
+        for group, kinds in KINDS.by_title().items()
     }
 
 
@@ -105,7 +104,7 @@ def kinds_text(group: str, kinds: Sequence[str], before: str) -> str:
 def kinds_table() -> str:
     """Return the table of the groups of kinds, for the page of rules."""
     lines = ["| kinds for | which |", "|---|---|"]
-    for group, kinds in GROUPS.items():
+    for group, kinds in KINDS.by_title().items():
         page = kinds_page(group).name
         lines.append(f"| [{group}]({page}) | {', '.join(f'[`{kind}`]({page}#{kind})' for kind in kinds)} |")
     return "\n".join(lines) + "\n"

@@ -13,7 +13,6 @@ from kproxy.rules.doubts import doubts
 from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
-from kproxy.rules.kinds.groups import GROUPS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.match import ConnectionMatch
 from kproxy.rules.reference import Row, rows, sentence
@@ -40,7 +39,7 @@ def command(kind: str | None) -> None:
 def plain() -> None:
     """A line each, below the title of its group."""
     width = max(map(len, KINDS))
-    for number, (title, kinds) in enumerate(GROUPS.items()):
+    for number, (title, kinds) in enumerate(KINDS.by_title().items()):
         say(f"{chr(10) if number else ''}{title}")
         for name in kinds:
             say(f"  {name:{width}}  {sentence(KINDS[name])}")
@@ -52,7 +51,7 @@ def table() -> None:
     from rich.table import Table
 
     out = console(markup=True)
-    for number, (title, kinds) in enumerate(GROUPS.items()):
+    for number, (title, kinds) in enumerate(KINDS.by_title().items()):
         made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         made.add_column(width=max(map(len, KINDS)) + 2)
         for name in kinds:

@@ -17,6 +17,7 @@ from kproxy.errors import DocumentError
 from kproxy.rules.document import parse_rules
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Direction
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.wire import schema
 
@@ -92,6 +93,11 @@ def acts_on(kind: str, apis: tuple[str, ...]) -> list[str]:
 def live_kinds() -> list[str]:
     """The kinds that act on frames, in the order of their table."""
     return [kind for kind, model in KINDS.items() if issubclass(model, LiveRule)]
+
+
+def frame_kinds() -> list[str]:
+    """Return the kinds that lose, delay, cut, spoil or repeat single frames."""
+    return [kind for kind, model in KINDS.items() if issubclass(model, FrameRule)]
 
 
 def random_rule(kind: str, random: Random, apis: list[str], name: str = "") -> dict[str, Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 
 import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.config import Config
+from kproxy.rules.kind_groups import GROUPS, title
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.groups import GROUPS
 
 
 def run(*arguments: str) -> str:
@@ -25,8 +26,9 @@ def test_all_kinds_are_listed() -> None:
     """A line each, below the title of their group."""
     lines = run("kinds").splitlines()
 
-    assert [line.split()[0] for line in lines if line.startswith("  ")] == list(KINDS)
-    assert [line for line in lines if line and not line.startswith("  ")] == list(GROUPS)
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == [*chain(*KINDS.by_title().values())]
+    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == list(KINDS)
+    assert [line for line in lines if line and not line.startswith("  ")] == [title(group) for group in GROUPS]
 
 
 def test_a_kind_that_is_unknown_is_told_with_all_that_there_are() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from kproxy.core.topics import CORRELATION
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.live import LiveRule
 from kproxy.testing import stretches
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 from kproxy.testing.stretches import Case, Stopwatch, cases, large
@@ -46,7 +47,11 @@ def test_no_stretch_is_long(kind: str) -> None:
 
 def test_every_kind_is_measured() -> None:
     """Kinds that act on no frame are about connections and bytes only."""
-    assert set(KINDS) - {case.kind for case in ALL} <= {"allow_from", "refuse", "bandwidth", "slice", "blackhole"}
+    without_frames = {
+        "blackhole",
+        *(kind for kind, model in KINDS.items() if issubclass(model, LiveRule) and model.scope == "connection"),
+    }
+    assert set(KINDS) - {case.kind for case in ALL} <= without_frames
 
 
 def shortest(measure: Callable[[], Stopwatch]) -> float:

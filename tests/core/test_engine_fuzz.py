@@ -26,7 +26,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.testing.dialogue import frames
 from kproxy.testing.random_peers import Broker, Manners, random_traffic
-from kproxy.testing.random_rules import acts_on, live_kinds, random_rules
+from kproxy.testing.random_rules import acts_on, frame_kinds, live_kinds, random_rules
 from kproxy.testing.turmoil import Driver, Turmoil
 
 TIMES = 40 if os.environ.get("KPROXY_TEST_ALL") else 1
@@ -39,9 +39,10 @@ APIS = (
 )  # fmt: skip
 ENDING = ("refuse", "blackhole", "drop", "disconnect", "truncate", "bad_length")
 """Kinds after which a connection has little more to tell."""
-DISORDER = ("wrong_correlation_id", "duplicate_response", "reorder_responses", "drop", "corrupt", "python", "set")
 TORN = ("truncate", "bad_length", "short_body")
 """Kinds after which what follows cannot be told apart as frames."""
+ORDERLY = {*TORN, "delay", "disconnect", "trailing_bytes", "unknown_tag"}
+DISORDER = ("python", "set", *(kind for kind in frame_kinds() if kind not in ORDERLY))
 OWN = CORRELATION.to_bytes(4, "big", signed=True)
 """Of requests of kproxy's own: rules that only observe have it ask for the names of topic ids, too."""
 GOOD = Manners()

@@ -58,7 +58,7 @@ from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import sized
 from kproxy.testing.random_peers import Asked, Broker, Manners, asked
-from kproxy.testing.random_rules import live_kinds, random_rule
+from kproxy.testing.random_rules import frame_kinds, live_kinds, random_rule
 from kproxy.testing.turmoil import Driver, port_of
 from kproxy.wire import Message, decode_request, decode_response, schema
 
@@ -83,10 +83,9 @@ BOUNDS = {
     "advertising": Bound(),
     "renaming": Bound(names=Names(topics=NameMap.of({"name-*": f"{UP}name-*"})), advertise=False),
 }
-BREAKING = (
-    "truncate", "short_body", "bad_length", "corrupt", "wrong_correlation_id", "duplicate_response",
-    "reorder_responses", "set", "python",
-)  # fmt: skip
+WHOLE = ("delay", "disconnect", "drop", "trailing_bytes", "unknown_tag")
+"""Kinds that do something to frames, and leave whole those that they send."""
+BREAKING = ("set", "python", *(kind for kind in frame_kinds() if kind not in WHOLE))
 """Kinds whose purpose is to break what is stated here."""
 KINDS = [kind for kind in live_kinds() if kind not in BREAKING]
 FIXED: dict[str, dict[str, Any]] = {

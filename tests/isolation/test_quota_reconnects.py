@@ -7,7 +7,7 @@ import pytest
 from kproxy.core.plan import Bound, Plan
 from kproxy.rules.document import parse_rules
 from kproxy.rules.facts import Facts
-from kproxy.rules.kinds.quota_effect import QuotaEffect
+from kproxy.rules.quota_effect import QuotaEffect
 from kproxy.testing.dialogue import Dialogue, request, response
 
 PRODUCE, FETCH, METADATA = 0, 1, 3

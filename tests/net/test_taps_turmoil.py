@@ -24,7 +24,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.audit.summary_event import summary_event
 from kproxy.testing.random_peers import Broker, Manners, random_traffic
-from kproxy.testing.random_rules import random_rules
+from kproxy.testing.random_rules import frame_kinds, random_rules
 from kproxy.testing.tapped import Hungry, Tapped
 from kproxy.testing.turmoil import Turmoil
 from kproxy.watch.seen import Depth, Form, Seen
@@ -40,10 +40,9 @@ APIS = [
 ]  # fmt: skip
 GOOD = Manners()
 BAD = Manners(error=0.3, trailing=0.2, junk=0.2, swap=0.1, silent=0.1, ends=0.03)
-QUIET = [kind for kind in KINDS if kind not in {
-    "refuse", "blackhole", "drop", "disconnect", "truncate", "bad_length", "short_body", "wrong_correlation_id",
-    "duplicate_response", "reorder_responses", "corrupt", "python", "set",
-}]  # fmt: skip
+WHOLE = ("delay", "trailing_bytes", "unknown_tag")
+LOUD = {"refuse", "blackhole", "python", "set", *(kind for kind in frame_kinds() if kind not in WHOLE)}
+QUIET = [kind for kind in KINDS if kind not in LOUD]
 """Kinds after which all that leaves is whole frames, each with its request's number."""
 
 

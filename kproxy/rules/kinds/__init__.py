@@ -1,93 +1,42 @@
-"""What rules can do: one file a kind, and this table of them."""
+"""The kinds of rules: each module here is one, but for the base classes (`access`, `base`, `live` and `*_rule`).
+
+The word that a user writes under `kind:` is the module's name. The class is the one in it whose field `kind` is that
+word, so that a new kind is one new file: docs/develop/new-kind.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from os import listdir
+from typing import TYPE_CHECKING, Any, get_args
+
+from kproxy.rules.kind_groups import GROUPS, title
 
 if TYPE_CHECKING:
     from kproxy.rules.kinds.base import Rule
 
-CLASSES = {
-    "rename_topic": "RenameTopic",
-    "rename_group": "RenameGroup",
-    "rename_transactional_id": "RenameTransactionalId",
-    "prefix": "PrefixRule",
-    "advertise": "AdvertiseRule",
-    "limit_versions": "LimitVersions",
-    "deny": "DenyRule",
-    "require": "RequireRule",
-    "read_only": "ReadOnlyRule",
-    "allow_from": "AllowFrom",
-    "quota": "Quota",
-    "error": "ErrorRule",
-    "throttle_time": "ThrottleTimeRule",
-    "delay": "DelayRule",
-    "bandwidth": "Bandwidth",
-    "slice": "Slice",
-    "refuse": "Refuse",
-    "blackhole": "Blackhole",
-    "disconnect": "Disconnect",
-    "drop": "DropRule",
-    "truncate": "Truncate",
-    "short_body": "ShortBody",
-    "bad_length": "BadLength",
-    "wrong_correlation_id": "WrongCorrelationId",
-    "duplicate_response": "DuplicateResponse",
-    "reorder_responses": "ReorderResponses",
-    "trailing_bytes": "TrailingBytes",
-    "unknown_tag": "UnknownTag",
-    "corrupt": "Corrupt",
-    "stale_metadata": "StaleMetadata",
-    "move_leader": "MoveLeader",
-    "no_leader": "NoLeader",
-    "shift_epoch": "ShiftEpoch",
-    "hide_node": "HideNode",
-    "add_node": "AddNode",
-    "wrong_address": "WrongAddress",
-    "hide_topic": "HideTopic",
-    "recreate_topic": "RecreateTopic",
-    "change_partitions": "ChangePartitions",
-    "no_controller": "NoController",
-    "preferred_replica": "PreferredReplica",
-    "rebalance": "Rebalance",
-    "move_coordinator": "MoveCoordinator",
-    "rewind_offset": "RewindOffset",
-    "omit_offset": "OmitOffset",
-    "drop_commit": "DropCommit",
-    "bad_assignment": "BadAssignment",
-    "fence_producer": "FenceProducer",
-    "short_session": "ShortSession",
-    "empty_fetch": "EmptyFetch",
-    "duplicate_records": "DuplicateRecords",
-    "drop_records": "DropRecords",
-    "reorder_records": "ReorderRecords",
-    "corrupt_records": "CorruptRecords",
-    "poison_records": "PoisonRecords",
-    "set_record": "SetRecord",
-    "malformed_batch": "MalformedBatch",
-    "set_watermark": "SetWatermark",
-    "set": "SetRule",
-    "python": "PythonRule",
-}
-"""By the word that stands under `kind:`, which is the module's name too, in the order in which they are listed."""
+BASES = frozenset({"__init__", "access", "base", "live"})
+"""Modules that are no kinds, beside those whose names end in `_rule`."""
 
 
 class Kinds(MutableMapping[str, "type[Rule]"]):
-    """Kind → its class, imported when it is asked for: of sixty, a start needs those that its rules name."""
+    """Table of the kinds by their words, in the order of the alphabet.
 
-    def __init__(self, classes: Mapping[str, str]) -> None:
-        self.classes: dict[str, str | type[Rule]] = dict(classes)
+    A class is imported when it is asked for: of all kinds, a start needs those that its rules name.
+    """
+
+    def __init__(self, words: Iterator[str]) -> None:
+        self.classes: dict[str, type[Rule] | None] = dict.fromkeys(words)
 
     def __getitem__(self, kind: str) -> type[Rule]:
-        found = self.classes[kind]
-        if isinstance(found, str):
-            found = self.classes[kind] = getattr(import_module(f"{__name__}.{kind}"), found)
-        return cast("type[Rule]", found)
+        model = self.classes[kind]
+        if model is None:
+            model = self.classes[kind] = class_of(kind)
+        return model
 
-    def __setitem__(self, kind: str, made: type[Rule]) -> None:
-        self.classes[kind] = made
+    def __setitem__(self, kind: str, model: type[Rule]) -> None:
+        self.classes[kind] = model
 
     def __delitem__(self, kind: str) -> None:
         del self.classes[kind]
@@ -98,5 +47,30 @@ class Kinds(MutableMapping[str, "type[Rule]"]):
     def __len__(self) -> int:
         return len(self.classes)
 
+    def by_title(self) -> dict[str, list[str]]:
+        """Return the kinds below the title of their group, as lists of kinds show them. Imports all of them."""
+        return {title(group): [kind for kind, model in self.items() if model.group == group] for group in GROUPS}
 
-KINDS = Kinds(CLASSES)
+
+def words_of_modules() -> Iterator[str]:
+    """Yield the name of each module of this package that is a kind."""
+    for file in sorted(listdir(__path__[0])):
+        name = file.removesuffix(".py")
+        if name != file and name not in BASES and not name.endswith("_rule"):
+            yield name
+
+
+def class_of(kind: str) -> type[Rule]:
+    """Import a kind's module and return the class in it whose field `kind` is the module's name."""
+    for value in vars(import_module(f"{__name__}.{kind}")).values():
+        if isinstance(value, type) and _word(value) == kind:
+            return value
+    raise TypeError(f'{__name__}.{kind} has no class with a field kind: Literal["{kind}"]')
+
+
+def _word(model: Any) -> object:
+    field = getattr(model, "model_fields", {}).get("kind")
+    return None if field is None else next(iter(get_args(field.annotation)), None)
+
+
+KINDS = Kinds(words_of_modules())

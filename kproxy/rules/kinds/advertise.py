@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from kproxy.rules.address import Address, PortRange, Target, check_host, parse_port
 from kproxy.rules.explain import KEY, Model, Wrong
-from kproxy.rules.kinds.base import Direction, Need, Rule
+from kproxy.rules.kinds.base import Direction, Rule, VisiblePart
 
 LONGEST_ID = 11
 """Digits; ids are 32 bits wide."""
@@ -115,8 +115,9 @@ class AdvertiseRule(Advertise, Rule):
     a connection the first is taken. `nodes` that share a port, and `sni`, need a listener with TLS.
     """
 
+    group = "addresses and versions"
     directions: ClassVar[tuple[Direction, ...]] = ("response",)
-    needs: ClassVar[tuple[Need, ...]] = ("broker addresses",)
+    needs: ClassVar[tuple[VisiblePart, ...]] = ("broker addresses",)
     example: ClassVar[str] = """\
 - name: clients outside reach the brokers through us
   kind: advertise

@@ -26,6 +26,7 @@ class AllowFrom(LiveRule):
     It is asked after a PROXY header, and before TLS. The kill switch leaves it in force.
     """
 
+    group = "access"
     scope: ClassVar[Scope] = "connection"
     family: ClassVar[Family] = "access"
     example: ClassVar[str] = """\

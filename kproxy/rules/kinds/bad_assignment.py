@@ -14,8 +14,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
 
 BROKER_ASSIGNS = frozenset({CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
 CHANGES = {"empty": empty, "negative": negative}
@@ -29,6 +28,7 @@ class BadAssignment(SelectingRule):
     assigns, and there is nothing to swap; a member then owns other partitions than the broker believes.
     """
 
+    group = "groups, offsets and transactions"
     example: ClassVar[str] = """\
 - name: members of billing are assigned nothing
   kind: bad_assignment

@@ -13,13 +13,14 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.frame_bytes import SIZE
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 
 
-class BadLength(FrameFault):
+class BadLength(FrameRule):
     """Puts a wrong size in front of a frame: negative, zero, or larger than anybody accepts."""
 
+    group = "frames"
     example: ClassVar[str] = """\
 - name: a size below zero
   kind: bad_length

@@ -8,20 +8,21 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.line_fault import LineFault, Ways, ways
+from kproxy.rules.kinds.connection_rule import ConnectionRule, Ways, ways
 from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.line import for_a_time, for_connections
 from kproxy.rules.rates import ByteRate
 from kproxy.rules.shape import Shape
 
 
-class Bandwidth(LineFault):
+class Bandwidth(ConnectionRule):
     """Lets the bytes of each connection flow no faster than this.
 
     It is about lines, not about clients: each connection has the rate for itself, and nobody is told of a throttle.
     For limits that connections share, and that clients know, there is quota.
     """
 
+    group = "connections and their bytes"
     example: ClassVar[str] = """\
 - name: a consumer behind a thin line
   kind: bandwidth

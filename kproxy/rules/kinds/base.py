@@ -1,8 +1,8 @@
-"""What every rule has.
+"""The base class of all rules.
 
 A kind is one file: a frozen model whose fields are its parameters and whose docstring begins with the sentence that
-`kproxy kinds` shows, with `scope`, `directions`, `needs` and an `example`. To add one, write the file and put its
-class into `KINDS` (`kinds/__init__.py`); messages, schema and reference page follow from the model.
+`kproxy kinds` shows, with its `group` and an `example`. Messages, schema, lists and reference page follow from the
+model. How to write one: docs/develop/new-kind.md.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from pydantic import AfterValidator, Field
 
 from kproxy.rules.explain import Model
 from kproxy.rules.facts import Facts
+from kproxy.rules.kind_groups import Group
 from kproxy.rules.match import ConnectionMatch
 
 Scope = Literal["connection", "frame", "entity"]
 Direction = Literal["request", "response"]
-Need = Literal["topic names", "topic ids", "group ids", "transactional ids", "broker addresses", "api versions"]
+VisiblePart = Literal["topic names", "topic ids", "group ids", "transactional ids", "broker addresses", "api versions"]
 
 Family = Literal["names", "fault", "access", "quota", "code"]
 """What a rule is for: names, addresses and versions; faults, which the kill switch turns off; who may do what, and
@@ -39,12 +40,14 @@ RuleName = Annotated[str, AfterValidator(_one_line)]
 class Rule(Model):
     """A named entry under `rules:`."""
 
+    group: ClassVar[Group] = "anything else"
+    """The part of `kproxy kinds` in which it is listed, and its page of the documentation."""
     family: ClassVar[Family] = "names"
     scope: ClassVar[Scope] = "connection"
     """`connection`: it binds when one opens, and open ones keep what they have. `frame`, `entity`: what it acts on, at
     the next frame."""
     directions: ClassVar[tuple[Direction, ...]] = ("request", "response")
-    needs: ClassVar[tuple[Need, ...]] = ()
+    needs: ClassVar[tuple[VisiblePart, ...]] = ()
     """What must be visible in frames for it; the plan follows from that."""
     example: ClassVar[str]
     """YAML of one rule, checked by a test."""

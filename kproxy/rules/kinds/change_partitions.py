@@ -23,6 +23,7 @@ class ChangePartitions(TopicRule):
     brokers with UNKNOWN_TOPIC_OR_PARTITION. Of the others the highest are left out, and at least one stays.
     """
 
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: orders seems to have grown
   kind: change_partitions
@@ -41,7 +42,7 @@ class ChangePartitions(TopicRule):
         if ("to" in raw) == ("by" in raw):
             yield (), 'either "to" or "by" is wanted: the number of partitions, or how many more'
 
-    def change(self, topic: dict[str, Any], exchange: Exchange) -> bool:
+    def change_topic(self, topic: dict[str, Any], exchange: Exchange) -> bool:
         keep(topic["partitions"])
         there = sorted(topic["partitions"] or (), key=lambda partition: partition["partition_index"])
         if not there:

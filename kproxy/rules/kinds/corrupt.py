@@ -16,7 +16,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.frame_bytes import SIZE, body_at, flipped
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.record_parts import carries_records, selected
 from kproxy.rules.seed import Seed
@@ -29,13 +29,14 @@ WITH_RECORDS = "Produce requests, Fetch and ShareFetch responses"
 MOST = 1_000_000
 
 
-class Corrupt(FrameFault):
+class Corrupt(FrameRule):
     """Flips bits of a frame, the same ones each time that it runs with the same seed.
 
     In records those bits are flipped that a checksum is over, and the checksum is left as it is, so that whoever
     checks it finds out.
     """
 
+    group = "frames"
     example: ClassVar[str] = """\
 - name: a disk that forgets
   kind: corrupt

@@ -25,6 +25,7 @@ class CorruptRecords(SomeRecordsRule):
     them; to change records without it showing, see `poison_records`.
     """
 
+    group = "records"
     example: ClassVar[str] = """\
 - name: the wire to the consumers is bad
   kind: corrupt_records

@@ -13,19 +13,20 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions, Lasting
 from kproxy.rules.latency import Latencies
 from kproxy.rules.seed import Seed
 
 
-class DelayRule(FrameFault):
+class DelayRule(FrameRule):
     """Lets frames go on later, by a fixed time or one that is drawn for each.
 
     All that follows on the same connection and in the same direction waits behind them, since Kafka's answers come in
     the order of their requests. No other connection waits.
     """
 
+    group = "errors and time"
     seen: ClassVar[Depth] = Depth.HEADER
     example: ClassVar[str] = """\
 - name: metadata is slow to come

@@ -33,6 +33,7 @@ class DenyRule(AccessRule):
     are never forbidden: no client could learn anything from that.
     """
 
+    group = "access"
     example: ClassVar[str] = """\
 - name: nobody deletes topics through here
   kind: deny

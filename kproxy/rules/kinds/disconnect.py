@@ -14,7 +14,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_fault import FrameEffect, FrameFault
+from kproxy.rules.kinds.frame_rule import FrameEffect, FrameRule
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.line import for_a_time, for_connections
 from kproxy.rules.shape import Shape
@@ -23,13 +23,14 @@ from kproxy.rules.units import Bytes, Seconds
 Positive = Field(gt=0)
 
 
-class Disconnect(FrameFault):
+class Disconnect(FrameRule):
     """Closes connections: in place of a request or a response, after so many bytes, or at some age.
 
     With `at: request` the broker never sees the request; with `at: response` it has done its work, and the client does
     not hear of it. With `after` or `age` the frames do not matter, and a frame may be cut anywhere.
     """
 
+    group = "connections and their bytes"
     seen: ClassVar[Depth] = Depth.HEADER
     example: ClassVar[str] = """\
 - name: the third write is stored, and then the connection is reset

@@ -13,17 +13,18 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 
 
-class DropRule(FrameFault):
+class DropRule(FrameRule):
     """Loses a response, whose work is done, or a request, whose work is not.
 
     By default nothing more comes on that connection afterwards, so that the client finds out by its own time-out, as
     when a broker hangs.
     """
 
+    group = "frames"
     seen: ClassVar[Depth] = Depth.HEADER
     example: ClassVar[str] = """\
 - name: the second write is stored, and nobody hears of it

@@ -29,6 +29,7 @@ class DropRecords(SomeRecordsRule):
     the formats before batches cannot say that records are missing: a fetch of which none is left stands still.
     """
 
+    group = "records"
     example: ClassVar[str] = """\
 - name: one record in a hundred never arrives
   kind: drop_records

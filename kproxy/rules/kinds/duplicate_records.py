@@ -27,6 +27,7 @@ class DuplicateRecords(SomeRecordsRule):
     client passes over the second.
     """
 
+    group = "records"
     example: ClassVar[str] = """\
 - name: a tenth of what is written to orders is stored twice
   kind: duplicate_records

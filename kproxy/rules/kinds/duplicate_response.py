@@ -11,16 +11,17 @@ from pydantic import Field
 from kproxy.rules.decision import Repeat
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 
 MOST = 1000
 """More copies show nothing more, and all of them are in memory at once."""
 
 
-class DuplicateResponse(FrameFault):
+class DuplicateResponse(FrameRule):
     """Sends a response again, right behind itself."""
 
+    group = "frames"
     example: ClassVar[str] = """\
 - name: every tenth answer comes twice
   kind: duplicate_response

@@ -12,19 +12,17 @@ from kproxy.rules.bodies.records import Buffer, whole_entries
 from kproxy.rules.bodies.topics import partitions_of_answer
 from kproxy.rules.bodies.waiting import waited
 from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.kinds.response_rule import ResponseRule
 from kproxy.rules.units import Bytes
 from kproxy.wire.breath import each
 
 RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"
 
 
-class EmptyFetch(SelectingRule):
+class EmptyFetch(ResponseRule):
     """Withholds records from consumers: all of them, or all beyond `max_bytes` of each partition.
 
     Offsets in the answer stay true, so consumers see that they lag. An answer in which nothing is left comes as late as
@@ -32,6 +30,8 @@ class EmptyFetch(SelectingRule):
     is cut in its middle, as brokers do (KIP-74), instead of left out; one that begins the answer makes no progress.
     """
 
+    apis: ClassVar = {FETCH: 0, SHARE_FETCH: 0}
+    group = "records"
     example: ClassVar[str] = """\
 - name: nothing comes from orders for half a minute
   kind: empty_fetch
@@ -43,39 +43,30 @@ class EmptyFetch(SelectingRule):
     max_bytes: Bytes = Field(default=0, description="bytes of records that a partition keeps")
     cut: bool = Field(default=False, description="whether the batch that goes beyond is cut there, or left out whole")
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        return Depth.BODY if direction == "response" and key in (FETCH, SHARE_FETCH) else Depth.NOTHING
-
-    def start(self) -> Effect:
-        return WithheldRecords(self)
-
-
-class WithheldRecords(Effect):
-    """Takes records out of answers."""
-
-    def __init__(self, rule: EmptyFetch) -> None:
-        self.rule = rule
-
-    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         changed = False
         for place in partitions_of_answer(exchange, entities):
             data = place.body[RECORDS]
-            if not data or len(data) <= self.rule.max_bytes:
+            if not data or len(data) <= self.max_bytes:
                 continue
             place.body[RECORDS] = self.beginning(data)
             changed = True
             for name in (ABORTED, ACQUIRED):
                 if not place.body[RECORDS] and place.body.get(name):
                     place.body[name] = []
-        return (Edit(), *waited(exchange)) if changed else ()
+        return changed
+
+    def decide(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
+        """Return an edit, later if nothing is left: as late as a broker answers that has no data."""
+        return (Edit(), *waited(exchange)) if self.change(exchange, entities) else ()
 
     def beginning(self, data: Buffer) -> bytes:
-        """As much of the records as fits."""
-        if self.rule.cut:
-            return bytes(data[: self.rule.max_bytes])
-        fits = 0
+        """Return as many whole entries as fit into `max_bytes`, or with `cut` exactly so many bytes."""
+        if self.cut:
+            return bytes(data[: self.max_bytes])
+        size = 0
         for entry in each(whole_entries(data)[0]):
-            if fits + len(entry.raw) > self.rule.max_bytes:
+            if size + len(entry.raw) > self.max_bytes:
                 break
-            fits += len(entry.raw)
-        return bytes(data[:fits])
+            size += len(entry.raw)
+        return bytes(data[:size])

@@ -20,8 +20,8 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.rules.kinds.live import Decisions
+from kproxy.rules.kinds.request_rule import RequestRule
 from kproxy.wire import layout, schema
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
@@ -30,7 +30,7 @@ SAID_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 
 FENCED = frozenset({*SAID_FROM, PRODUCE, TXN_OFFSET_COMMIT})
 
 
-class FenceProducer(SelectingRule):
+class FenceProducer(RequestRule):
     """Tells a transactional producer that another one has taken its transactional id.
 
     The error is the one that brokers give in that API and version: PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH where
@@ -38,6 +38,7 @@ class FenceProducer(SelectingRule):
     it is the newer one. The broker does not see what is fenced, so a transaction stays open until its time is up.
     """
 
+    group = "groups, offsets and transactions"
     example: ClassVar[str] = """\
 - name: the producer of transfers is fenced at its third commit
   kind: fence_producer
@@ -52,22 +53,16 @@ class FenceProducer(SelectingRule):
             return Depth.NOTHING
         return Depth.BODY if version in transactional(key) else Depth.NOTHING
 
-    def start(self) -> Effect:
-        return FencedProducers()
-
-
-def transactional(key: int) -> schema.Versions:
-    """The versions of an API whose requests name a transactional id."""
-    return layout.kinds(key, "request").get("transactional_id", schema.NONE)
-
-
-class FencedProducers(Effect):
-    """Answers in the coordinator's and the leader's place."""
-
-    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+    def decide(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
+        """Return the error of that API and version, in the place of the coordinator or the leader."""
         key, version = exchange.api.key, exchange.version
         fenced = tuple(entity for entity in entities if entity.transactional_id is not None)
         if not fenced or (key == INIT_PRODUCER_ID and exchange.request.body.get("producer_id", -1) < 0):
             return ()
         newer = key in SAID_FROM and version >= SAID_FROM[key]
         return (Fail(PRODUCER_FENCED if newer else INVALID_PRODUCER_EPOCH, entities=fenced),)
+
+
+def transactional(key: int) -> schema.Versions:
+    """Return the versions of an API whose requests name a transactional id."""
+    return layout.kinds(key, "request").get("transactional_id", schema.NONE)

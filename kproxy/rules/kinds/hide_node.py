@@ -9,19 +9,18 @@ from pydantic import Field
 
 from kproxy.rules.bodies.apis import FIND_COORDINATOR
 from kproxy.rules.bodies.brokers import LISTS, NO_NODE, carries_addresses, coordinators, listed
-from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Lasting
-from kproxy.rules.kinds.node_rule import Nodes, names
-from kproxy.rules.kinds.reading import AnswerRule
+from kproxy.rules.kinds.live import Lasting
+from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.rules.node_ranges import NodeRanges, includes
 
 COORDINATOR_NOT_AVAILABLE = 15
 
 
-class HideNode(AnswerRule):
+class HideNode(ResponseRule):
     """Leaves brokers out of every answer that has their addresses; `node: all` gives an empty list.
 
     Metadata, DescribeCluster and the node endpoints of Produce, Fetch and the share APIs no longer list it, and where
@@ -29,6 +28,8 @@ class HideNode(AnswerRule):
     a client then knows that there is a leader, but not where. Connections that are open stay open.
     """
 
+    whole: ClassVar = True
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: nobody hears of broker 2
   kind: hide_node
@@ -37,36 +38,25 @@ class HideNode(AnswerRule):
 
     kind: Literal["hide_node"] = Field(description="what the rule does")
     lasting: Lasting = False
-    node: Nodes = Field(description="ids of the brokers, such as 2 or 1-3, or all")
+    node: NodeRanges = Field(description="ids of the brokers, such as 2 or 1-3, or all")
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         return Depth.BODY if direction == "response" and carries_addresses(key, version) else Depth.NOTHING
 
-    def start(self) -> Effect:
-        return HiddenNodes(self)
-
-
-class HiddenNodes(Effect):
-    """Takes brokers out of answers."""
-
-    def __init__(self, rule: HideNode) -> None:
-        self.rule = rule
-
-    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         body, key = exchange.response.body, exchange.api.key
-        hidden = self.coordinators(body) if key == FIND_COORDINATOR else self.listed(key, body)
-        return (Edit(),) if hidden else ()
+        return self.hide_coordinators(body) if key == FIND_COORDINATOR else self.hide_listed(key, body)
 
-    def listed(self, key: int, body: dict[str, Any]) -> bool:
+    def hide_listed(self, key: int, body: dict[str, Any]) -> bool:
         brokers, field = listed(key, body)
-        kept = [broker for broker in brokers if not names(self.rule.node, broker[field])]
+        kept = [broker for broker in brokers if not includes(self.node, broker[field])]
         if len(kept) == len(brokers):
             return False
         body[LISTS[key][0]] = kept
         return True
 
-    def coordinators(self, body: dict[str, Any]) -> bool:
-        hidden = [one for one in coordinators(body) if one["node_id"] >= 0 and names(self.rule.node, one["node_id"])]
+    def hide_coordinators(self, body: dict[str, Any]) -> bool:
+        hidden = [one for one in coordinators(body) if one["node_id"] >= 0 and includes(self.node, one["node_id"])]
         for entry in hidden:
             entry.update(NO_NODE, error_code=COORDINATOR_NOT_AVAILABLE)
         return bool(hidden)

@@ -9,10 +9,9 @@ from pydantic import Field
 
 from kproxy.rules.bodies.apis import DESCRIBE_TOPIC_PARTITIONS
 from kproxy.rules.bodies.topics import topic_of
-from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.live import Decisions, Effect, Lasting
+from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.kinds.metadata_rule import WholeTopicRule
 from kproxy.wire.layout import ZERO_UUID
 
@@ -28,6 +27,7 @@ class HideTopic(WholeTopicRule):
     broker: add an `error` rule on Produce and Fetch to fail these, too.
     """
 
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: orders has gone for a while
   kind: hide_topic
@@ -38,24 +38,14 @@ class HideTopic(WholeTopicRule):
     kind: Literal["hide_topic"] = Field(description="what the rule does")
     lasting: Lasting = False
 
-    def start(self) -> Effect:
-        return HiddenTopics(self)
-
-
-class HiddenTopics(Effect):
-    """Takes topics out of answers."""
-
-    def __init__(self, rule: HideTopic) -> None:
-        self.rule = rule
-
-    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         """Leave topics out, or put the error of one that is not there in their place."""
         body = exchange.response.body
         names, ids = asked_for(exchange)
         kept, hidden = [], False
         for entry in body["topics"] or ():
             name, topic_id = topic_of(entry, exchange)
-            if not self.rule.selects(exchange, Entity(topic=name, topic_id=topic_id)):
+            if not self.selects(exchange, Entity(topic=name, topic_id=topic_id)):
                 kept.append(entry)
                 continue
             hidden = True
@@ -63,10 +53,9 @@ class HiddenTopics(Effect):
                 kept.append(gone(entry, UNKNOWN_TOPIC_ID, by_id=True))
             elif name in names:
                 kept.append(gone(entry, UNKNOWN_TOPIC_OR_PARTITION, by_id=False))
-        if not hidden:
-            return ()
-        body["topics"] = kept
-        return (Edit(),)
+        if hidden:
+            body["topics"] = kept
+        return hidden
 
 
 def asked_for(exchange: Exchange) -> tuple[frozenset[Any], frozenset[Any]]:

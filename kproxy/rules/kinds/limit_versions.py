@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.kinds.base import Need, Rule
+from kproxy.rules.kinds.base import Rule, VisiblePart
 from kproxy.rules.ranges import LARGEST, OneRange, Range, parse_range
 from kproxy.rules.release_names import parse_release
 from kproxy.rules.selected import ApiNames, api_keys, keys_of
@@ -27,7 +27,8 @@ class LimitVersions(Rule):
     them closes the connection, as a broker would.
     """
 
-    needs: ClassVar[tuple[Need, ...]] = ("api versions",)
+    group = "addresses and versions"
+    needs: ClassVar[tuple[VisiblePart, ...]] = ("api versions",)
     example: ClassVar[str] = """\
 - name: the team's oldest brokers
   kind: limit_versions

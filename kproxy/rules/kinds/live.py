@@ -37,7 +37,7 @@ Lasting = Annotated[
 
 
 @dataclass(slots=True)
-class Problem:
+class EffectProblem:
     """Something that went wrong in a rule: what, how often, and what was said the last time."""
 
     what: str
@@ -71,7 +71,7 @@ class Effect:
         """How the bytes of this connection flow while the rule is in force; None: as they come."""
         return None
 
-    def problems(self) -> Sequence[Problem]:
+    def problems(self) -> Sequence[EffectProblem]:
         """What has gone wrong inside of it so far, for log, metrics and API."""
         return ()
 
@@ -184,3 +184,11 @@ class LiveRule(Rule):
     def about(self, key: int, version: int) -> bool:
         """Whether the selectors can hold for a request of this API and version."""
         return self.match is None or self.match.about(key, version)
+
+
+class SelectingRule(LiveRule):
+    """Live rule that needs the names of topics, where a request gives only ids, for nothing but to select them."""
+
+    @property
+    def reads_topics(self) -> bool:
+        return self.selects_topics

@@ -37,6 +37,7 @@ class MalformedBatch(RecordsRule):
     transaction, and every entry of the list of aborted transactions, is there twice (fetch only).
     """
 
+    group = "records"
     example: ClassVar[str] = """\
 - name: a batch with fewer than no records
   kind: malformed_batch

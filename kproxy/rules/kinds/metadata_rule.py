@@ -1,101 +1,75 @@
-"""What kinds share that change what clients are told of topics and partitions: Metadata and DescribeTopicPartitions."""
+"""The base classes of kinds that change topics and partitions in responses to Metadata and DescribeTopicPartitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from kproxy.rules.answer_match import AnswerMatch, selects
 from kproxy.rules.bodies.topics import DESCRIBING, partitions_of_topic, topics_of_answer
-from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.rules.kinds.response_rule import ResponseRule
 
 
-class DescribingRule(SelectingRule):
-    """Acts on answers that describe topics; its selectors of topic and partition are looked for in the answer."""
+class MetadataRule(ResponseRule):
+    """Rule that changes what clients are told of topics; its selectors of topic and partition hold for the answer."""
+
+    apis: ClassVar = dict.fromkeys(DESCRIBING, 0)
 
     match: AnswerMatch | None = Field(
         default=None, description="frames that it is for, and topics and partitions in their answers; all if left out"
     )
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """Answers are read."""
-        return Depth.BODY if direction == "response" and key in DESCRIBING else Depth.NOTHING
-
     def selects(self, exchange: Exchange, entity: Entity) -> bool:
-        """Whether a topic or partition of the answer is meant."""
+        """Return True if the selectors hold for a topic or partition of the answer."""
         return selects(self.match, self.not_, exchange, entity)
 
 
-class PartitionRule(DescribingRule):
-    """Changes what is said of single partitions."""
+class PartitionRule(MetadataRule):
+    """Rule that changes what clients are told of single partitions. Override `change_partition`."""
 
-    def change(self, partition: dict[str, Any], exchange: Exchange) -> bool:
-        """Change a partition's dict; whether anything is another now."""
+    def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:
+        """Change a partition's dict in place. Return False if nothing changed."""
         raise NotImplementedError
 
-    def start(self) -> Effect:
-        return PartitionChanges(self)
-
-
-class PartitionChanges(Effect):
-    """Goes through the partitions of an answer."""
-
-    def __init__(self, rule: PartitionRule) -> None:
-        self.rule = rule
-
-    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Change those that are selected."""
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
+        """Change each partition that is selected."""
         changed = [
-            self.rule.change(place.body, exchange)
+            self.change_partition(place.body, exchange)
             for topic, entry in topics_of_answer(exchange)
             for place in partitions_of_topic(exchange.api.key, topic, entry)
-            if self.rule.selects(exchange, place.entity)
+            if self.selects(exchange, place.entity)
         ]
-        return (Edit(),) if any(changed) else ()
+        return any(changed)
 
 
-class WholeTopicRule(DescribingRule):
-    """Is about whole topics."""
+class WholeTopicRule(MetadataRule):
+    """Rule that changes what clients are told of whole topics. Override `change`, or use `TopicRule`."""
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """No partition can be selected then."""
+        """Refuse a selector of partitions."""
         match = raw.get("match")
         if isinstance(match, dict) and "partition" in match:
             yield ("match", "partition", KEY), '"partition" cannot be selected on here: the rule is about whole topics'
 
 
 class TopicRule(WholeTopicRule):
-    """Changes what is said of whole topics."""
+    """Rule that changes topics one by one. Override `change_topic`."""
 
-    def change(self, topic: dict[str, Any], exchange: Exchange) -> bool:
-        """Change a topic's dict; whether anything is another now."""
+    def change_topic(self, topic: dict[str, Any], exchange: Exchange) -> bool:
+        """Change a topic's dict in place. Return False if nothing changed."""
         raise NotImplementedError
 
-    def start(self) -> Effect:
-        return TopicChanges(self)
-
-
-class TopicChanges(Effect):
-    """Goes through the topics of an answer."""
-
-    def __init__(self, rule: TopicRule) -> None:
-        self.rule = rule
-
-    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Change those that are selected and that the broker knows."""
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
+        """Change each topic that is selected and that the broker knows."""
         changed = [
-            self.rule.change(entry, exchange)
+            self.change_topic(entry, exchange)
             for topic, entry in topics_of_answer(exchange)
-            if entry["error_code"] == 0 and self.rule.selects(exchange, topic)
+            if entry["error_code"] == 0 and self.selects(exchange, topic)
         ]
-        return (Edit(),) if any(changed) else ()
+        return any(changed)

@@ -16,8 +16,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
 
 NOT_COORDINATOR = 16
 OF_TRANSACTIONS = frozenset({apis.INIT_PRODUCER_ID, apis.ADD_PARTITIONS_TO_TXN, apis.ADD_OFFSETS_TO_TXN, apis.END_TXN})
@@ -40,6 +39,7 @@ class MoveCoordinator(SelectingRule):
     that is and says NOT_COORDINATOR itself. Each client moves once for each group and each transactional id.
     """
 
+    group = "groups, offsets and transactions"
     example: ClassVar[str] = """\
 - name: the coordinator of billing moves
   kind: move_coordinator

@@ -18,6 +18,7 @@ class MoveLeader(PartitionRule):
     would take the truth for outdated when the rule has gone.
     """
 
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: the leader of orders is elsewhere
   kind: move_leader
@@ -33,7 +34,7 @@ class MoveLeader(PartitionRule):
         "for a partition with a single replica the next broker",
     )
 
-    def change(self, partition: dict[str, Any], exchange: Exchange) -> bool:
+    def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:
         before = partition["leader_id"]
         if before < 0:
             return False

@@ -20,6 +20,7 @@ class NoLeader(PartitionRule):
     want to produce waits. A client that knows the leader from an earlier answer may go on using it.
     """
 
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: orders has no leader for 20 s
   kind: no_leader
@@ -29,7 +30,7 @@ class NoLeader(PartitionRule):
 
     kind: Literal["no_leader"] = Field(description="what the rule does")
 
-    def change(self, partition: dict[str, Any], exchange: Exchange) -> bool:
+    def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:
         before = partition["error_code"], partition["leader_id"]
         partition["error_code"], partition["leader_id"] = LEADER_NOT_AVAILABLE, NOBODY
         return before != (LEADER_NOT_AVAILABLE, NOBODY)

@@ -16,6 +16,7 @@ class OmitOffset(OffsetsRule):
     says. `missing` is what no broker does: a partition that was asked for is not in the answer.
     """
 
+    group = "groups, offsets and transactions"
     example: ClassVar[str] = """\
 - name: billing has forgotten where it was
   kind: omit_offset
@@ -27,7 +28,7 @@ class OmitOffset(OffsetsRule):
         default="uncommitted", description="as if nothing had been committed, or not in the answer at all"
     )
 
-    def change(self, partition: dict[str, Any]) -> dict[str, Any] | None:
+    def change_offset(self, partition: dict[str, Any]) -> dict[str, Any] | None:
         if self.how == "missing":
             return None
         if partition["committed_offset"] < 0:

@@ -26,6 +26,7 @@ class PoisonRecords(SomeRecordsRule):
     what is stored.
     """
 
+    group = "records"
     example: ClassVar[str] = """\
 - name: the record at offset 5 cannot be parsed
   kind: poison_records

@@ -9,18 +9,15 @@ from pydantic import Field
 
 from kproxy.rules.bodies.apis import FETCH
 from kproxy.rules.bodies.topics import partitions_of_answer
-from kproxy.rules.decision import Edit
-from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Lasting
-from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.rules.kinds.live import Lasting
+from kproxy.rules.kinds.response_rule import ResponseRule
 
 FIRST_VERSION = 11
 
 
-class PreferredReplica(SelectingRule):
+class PreferredReplica(ResponseRule):
     """Sends consumers to another replica to read from (KIP-392), whether there is one or not.
 
     The Fetch answer names the broker and has no records, as a leader's has that knows a closer replica. A consumer goes
@@ -28,6 +25,8 @@ class PreferredReplica(SelectingRule):
     the rule fires. Fetch before version 11 cannot say it. Connections to that broker itself are left alone.
     """
 
+    apis: ClassVar = {FETCH: FIRST_VERSION}
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: consumers shall read from a replica that is not there
   kind: preferred_replica
@@ -40,26 +39,12 @@ class PreferredReplica(SelectingRule):
     lasting: Lasting = False
     node: int = Field(ge=0, description="id of the broker that consumers are sent to")
 
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        about = direction == "response" and key == FETCH and version >= FIRST_VERSION
-        return Depth.BODY if about else Depth.NOTHING
-
-    def start(self) -> Effect:
-        return SentElsewhere(self.node)
-
-
-class SentElsewhere(Effect):
-    """Names the other replica."""
-
-    def __init__(self, node: int) -> None:
-        self.node = node
-
-    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         if exchange.connection.facts.node == self.node:
-            return ()
+            return False
         changed = False
         for place in partitions_of_answer(exchange, entities):
             if place.body["error_code"] == 0:
                 place.body.update(preferred_read_replica=self.node, records=b"")
                 changed = True
-        return (Edit(),) if changed else ()
+        return changed

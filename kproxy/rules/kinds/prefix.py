@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.kinds.base import Need
+from kproxy.rules.kinds.base import VisiblePart
 from kproxy.rules.kinds.name_rule import NameRule
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import AnyLayer
@@ -24,7 +24,8 @@ class PrefixRule(NameRule):
     regular expression or by asking for all. To these clients Kafka's internal topics do not exist.
     """
 
-    needs: ClassVar[tuple[Need, ...]] = ("topic names", "topic ids", "group ids", "transactional ids")
+    group = "names"
+    needs: ClassVar[tuple[VisiblePart, ...]] = ("topic names", "topic ids", "group ids", "transactional ids")
     example: ClassVar[str] = """\
 - name: tenant a lives in its own part of the cluster
   kind: prefix

@@ -14,7 +14,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.hook import decisions_of, find_hook
 from kproxy.rules.kinds.base import Direction, Family
-from kproxy.rules.kinds.live import Decisions, Effect, LiveRule, Problem
+from kproxy.rules.kinds.live import Decisions, Effect, EffectProblem, LiveRule
 from kproxy.wire.breath import breathe
 from kproxy.wire.message import Message
 
@@ -29,6 +29,7 @@ class PythonRule(LiveRule):
     inside the proxy: what it does not return at once, everybody waits for. From files only.
     """
 
+    group = "anything else"
     family: ClassVar[Family] = "code"
     example: ClassVar[str] = """\
 - name: writes of more than ten topics wait a second
@@ -78,7 +79,7 @@ class PythonEffect(Effect):
 
     def __init__(self, rule: PythonRule) -> None:
         self.rule, self.hook = rule, find_hook(rule.call)
-        self.failed, self.slow = Problem("hook_failed"), Problem("hook_slow")
+        self.failed, self.slow = EffectProblem("hook_failed"), EffectProblem("hook_slow")
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """Called with the request, if it asked for that."""
@@ -88,7 +89,7 @@ class PythonEffect(Effect):
         """Called with the response."""
         return self.run(exchange, exchange.response, "response") if self.rule.at != "request" else ()
 
-    def problems(self) -> Sequence[Problem]:
+    def problems(self) -> Sequence[EffectProblem]:
         """Calls that failed, and those that took long."""
         return (self.failed, self.slow)
 

@@ -12,8 +12,8 @@ from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.frame_match import carries
 from kproxy.rules.kinds.base import Direction, Family
 from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.kinds.quota_effect import EXEMPT, FETCHES, PRODUCE, QuotaEffect, has_max_bytes
 from kproxy.rules.line import of_frames
+from kproxy.rules.quota_effect import EXEMPT, FETCHES, PRODUCE, QuotaEffect, has_max_bytes
 from kproxy.rules.quota_limits import AT_CONNECT, RESOURCES, Override, Resource, Word, selectors
 from kproxy.rules.rates import ByteRate, CountRate
 from kproxy.rules.units import Seconds
@@ -28,6 +28,7 @@ class Quota(LiveRule):
     refused, and no fetched data is kept back.
     """
 
+    group = "quotas"
     family: ClassVar[Family] = "quota"
     example: ClassVar[str] = """\
 - name: each etl job on its own

@@ -34,6 +34,7 @@ class ReadOnlyRule(AccessRule):
     of a topic that is not there does not make it, and neither does a member of a streams group.
     """
 
+    group = "access"
     example: ClassVar[str] = """\
 - name: nobody changes production from here
   kind: read_only

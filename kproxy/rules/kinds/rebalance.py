@@ -14,8 +14,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
 from kproxy.rules.units import Seconds
 
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110
@@ -33,6 +32,7 @@ class Rebalance(SelectingRule):
     counts all heartbeats; to those with which a member of the newer protocols joins or leaves nothing is done.
     """
 
+    group = "groups, offsets and transactions"
     example: ClassVar[str] = """\
 - name: a storm of rebalances
   kind: rebalance

@@ -22,6 +22,7 @@ class RecreateTopic(TopicRule):
     that name topics by name see nothing but the new id. Metadata before version 10 has no ids.
     """
 
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: orders was made anew
   kind: recreate_topic
@@ -32,7 +33,7 @@ class RecreateTopic(TopicRule):
     kind: Literal["recreate_topic"] = Field(description="what the rule does")
     seed: Seed = Field(default=0, description="another seed gives another id; the same one always the same")
 
-    def change(self, topic: dict[str, Any], exchange: Exchange) -> bool:
+    def change_topic(self, topic: dict[str, Any], exchange: Exchange) -> bool:
         before = topic.get("topic_id", ZERO_UUID)
         if before == ZERO_UUID:
             return False

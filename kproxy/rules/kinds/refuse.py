@@ -8,21 +8,20 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Close
-from kproxy.rules.depth import Depth
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.base import Direction, Scope
-from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
+from kproxy.rules.kinds.connection_rule import ConnectionRule
+from kproxy.rules.kinds.live import Decisions, Lasting
 from kproxy.rules.line import for_connections
 
 
-class Refuse(LiveRule):
+class Refuse(ConnectionRule):
     """Closes new connections as soon as they are made, as if the broker were down.
 
     Connections that are open stay. What `when` counts are connections.
     """
 
-    scope: ClassVar[Scope] = "connection"
+    group = "connections and their bytes"
     example: ClassVar[str] = """\
 - name: broker 2 is down for half a minute
   kind: refuse
@@ -47,26 +46,5 @@ class Refuse(LiveRule):
                 "kind: allow_from is meant for that, or lasting: true keeps this rule in force"
             )
 
-    @property
-    def connects(self) -> bool:
-        """It does."""
-        return True
-
-    def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """It looks at no frame."""
-        return Depth.NOTHING
-
-    def start(self) -> Effect:
-        """It has no state."""
-        return RefuseEffect(self.how)
-
-
-class RefuseEffect(Effect):
-    """The same for every connection."""
-
-    def __init__(self, how: Literal["rst", "fin"]) -> None:
-        self.how = how
-
-    def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
-        """Close it."""
+    def opened(self, connection: ConnectionView) -> Decisions:
         return (Close(self.how),)

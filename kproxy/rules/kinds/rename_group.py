@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.kinds.base import Need
+from kproxy.rules.kinds.base import VisiblePart
 from kproxy.rules.kinds.name_rule import RenameRule
 from kproxy.rules.namespace import GROUP, Namespace
 
@@ -18,9 +18,10 @@ class RenameGroup(RenameRule):
     client that names a rename's target means a group that is not there, `!unreachable:` and the name on the brokers.
     """
 
+    group = "names"
     space: ClassVar[Namespace] = GROUP
     field: ClassVar[str] = "groups"
-    needs: ClassVar[tuple[Need, ...]] = ("group ids",)
+    needs: ClassVar[tuple[VisiblePart, ...]] = ("group ids",)
     example: ClassVar[str] = """\
 - name: groups of the shop have a prefix upstream
   kind: rename_group

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.kinds.base import Need
+from kproxy.rules.kinds.base import VisiblePart
 from kproxy.rules.kinds.name_rule import RenameRule
 from kproxy.rules.namespace import TOPIC, Namespace
 
@@ -19,9 +19,10 @@ class RenameTopic(RenameRule):
     UNKNOWN_TOPIC_OR_PARTITION. Internal topics are never renamed.
     """
 
+    group = "names"
     space: ClassVar[Namespace] = TOPIC
     field: ClassVar[str] = "topics"
-    needs: ClassVar[tuple[Need, ...]] = ("topic names",)
+    needs: ClassVar[tuple[VisiblePart, ...]] = ("topic names",)
     example: ClassVar[str] = """\
 - name: orders lives under another name upstream
   kind: rename_topic

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.kinds.base import Need
+from kproxy.rules.kinds.base import VisiblePart
 from kproxy.rules.kinds.name_rule import RenameRule
 from kproxy.rules.namespace import TRANSACTIONAL_ID, Namespace
 
@@ -18,9 +18,10 @@ class RenameTransactionalId(RenameRule):
     client that names a rename's target means an id that nobody uses, `!unreachable:` and the id on the brokers.
     """
 
+    group = "names"
     space: ClassVar[Namespace] = TRANSACTIONAL_ID
     field: ClassVar[str] = "ids"
-    needs: ClassVar[tuple[Need, ...]] = ("transactional ids",)
+    needs: ClassVar[tuple[VisiblePart, ...]] = ("transactional ids",)
     example: ClassVar[str] = """\
 - name: two installations use the same transactional ids
   kind: rename_transactional_id

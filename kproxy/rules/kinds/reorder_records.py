@@ -24,6 +24,7 @@ class ReorderRecords(SomeRecordsRule):
     which records take part.
     """
 
+    group = "records"
     example: ClassVar[str] = """\
 - name: orders come in disorder
   kind: reorder_records

@@ -11,16 +11,17 @@ from pydantic import Field
 from kproxy.rules.decision import Swap
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 
 
-class ReorderResponses(FrameFault):
+class ReorderResponses(FrameRule):
     """Sends a response after the one that should follow it.
 
     Nothing happens to a response that no other is due after: there is nothing to change places with.
     """
 
+    group = "frames"
     example: ClassVar[str] = """\
 - name: answers out of order
   kind: reorder_responses

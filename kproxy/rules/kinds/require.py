@@ -53,6 +53,7 @@ class RequireRule(LiveRule):
     request with acks 0 that breaks a requirement goes nowhere and its connection is closed, as brokers do.
     """
 
+    group = "access"
     family: ClassVar[Family] = "access"
     example: ClassVar[str] = """\
 - name: house rules for producers

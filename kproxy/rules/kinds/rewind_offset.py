@@ -20,6 +20,7 @@ class RewindOffset(OffsetsRule):
     was never committed stays so. An offset that the log does not have makes consumers do what `auto.offset.reset` says.
     """
 
+    group = "groups, offsets and transactions"
     example: ClassVar[str] = """\
 - name: billing starts 100 records too early
   kind: rewind_offset
@@ -37,7 +38,7 @@ class RewindOffset(OffsetsRule):
         if ("to" in raw) == ("by" in raw):
             yield (), 'either "by" or "to" is wanted: how many offsets further, or which offset'
 
-    def change(self, partition: dict[str, Any]) -> dict[str, Any]:
+    def change_offset(self, partition: dict[str, Any]) -> dict[str, Any]:
         before = partition["committed_offset"]
         if before < 0:
             return partition

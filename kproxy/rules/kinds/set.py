@@ -33,6 +33,7 @@ class SetRule(LiveRule):
     that already has the value is left alone.
     """
 
+    group = "anything else"
     example: ClassVar[str] = """\
 - name: leaders of orders have no epoch
   kind: set

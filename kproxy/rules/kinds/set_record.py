@@ -41,6 +41,7 @@ class SetRecord(SomeRecordsRule):
     append time) `timestamp_by` changes nothing that a consumer sees. What is not named stays.
     """
 
+    group = "records"
     example: ClassVar[str] = """\
 - name: every order is a tombstone
   kind: set_record

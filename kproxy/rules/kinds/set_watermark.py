@@ -18,8 +18,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect, Lasting
-from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.rules.kinds.live import Decisions, Effect, Lasting, SelectingRule
 from kproxy.wire.breath import each
 
 HIGHEST = 2**63 - 1
@@ -42,6 +41,7 @@ class SetWatermark(SelectingRule):
     who wants to read before it gets OFFSET_OUT_OF_RANGE, and does what `auto.offset.reset` says.
     """
 
+    group = "records"
     example: ClassVar[str] = """\
 - name: the high watermark of orders stands still
   kind: set_watermark

@@ -22,6 +22,7 @@ class ShiftEpoch(PartitionRule):
     starts anew. Metadata before version 7 has no epochs. None goes below 0.
     """
 
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: metadata from before the last election
   kind: shift_epoch
@@ -32,7 +33,7 @@ class ShiftEpoch(PartitionRule):
     kind: Literal["shift_epoch"] = Field(description="what the rule does")
     by: int = Field(ge=-HIGHEST, le=HIGHEST, description="is added to each leader epoch")
 
-    def change(self, partition: dict[str, Any], exchange: Exchange) -> bool:
+    def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:
         before = partition.get(EPOCH, -1)
         if before < 0:
             return False

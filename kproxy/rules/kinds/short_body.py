@@ -14,18 +14,19 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.frame_bytes import SIZE, body_at, kept, sized
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.kinds.truncate import Fraction, one_length
 from kproxy.rules.units import Bytes
 
 
-class ShortBody(FrameFault):
+class ShortBody(FrameRule):
     """Cuts the end of a body off and makes the frame's size right for what is left.
 
     The client gets a whole frame that it cannot read, and the connection goes on.
     """
 
+    group = "frames"
     example: ClassVar[str] = """\
 - name: an answer that cannot be read
   kind: short_body

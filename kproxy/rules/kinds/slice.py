@@ -8,15 +8,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.explain import Wrong
-from kproxy.rules.kinds.line_fault import LineFault, Ways, ways
+from kproxy.rules.kinds.connection_rule import ConnectionRule, Ways, ways
 from kproxy.rules.line import for_a_time, for_connections
 from kproxy.rules.shape import Shape
 from kproxy.rules.units import Bytes, Seconds
 
 
-class Slice(LineFault):
+class Slice(ConnectionRule):
     """Sends bytes in small pieces with pauses between them, so that frames come in many parts."""
 
+    group = "connections and their bytes"
     example: ClassVar[str] = """\
 - name: ten bytes at a time
   kind: slice

@@ -16,8 +16,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.reading import SelectingRule
+from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
 from kproxy.rules.units import Seconds
 
 STALE = DESCRIBING | {DESCRIBE_CLUSTER}
@@ -38,6 +37,7 @@ class StaleMetadata(SelectingRule):
     them are, and listener, client address and user are. Only answers that the rule fires for are remembered.
     """
 
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: metadata is half a minute behind
   kind: stale_metadata

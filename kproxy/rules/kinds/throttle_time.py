@@ -28,6 +28,7 @@ class ThrottleTimeRule(LiveRule):
     Nothing is slowed unless the client obeys; with `mute` kproxy also reads nothing from it for that time (KIP-219).
     """
 
+    group = "errors and time"
     example: ClassVar[str] = """\
 - name: the billing service is told to wait
   kind: throttle_time

@@ -13,7 +13,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.frame_bytes import SIZE, sized
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.units import Bytes
 
@@ -21,12 +21,13 @@ MOST = 1 << 20
 """Bytes; beyond that it is a question of memory, not of reading."""
 
 
-class TrailingBytes(FrameFault):
+class TrailingBytes(FrameRule):
     """Adds bytes after the last field of a frame, in a size that is right for them.
 
     Kafka's own clients pass over them, which is how brokers can be newer than clients; strict readers find them.
     """
 
+    group = "frames"
     example: ClassVar[str] = """\
 - name: four bytes too many
   kind: trailing_bytes

@@ -14,19 +14,20 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.frame_bytes import kept
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.units import Bytes
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Truncate(FrameFault):
+class Truncate(FrameRule):
     """Sends only the beginning of a frame, and then closes the connection.
 
     The frame's size says what it would have been. At least its last byte is missing.
     """
 
+    group = "frames"
     example: ClassVar[str] = """\
 - name: a fetch breaks off in the middle
   kind: truncate

@@ -14,7 +14,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.selected import keys_of
 from kproxy.rules.units import Bytes
@@ -27,12 +27,13 @@ MOST = 1 << 20
 TAGS = "_tagged_fields"
 
 
-class UnknownTag(FrameFault):
+class UnknownTag(FrameRule):
     """Adds an unknown tagged field to the end of a body, as a newer Kafka may do (KIP-482).
 
     Versions of an API that have no tagged fields are left as they are.
     """
 
+    group = "frames"
     example: ClassVar[str] = """\
 - name: brokers from the future
   kind: unknown_tag

@@ -8,18 +8,16 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies.brokers import addressed, carries_addresses
-from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.kinds.node_rule import Nodes, names
-from kproxy.rules.kinds.reading import AnswerRule
+from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.rules.node_ranges import NodeRanges, includes
 
 
-class WrongAddress(AnswerRule):
+class WrongAddress(ResponseRule):
     """Tells clients another host or port for brokers than the one at which they can be reached.
 
     It changes what clients are told, after kproxy has put its own addresses in, everywhere that addresses stand:
@@ -27,6 +25,8 @@ class WrongAddress(AnswerRule):
     address leads is not kproxy's business: to nobody, or past it.
     """
 
+    whole: ClassVar = True
+    group = "the cluster as clients see it"
     example: ClassVar[str] = """\
 - name: broker 2 seems to be on a host that is not there
   kind: wrong_address
@@ -35,7 +35,7 @@ class WrongAddress(AnswerRule):
 """
 
     kind: Literal["wrong_address"] = Field(description="what the rule does")
-    node: Nodes | None = Field(default=None, description="ids of the brokers, such as 2 or 1-3; all if left out")
+    node: NodeRanges | None = Field(default=None, description="ids of the brokers, such as 2 or 1-3; all if left out")
     host: str | None = Field(default=None, min_length=1, max_length=255, description="the host that clients are told")
     port: int | None = Field(default=None, ge=0, le=65535, description="the port that clients are told")
 
@@ -48,22 +48,12 @@ class WrongAddress(AnswerRule):
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         return Depth.BODY if direction == "response" and carries_addresses(key, version) else Depth.NOTHING
 
-    def start(self) -> Effect:
-        return WrongAddresses(self)
-
-
-class WrongAddresses(Effect):
-    """Puts another address in."""
-
-    def __init__(self, rule: WrongAddress) -> None:
-        self.node = rule.node
-        given = {"host": rule.host, "port": rule.port}
-        self.address = {name: value for name, value in given.items() if value is not None}
-
-    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+    def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
+        address = {"host": self.host, "port": self.port}
+        given = {name: value for name, value in address.items() if value is not None}
         changed = False
         for node, entry in addressed(exchange.api.key, exchange.response.body):
-            if self.node is None or names(self.node, node):
-                entry.update(self.address)
+            if self.node is None or includes(self.node, node):
+                entry.update(given)
                 changed = True
-        return (Edit(),) if changed else ()
+        return changed

@@ -12,7 +12,7 @@ from kproxy.rules.decision import Reframe
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.frame_bytes import SIZE
-from kproxy.rules.kinds.frame_fault import FrameFault
+from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 
 
@@ -22,9 +22,10 @@ def _not_zero(number: int) -> int:
     return number
 
 
-class WrongCorrelationId(FrameFault):
+class WrongCorrelationId(FrameRule):
     """Gives a response another correlation id than its request has."""
 
+    group = "frames"
     example: ClassVar[str] = """\
 - name: an answer to something else
   kind: wrong_correlation_id

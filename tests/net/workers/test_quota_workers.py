@@ -12,7 +12,7 @@ from kproxy.rules.bucket import Bucket
 from kproxy.rules.common import Common
 from kproxy.rules.common_bucket import CommonBucket, CommonFetchBucket
 from kproxy.rules.kinds.quota import Quota
-from kproxy.rules.kinds.quota_effect import QuotaEffect, charge
+from kproxy.rules.quota_effect import QuotaEffect, charge
 from kproxy.rules.quota_limits import Resource, Word
 
 RESOURCES: tuple[Resource, ...] = ("produce", "fetch", "requests", "connections")

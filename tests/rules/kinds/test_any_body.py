@@ -14,17 +14,12 @@ from kproxy.rules.document import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.live import LiveRule, SelectingRule
+from kproxy.rules.kinds.records_rule import RecordsRule
 from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
 
-CHANGING = (
-    "stale_metadata", "move_leader", "no_leader", "shift_epoch", "hide_node", "add_node", "wrong_address", "hide_topic",
-    "recreate_topic", "change_partitions", "no_controller", "preferred_replica", "rebalance", "move_coordinator",
-    "rewind_offset", "omit_offset", "drop_commit", "bad_assignment", "fence_producer", "short_session", "empty_fetch",
-    "duplicate_records", "drop_records", "reorder_records", "corrupt_records", "poison_records", "set_record",
-    "malformed_batch", "set_watermark",
-)  # fmt: skip
+CHANGING = [kind for kind, model in KINDS.items() if issubclass(model, SelectingRule | RecordsRule)]
 ROUNDS = 12
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.kinds.node_rule import names
+from kproxy.rules.node_ranges import includes
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_ids_ranges_and_all(written: str, meant: set[int], hand: Any) -> None:
     """Nobody (-1) is no broker."""
     nodes = hand.rule(f"kind: hide_node, node: {written}").node
 
-    assert {node for node in range(-1, 5) if names(nodes, node)} == meant
+    assert {node for node in range(-1, 5) if includes(nodes, node)} == meant
 
 
 def test_what_is_none(mistakes_of: Any) -> None:

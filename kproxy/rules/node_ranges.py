@@ -1,4 +1,4 @@
-"""Which brokers a rule is about: ids, ranges of them, or all."""
+"""The brokers that a rule is about: ids, ranges of them, or all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _as_list(value: Any) -> Any:
     return [EVERY_ID if one == ALL else one for one in (value if isinstance(value, list) else [value])]
 
 
-Nodes = Annotated[
+NodeRanges = Annotated[
     list[OneRange],
     BeforeValidator(_as_list, json_schema_input_type=int | str | list[int | str]),
     Field(min_length=1),
@@ -25,6 +25,6 @@ Nodes = Annotated[
 """Broker ids: 2, [2, 3], "1-3", or all."""
 
 
-def names(nodes: Sequence[Range], node: int) -> bool:
-    """Whether this broker is meant."""
+def includes(nodes: Sequence[Range], node: int) -> bool:
+    """Return True if one of the ranges holds this id."""
     return any(node in one for one in nodes)

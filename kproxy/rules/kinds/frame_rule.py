@@ -1,4 +1,4 @@
-"""What the faults have in common that do something to one frame of an exchange, its request or its response."""
+"""The base class of kinds that do something to one frame of an exchange, its request or its response."""
 
 from __future__ import annotations
 
@@ -14,56 +14,54 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 
 
-class FrameFault(LiveRule):
-    """`seen`: how deep the frame has to be seen. `decide` says what becomes of it."""
+class FrameRule(LiveRule):
+    """Rule that loses, delays, cuts, spoils or repeats frames. Override `decide`, and `side` if it acts on requests."""
 
     seen: ClassVar[Depth] = Depth.BODY
+    """How deep the frame has to be seen."""
 
     def side(self, key: int) -> Direction | None:
-        """Which frame of this API it acts on; None: neither."""
+        """Return which frame of this API it acts on; None: neither."""
         return "response"
 
     @property
     def own_seed(self) -> int | None:
-        """Of what it draws; None: that of the rule's chances, which is shown in the log if nobody gave it."""
+        """The seed of what it draws; None: that of the rule's chances, which is logged if the user gave none."""
         return None
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """What becomes of the frame, for the entities that matched."""
+        """Return what becomes of the frame, for the entities that matched."""
         raise NotImplementedError
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """On one side only."""
+        """Return `seen` on the side that it acts on."""
         return self.seen if direction == self.side(key) else Depth.NOTHING
 
     @property
     def reads_entities(self) -> bool:
-        """Bytes are bytes."""
+        """False, since bytes are changed whatever they mean."""
         return False
 
     def warnings(self) -> Iterable[str]:
-        """Responses that do not exist."""
+        """Yield a warning if the rule is about responses that do not exist."""
         if self.match is not None and 0 in (self.match.acks or ()) and self.side(0) == "response":
             yield "a Produce request with acks=0 has no response, this rule never acts on one"
 
     def start(self) -> Effect:
-        """Its chances are those of the rule's seed."""
         return FrameEffect(self)
 
 
 class FrameEffect(Effect):
-    """Asks the rule on the side that it acts on."""
+    """Effect that asks its rule on the side that the rule acts on."""
 
-    def __init__(self, rule: FrameFault) -> None:
+    def __init__(self, rule: FrameRule) -> None:
         self.rule = rule
         self.draws: Draws | None = None
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """For rules about requests."""
         return self.decided("request", exchange, entities)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """For rules about responses."""
         return self.decided("response", exchange, entities)
 
     def decided(self, direction: Direction, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
