@@ -141,7 +141,7 @@ class Proxy:
             session.sasl = NO_SASL
         return session
 
-    def plan_for(self, listener: str, bound: rule_set.Bound, live: tuple[Running, ...]) -> Plan:
+    def plan_for(self, listener: str, bound: rule_set.BoundRules, live: tuple[Running, ...]) -> Plan:
         """What to look for in the frames of a connection that is bound to this, while these live rules are in force.
 
         Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
@@ -183,7 +183,7 @@ class Proxy:
             yield
 
     def advertise(
-        self, listener: Listener, facts: Facts, bound: rule_set.Bound | None = None
+        self, listener: Listener, facts: Facts, bound: rule_set.BoundRules | None = None
     ) -> Advertise | Literal[False]:
         """How brokers appear to a connection: a rule's word goes before the listener's. `bound`: what it is bound to,
         if it is open already."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kproxy.rules.explain import Model, Wrong, unknown
-from kproxy.rules.units import Bytes, Seconds
+from kproxy.rules.units import ByteCount, Seconds
 from kproxy.tls_config import FileName, Secret
 from kproxy.wire import schema
 
@@ -77,7 +77,7 @@ class AuditConfig(Model):
     flush: Annotated[Seconds, Field(gt=0, le=60)] = Field(
         default=1.0, description="written and synced to disk this often; what a kill can cost at most"
     )
-    roll_size: Annotated[Bytes, Field(ge=4096)] = Field(
+    roll_size: Annotated[ByteCount, Field(ge=4096)] = Field(
         default=64_000_000, description="a file is closed, compressed and published at this size, before compression"
     )
     roll_age: Annotated[Seconds, Field(gt=0)] = Field(

@@ -24,12 +24,12 @@ from kproxy.audit_config import AuditConfig
 from kproxy.limits import Limits
 from kproxy.network_config import MARK, HostPattern, Mark, MaybeTransparent, ProxyProtocol, ProxyVersion
 from kproxy.port_checks import circles, overlaps
-from kproxy.rules.address import UNIX, Address, Server, Target
+from kproxy.rules.address import UNIX, Address, ServerAddress, TargetAddress
 from kproxy.rules.explain import Model, Wrong, unknown
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.parsed_rules import ListenerTraits
 from kproxy.rules.rule_checks import why_tls
 from kproxy.rules.seed import Seed
-from kproxy.rules.written import Place
 from kproxy.sasl_config import ListenerSasl, UpstreamSasl
 from kproxy.tls_config import FileName, ListenerTls, Secret, UpstreamTls
 
@@ -67,7 +67,7 @@ Name = Annotated[str, AfterValidator(_name)]
 class ClusterConfig(Model):
     """A Kafka cluster behind kproxy."""
 
-    bootstrap: list[Server] = Field(
+    bootstrap: list[ServerAddress] = Field(
         min_length=1,
         description="brokers to begin with, host:port, or unix:/path for a socket of this machine; tried in parallel",
     )
@@ -77,7 +77,7 @@ class ClusterConfig(Model):
     sasl: UpstreamSasl | None = Field(
         default=None, description="kproxy logs in to the brokers itself; left out: clients do, and kproxy lets it pass"
     )
-    dial: dict[Target, Server] = Field(
+    dial: dict[TargetAddress, ServerAddress] = Field(
         default_factory=dict, description="where to go instead of an address that the brokers advertise, old: new"
     )
     mark: Mark | None = Field(
@@ -239,10 +239,11 @@ class Config(Model):
         mark = self.clusters[cluster].mark
         return mark if mark is not None else MARK if transparent else 0
 
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, ListenerTraits]:
         """What rules are checked against."""
         return {
-            one.name: Place(one.cluster, one.tls is not None, one.transparent is not None) for one in self.listeners
+            one.name: ListenerTraits(one.cluster, one.tls is not None, one.transparent is not None)
+            for one in self.listeners
         }
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kproxy.rules.explain import Model, Wrong
-from kproxy.rules.units import Bytes, Seconds, parse_size
+from kproxy.rules.units import ByteCount, Seconds, parse_size
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -21,17 +21,17 @@ SMALLEST_FRAME_LIMIT = 16 * 1024
 class Limits(Model):
     """What is taken at most. None of them is reached by well-behaved clients of an ordinary cluster."""
 
-    max_frame_bytes: Annotated[Bytes, Field(ge=SMALLEST_FRAME_LIMIT, lt=2**31)] = Field(
+    max_frame_bytes: Annotated[ByteCount, Field(ge=SMALLEST_FRAME_LIMIT, lt=2**31)] = Field(
         default=104_857_600,
         description="a frame with a greater length closes its connection before anything is allocated; Kafka's own "
         "socket.request.max.bytes is the same 100 MiB",
     )
-    hold_up_to: Bytes = Field(
+    hold_up_to: ByteCount = Field(
         default=65_536,
         description="frames up to this size are held until they are whole and rewritten exactly; larger Fetch answers "
         "stream and keep their length. 64 KiB holds the Metadata of some 150 topics and every small answer",
     )
-    held_bytes: Bytes = Field(
+    held_bytes: ByteCount = Field(
         default=268_435_456,
         description="memory for all held frames together, per direction and worker process; a frame waits for its "
         "whole length before it is read. 256 MiB is two and a half of the largest frames",

@@ -10,8 +10,8 @@ from kproxy.config import Advertise, Config, ListenerConfig
 from kproxy.config_file import config_from
 from kproxy.network_config import ProxyProtocol
 from kproxy.rules.address import Address
+from kproxy.rules.parsed_rules import ListenerTraits
 from kproxy.rules.source import Source
-from kproxy.rules.written import Place
 
 RIGHT = """
 clusters:
@@ -66,7 +66,7 @@ def test_the_whole_document_is_read() -> None:
     assert config.rules == ["/etc/kproxy/rules", "/abs/x.yaml"]
     assert config.state == "/etc/kproxy/state.json"
     assert config.log.format == "json"
-    assert config.places()["outside"] == Place("main", tls=False)
+    assert config.places()["outside"] == ListenerTraits("main", tls=False)
 
 
 def test_only_clusters_and_listeners_are_needed() -> None:

@@ -31,7 +31,7 @@ def test_there_are_examples() -> None:
 def test_each_kind_has_an_example() -> None:
     """In a file of its own or beside others."""
     documents = [read_document(Source.open(ROOT / path)) for path in RULES]
-    shown = {one.rule.kind for document in documents for one in document.written if one.rule is not None}
+    shown = {one.rule.kind for document in documents for one in document.parsed_rules if one.rule is not None}
 
     assert set(KINDS) - shown == set()
 

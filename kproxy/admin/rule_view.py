@@ -6,10 +6,10 @@ import math
 from time import monotonic
 
 from kproxy.net.rule_keeper import Rejection, RuleKeeper
-from kproxy.rules.kept import Kept, Stored
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.scenario import Scenario
 from kproxy.rules.store import RuleStore
+from kproxy.rules.stored_rules import StoredDocument, StoredRule
 
 from .backend import clock
 from .long_answer import LongAnswer
@@ -22,21 +22,21 @@ MOST_NAMED = 100
 
 def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShown:
     """One rule. Raises NoSuchRule."""
-    kept = store[name]
+    stored_rule = store[name]
     now = monotonic() if now is None else now
-    rule, running = kept.rule, kept.running
+    rule, running = stored_rule.rule, stored_rule.running
     live = isinstance(rule, LiveRule)
     return RuleShown(
-        name=kept.name,
+        name=stored_rule.name,
         kind=rule.kind,
         family=rule.family,
-        fault=kept.is_fault,
-        origin=kept.origin,
-        position=kept.written.position,
-        rule=kept.written.raw,
+        fault=stored_rule.is_fault,
+        origin=stored_rule.origin,
+        position=stored_rule.parsed.position,
+        rule=stored_rule.parsed.raw,
         enabled=store.is_enabled(name),
-        in_force=kept.active,
-        stage=_stage_of(kept),
+        in_force=stored_rule.active,
+        stage=_stage_of(stored_rule),
         binds="frame" if live else "connection",
         mode=rule.mode if isinstance(rule, LiveRule) else "enforce",
         matched=running.matched if running is not None else 0 if live else None,
@@ -46,8 +46,8 @@ def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShow
         problems=running.problems if running is not None else 0 if live else None,
         problem=(running.problem or None) if running is not None else None,
         seed=running.seed if running is not None else store.seed if live else None,
-        since=clock(kept.since),
-        ttl_left=None if kept.until is None else round(max(0.0, kept.until - now), 3),
+        since=clock(stored_rule.since),
+        ttl_left=None if stored_rule.until is None else round(max(0.0, stored_rule.until - now), 3),
         warnings=list(rule.warnings()) if isinstance(rule, LiveRule) else [],
     )
 
@@ -56,7 +56,7 @@ def show_rules(keeper: RuleKeeper) -> LongAnswer:
     """All of them, and how they came in."""
     store, loads, now = keeper.store, keeper.loads, monotonic()
     last = loads.last
-    names = list(store.kept)
+    names = list(store.stored_rules)
     shown = RulesShown(
         version=store.rule_set.id,
         seed=store.seed,
@@ -71,14 +71,14 @@ def show_rules(keeper: RuleKeeper) -> LongAnswer:
         rejected=dict(loads.rejected),
         last_rejection=None if last is None else _show_rejection(last),
     )
-    return LongAnswer(shown, "rules", (show_rule(store, name, now) for name in names if name in store.kept))
+    return LongAnswer(shown, "rules", (show_rule(store, name, now) for name in names if name in store.stored_rules))
 
 
 def show_killed(store: RuleStore, before: set[str]) -> KilledShown:
     """The kill switch, and what has come of it; `before` are the names of rules that were in force."""
-    kept = list(store.kept.values())
-    turned = [one for one in kept if one.is_fault and one.active is not (one.name in before)]
-    left = [one for one in kept if one.active and isinstance(one.rule, LiveRule) and not one.is_fault]
+    rules = list(store.stored_rules.values())
+    turned = [one for one in rules if one.is_fault and one.active is not (one.name in before)]
+    left = [one for one in rules if one.active and isinstance(one.rule, LiveRule) and not one.is_fault]
     return KilledShown(
         killed=store.killed,
         version=store.rule_set.id,
@@ -88,19 +88,19 @@ def show_killed(store: RuleStore, before: set[str]) -> KilledShown:
     )
 
 
-def _show_turned(kept: Kept, *, told: bool) -> TurnedShown:
+def _show_turned(stored_rule: StoredRule, *, told: bool) -> TurnedShown:
     note = None
-    if told and kept.may_be_meant_for_good:
-        note = f"in force since {clock(kept.since)}"
-        note += "; lasting: true keeps such a rule" if "lasting" in type(kept.rule).model_fields else ""
-    return TurnedShown(name=kept.name, kind=kept.rule.kind, family=kept.rule.family, note=note)
+    if told and stored_rule.may_be_meant_for_good:
+        note = f"in force since {clock(stored_rule.since)}"
+        note += "; lasting: true keeps such a rule" if "lasting" in type(stored_rule.rule).model_fields else ""
+    return TurnedShown(name=stored_rule.name, kind=stored_rule.rule.kind, family=stored_rule.rule.family, note=note)
 
 
 def _show_rejection(last: Rejection) -> RejectionShown:
     return RejectionShown(at=last.at, origin=last.origin, mistakes=[mistake_of(line) for line in last.mistakes])
 
 
-def _show_scenario(stored: Stored, scenario: Scenario, now: float) -> ScenarioShown:
+def _show_scenario(stored: StoredDocument, scenario: Scenario, now: float) -> ScenarioShown:
     at = stored.moment(now)
     names = [scenario.stage_name(index) for index in range(len(scenario.stages))]
     return ScenarioShown(
@@ -114,6 +114,6 @@ def _show_scenario(stored: Stored, scenario: Scenario, now: float) -> ScenarioSh
     )
 
 
-def _stage_of(kept: Kept) -> str | None:
-    stage, scenario = kept.written.stage, kept.stored.document.scenario
+def _stage_of(stored_rule: StoredRule) -> str | None:
+    stage, scenario = stored_rule.parsed.stage, stored_rule.stored_document.document.scenario
     return None if stage is None or scenario is None else scenario.stage_name(stage)

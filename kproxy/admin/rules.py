@@ -5,10 +5,10 @@ from __future__ import annotations
 import trio
 
 from kproxy.errors import DocumentError
-from kproxy.rules.kept import Change, Origin
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.rules.stored_rules import RuleOrigin, StoreChange
 from kproxy.rules.yaml_file import Mapping, Scalar, Sequence
 
 from .asked import AddQuery, OriginQuery, PutQuery, ReplaceQuery, WaitQuery
@@ -109,7 +109,7 @@ async def unkill(backend: Asked, call: Call) -> KilledShown:
 
 
 async def _kill(backend: Asked, on: bool) -> KilledShown:
-    before = {name for name, kept in backend.keeper.store.kept.items() if kept.active}
+    before = {name for name, kept in backend.keeper.store.stored_rules.items() if kept.active}
     await backend.keeper.do_everywhere("killed" if on else "no longer killed", lambda store, now: store.kill(on, now))
     return show_killed(backend.keeper.store, before)
 
@@ -132,11 +132,11 @@ async def _put(backend: Asked, call: Call, *, again: bool) -> RuleShown:
 
 
 async def _load(backend: Asked, call: Call, document: Source, *, again: bool) -> None:
-    origin: Origin = call.query.origin
+    origin: RuleOrigin = call.query.origin
     if origin == "test" and call.query.ttl is None:
         raise Problem(422, "invalid_query", "ttl: rules of a test always have one")
 
-    def put(store: RuleStore, now: float) -> Change:
+    def put(store: RuleStore, now: float) -> StoreChange:
         return store.put(document, origin, now, ttl=call.query.ttl, again=again)
 
     await backend.keeper.load_everywhere(origin, put)

@@ -13,7 +13,7 @@ from kproxy.config import Config
 from kproxy.config_file import config_from, is_config, rule_paths
 from kproxy.errors import DocumentError
 from kproxy.rules.document import check_documents, read_document, rule_files
-from kproxy.rules.doubts import doubts
+from kproxy.rules.lint import lint_rules
 from kproxy.rules.source import Source, told
 from kproxy.terminal import say
 
@@ -126,15 +126,15 @@ def _check_rules(sources: list[Source], names: list[str], report: Report, config
     places = None if config is None else config.places()
     documents = [read_document(source) for source in sources]
     check_documents(documents, places)
-    written = [one for document in documents for one in document.written]
-    report.warn(map(str, doubts(written, places)))
+    parsed_rules = [one for document in documents for one in document.parsed_rules]
+    report.warn(map(str, lint_rules(parsed_rules, places)))
     mistakes = told([line for source in sources for line in source.lines()], sum(one.untold for one in sources))
     report.add(mistakes)
     if mistakes:
         return
-    report.rules += len(written)
+    report.rules += len(parsed_rules)
     for name, document in zip(names, documents, strict=True):
-        kinds = [one.rule.kind for one in document.written if one.rule is not None]
+        kinds = [one.rule.kind for one in document.parsed_rules if one.rule is not None]
         what = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         report.right.append(f"{name}: {_count(len(kinds), 'rule')}{f' ({what})' if what else ''}")
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import click
 
 from kproxy.rules.document import read_document, unknown_kind
-from kproxy.rules.doubts import doubts
 from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.lint import lint_rules
 from kproxy.rules.match import ConnectionMatch
-from kproxy.rules.reference import Row, rows, sentence
+from kproxy.rules.reference import FieldRow, rows, sentence
 from kproxy.rules.source import Source
 from kproxy.rules.when import When
 from kproxy.terminal import console, say
@@ -97,10 +97,10 @@ def describe(name: str, model: type[Rule]) -> Iterator[str]:
 def warned_of(model: type[Rule]) -> Iterator[str]:
     """What `kproxy check` says of the example."""
     document = read_document(Source("example", "rules:\n" + model.example))
-    yield from (doubt.text for doubt in doubts(document.written))
+    yield from (warning.text for warning in lint_rules(document.parsed_rules))
 
 
-def _fields(entries: list[Row]) -> Iterator[str]:
+def _fields(entries: list[FieldRow]) -> Iterator[str]:
     width = max(len(row.key) for row in entries) + 4
     for row in entries:
         default = "required" if not row.default else f"default {row.default}"

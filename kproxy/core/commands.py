@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kproxy.rules.shape import Shape
+from kproxy.rules.shape import TrafficShape
 
 if TYPE_CHECKING:
     from .session import Session
@@ -105,7 +105,7 @@ class Shut:
 class Reshape:
     """From now on the bytes that leave on either side flow like this, by all of these together; () as they come."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[TrafficShape, ...]
 
 
 @dataclass(frozen=True, slots=True)

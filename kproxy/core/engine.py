@@ -17,7 +17,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
-from kproxy.rules.shape import Shape
+from kproxy.rules.shape import TrafficShape
 from kproxy.wire import decode_request, encode
 from kproxy.wire.breath import each, keep
 from kproxy.wire.head import produce_acks
@@ -63,8 +63,8 @@ class Engine:
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
         self.subjects = Subjects(session, self.cluster)
         self.screening = Screening(session.context, self.cluster)
-        self.shapes: tuple[Shape, ...] = ()
-        self.shaping: dict[Running, Shape] = {}  # by the rules in force, those that observe included
+        self.shapes: tuple[TrafficShape, ...] = ()
+        self.shaping: dict[Running, TrafficShape] = {}  # by the rules in force, those that observe included
         self.change: float | None = None  # when it has to be looked at again
 
     # ---- the connection

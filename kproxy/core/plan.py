@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.live import Effect
 from kproxy.rules.running import Running
@@ -44,7 +44,7 @@ MOST_STEPS = 4096
 class Bound:
     """What the rules ask of a connection, as far as it is fixed when the connection opens."""
 
-    names: Names | None = None
+    names: NameMaps | None = None
     advertise: bool = True
     hide_unknown_apis: bool = True
     versions: VersionLimits | None = None

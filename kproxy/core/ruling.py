@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kproxy.rules.decision import How, Then
+from kproxy.rules.decision import AfterDrop, How
 
 if TYPE_CHECKING:
     from kproxy.rules.running import Running
@@ -61,7 +61,7 @@ class Ruling:
         self.held_by: list[Running] = []
         self.close: How | None = None
         self.close_after: How | None = None
-        self.drop: Then | None = None
+        self.drop: AfterDrop | None = None
         self.swallow = False
         self.frame: bytes | None = None
         self.answer: bytes | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.rules.asks_all import asks_all, can_ask_all
 from kproxy.rules.entity import SPECIAL
-from kproxy.rules.entity_reader import Reader, number_reader, sightings, what
+from kproxy.rules.entity_reader import ValueReader, number_reader, sightings, what
 from kproxy.rules.frame_match import OF_ENTITY
 from kproxy.wire import decode_request, layout, schema
 from kproxy.wire.breath import FEW, each
@@ -55,7 +55,7 @@ class Screen:
         self.header = schema.load(key).header_version("request", version)
         self.lacking: frozenset[str] = frozenset()  # fields whose absence has to be noticed
         self.walk: Walk | None = None
-        self.seen: tuple[tuple[str, Reader] | None, ...] = ()
+        self.seen: tuple[tuple[str, ValueReader] | None, ...] = ()
         if index.fields.keys() & set(OF_ENTITY):
             self.look_for(shape(key, version))
 
@@ -64,7 +64,7 @@ class Screen:
         key, version, fields = form.api.key, form.version, self.index.fields
         slots = {slot.path: slot for slot in layout.body(key, version, "request").everywhere()}
         wanted = {*fields, "topic_id"} if "topic" in fields else {*fields}
-        places: dict[str, tuple[str, Reader]] = {}
+        places: dict[str, tuple[str, ValueReader]] = {}
         for path, seen in sightings(form, slots):
             if seen.role not in wanted:
                 continue

@@ -21,7 +21,7 @@ from typing import Any
 
 from kproxy.rules.decision import How
 from kproxy.rules.facts import Facts
-from kproxy.rules.rule_set import Bound
+from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
 
 from .circle import CircleMark
@@ -102,10 +102,10 @@ class Session:
     owner: Any = None
 
     def __init__(
-        self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: Bound | None = None
+        self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: BoundRules | None = None
     ) -> None:
         self.plan, self.shared, self.counters = plan, shared, shared.counters
-        self.facts, self.number, self.rules = facts, number, rules or Bound()
+        self.facts, self.number, self.rules = facts, number, rules or BoundRules()
         self.commands: list[Command] = []
         self.inflight = InFlight()
         self.attention = False  # the response lane is to call `attend`

@@ -15,11 +15,11 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import DocumentError
-from kproxy.rules.kept import Change, Kept, Origin
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 
 from .counts import numbers
 from .deadlines import Deadline
@@ -27,7 +27,7 @@ from .hits import Hits
 from .in_turns import in_turns
 from .reactor import Reactor
 
-Operation = Callable[[RuleStore, float], Change]
+Operation = Callable[[RuleStore, float], StoreChange]
 Swap = Callable[[RuleSet], Iterable[object] | None]
 """Puts a rule set into force for all connections; one after the other, as the iterable is gone through."""
 
@@ -45,7 +45,7 @@ class Rejection:
     """A set of rules that was refused, and why; `at` in ISO 8601."""
 
     at: str
-    origin: Origin
+    origin: RuleOrigin
     mistakes: tuple[str, ...]
 
 
@@ -90,14 +90,14 @@ class RuleKeeper:
     def started(self) -> None:
         """The store has its first rules."""
         self.loads.loaded["file"] += 1
-        self.log.info("rules", version=self.store.rule_set.id, rules=len(self.store.kept), seed=self.store.seed)
+        self.log.info("rules", version=self.store.rule_set.id, rules=len(self.store.stored_rules), seed=self.store.seed)
         if self.events is not None:
-            self.events.loaded(time(), "file", self.store.rule_set.id, len(self.store.kept))
-        self._tell(self.store.kept.values())
+            self.events.loaded(time(), "file", self.store.rule_set.id, len(self.store.stored_rules))
+        self._tell(self.store.stored_rules.values())
         self._set_timer(monotonic())
         self._at_work()
 
-    def load(self, origin: Origin, operation: Operation) -> Change:
+    def load(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
         """Take in rules from outside, all or none. Raises what the store raises; mistakes are logged and counted."""
         before = self.store.rule_set.id
         try:
@@ -109,7 +109,7 @@ class RuleKeeper:
         self._has_loaded(origin, before)
         return change
 
-    def do(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
+    def do(self, what: str, operation: Operation, *, rule: str | None = None) -> StoreChange:
         """Turn something on or off, or remove it. Raises what the store raises."""
         change = operation(self.store, monotonic())
         self._put_into_force(change)
@@ -127,7 +127,7 @@ class RuleKeeper:
 
     # ---- the same wherever rules are at work: `workers.crew_keeper` has more processes than this one
 
-    async def load_everywhere(self, origin: Origin, operation: Operation) -> Change:
+    async def load_everywhere(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
         """As `load`, beside the loop: one operation at a time. Raises NotEverywhere, too."""
         async with self.one_at_a_time():
             before = self.store.rule_set.id
@@ -136,7 +136,7 @@ class RuleKeeper:
             self._has_loaded(origin, before)
             return change
 
-    async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
+    async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> StoreChange:
         """As `do`, beside the loop. Raises NotEverywhere, too."""
         async with self.one_at_a_time():
             change = await self._aside(operation)
@@ -164,7 +164,7 @@ class RuleKeeper:
             with trio.CancelScope(shield=True):
                 yield
 
-    async def _aside(self, operation: Operation) -> Change:
+    async def _aside(self, operation: Operation) -> StoreChange:
         """Do it on a copy of the store, in a thread, and take over what has come of it. Raises what it raises."""
         while True:
             trial = self.store.trial()
@@ -172,21 +172,21 @@ class RuleKeeper:
             if self.store.adopt(trial):
                 return change
 
-    async def _tried(self, origin: Origin, operation: Operation) -> Change:
+    async def _tried(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
         try:
             return await self._aside(operation)
         except DocumentError as error:
             self._reject(origin, error)
             raise
 
-    def _has_loaded(self, origin: Origin, before: str) -> None:
+    def _has_loaded(self, origin: RuleOrigin, before: str) -> None:
         self.loads.loaded[origin] += 1
         if self.loads.last is not None and self.loads.last.origin == origin:
             self.loads.last = None
         version = self.store.rule_set.id
-        self.log.info("rules loaded", origin=origin, rules=len(self.store.kept), version=version, before=before)
+        self.log.info("rules loaded", origin=origin, rules=len(self.store.stored_rules), version=version, before=before)
         if self.events is not None:
-            self.events.loaded(time(), origin, version, len(self.store.kept), before)
+            self.events.loaded(time(), origin, version, len(self.store.stored_rules), before)
 
     def _has_done(self, what: str, rule: str | None) -> None:
         self.log.info("rules changed", what=what, rule=rule, version=self.store.rule_set.id)
@@ -194,9 +194,9 @@ class RuleKeeper:
 
     def _told_of(self, what: str, rule: str | None) -> None:
         if self.events is not None:
-            self.events.changed(time(), what, rule, self.store.rule_set.id, len(self.store.kept))
+            self.events.changed(time(), what, rule, self.store.rule_set.id, len(self.store.stored_rules))
 
-    def _reject(self, origin: Origin, error: DocumentError) -> None:
+    def _reject(self, origin: RuleOrigin, error: DocumentError) -> None:
         if self.events is not None:
             self.events.rejected(time(), origin, self.store.rule_set.id, error.mistakes)
         self.loads.rejected[origin] += 1
@@ -206,14 +206,14 @@ class RuleKeeper:
         self.log.error("rules rejected, those in force stay", origin=origin, mistakes=len(error.mistakes),
                        version=self.store.rule_set.id)  # fmt: skip
 
-    def _put_into_force(self, change: Change) -> None:
+    def _put_into_force(self, change: StoreChange) -> None:
         for _ in self._steps_into_force(change):
             pass
 
-    async def _put_into_force_in_turns(self, change: Change) -> None:
+    async def _put_into_force_in_turns(self, change: StoreChange) -> None:
         await in_turns(self._steps_into_force(change))
 
-    def _steps_into_force(self, change: Change) -> Iterator[None]:
+    def _steps_into_force(self, change: StoreChange) -> Iterator[None]:
         """All that is to be done once the store has other rules, in short steps."""
         if self.events is not None:
             self.events.tell()  # of those that leave now, for the last time
@@ -228,10 +228,15 @@ class RuleKeeper:
         yield
         self._at_work()
 
-    def _tell(self, new: Iterable[Kept]) -> None:
-        warnings = ((kept, text) for kept in new if isinstance(kept.rule, LiveRule) for text in kept.rule.warnings())
-        for kept, text in islice(warnings, MOST_LOGGED):
-            self.log.warning("rule", rule=kept.name, at=kept.written.position, warning=text)
+    def _tell(self, new: Iterable[StoredRule]) -> None:
+        warnings = (
+            (stored_rule, text)
+            for stored_rule in new
+            if isinstance(stored_rule.rule, LiveRule)
+            for text in stored_rule.rule.warnings()
+        )
+        for stored_rule, text in islice(warnings, MOST_LOGGED):
+            self.log.warning("rule", rule=stored_rule.name, at=stored_rule.parsed.position, warning=text)
         if more := sum(1 for _ in warnings):
             self.log.warning("rules have more warnings, which the admin API shows", warnings=more)
 
@@ -264,13 +269,13 @@ class RuleKeeper:
 
     async def _expire_everywhere(self) -> None:
         async with self.one_at_a_time():
-            now, before = monotonic(), list(self.store.kept)
+            now, before = monotonic(), list(self.store.stored_rules)
             await self._put_into_force_in_turns(self.store.expire(now))
             await self._has_expired(before, now)
 
     async def _has_expired(self, before: Sequence[str], now: float) -> None:
         """`before`: the rules that there were."""
-        gone = [name for name in before if name not in self.store.kept]
+        gone = [name for name in before if name not in self.store.stored_rules]
         for name in gone[:MOST_LOGGED]:
             self.log.info("rule expired", rule=name)
         if len(gone) > MOST_LOGGED:

@@ -17,7 +17,7 @@ from kproxy.errors import WeDidWrong
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.rules.rule_set import Bound
+from kproxy.rules.rule_set import BoundRules
 from kproxy.sinks.fanout import Fanout
 
 from .connection import Connection
@@ -48,10 +48,10 @@ AWAY = 1.0
 not read yet, so their times begin anew."""
 
 NO_GATE = Gate(())
-Advertises = Callable[[Listener, Facts, Bound | None], "Advertise | Literal[False]"]
+Advertises = Callable[[Listener, Facts, BoundRules | None], "Advertise | Literal[False]"]
 
 
-def of_listener(listener: Listener, facts: Facts, bound: Bound | None = None) -> Advertise | Literal[False]:
+def of_listener(listener: Listener, facts: Facts, bound: BoundRules | None = None) -> Advertise | Literal[False]:
     """How brokers appear to a connection, as the listener's own config says."""
     return listener.config.advertise
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from kproxy.rules.shape import Shape
+from kproxy.rules.shape import TrafficShape
 
 from .deadlines import Deadline
 from .reactor import OUT
@@ -30,7 +30,7 @@ LATE = 0.1
 class Flow:
     """The shapes of one connection: a shaper for each side, and the bytes that both have let through."""
 
-    def __init__(self, connection: Connection, shapes: Sequence[Shape]) -> None:
+    def __init__(self, connection: Connection, shapes: Sequence[TrafficShape]) -> None:
         self.connection, self.shapes = connection, tuple(shapes)
         self.passed = 0
         self.over = False
@@ -79,7 +79,7 @@ class Flow:
 class Shaper:
     """Stands before the `send` of one side."""
 
-    def __init__(self, flow: Flow, side: Side, shapes: Sequence[Shape]) -> None:
+    def __init__(self, flow: Flow, side: Side, shapes: Sequence[TrafficShape]) -> None:
         self.flow, self.side = flow, side
         self.pieces = [shape.piece for shape in shapes if shape.piece is not None]
         self.pieces += [max(1, int(shape.rate * STEP)) for shape in shapes if shape.rate is not None]

@@ -87,9 +87,9 @@ def _unix(text: Any) -> Any:
     return Address(path, 0)
 
 
-Target = Annotated[Address, AfterValidator(_reachable)]
+TargetAddress = Annotated[Address, AfterValidator(_reachable)]
 """An address that somebody connects to; a plain Address may have port 0, which the kernel chooses when it is bound."""
-Server = Annotated[Address, BeforeValidator(_unix, json_schema_input_type=str), AfterValidator(_reachable)]
+ServerAddress = Annotated[Address, BeforeValidator(_unix, json_schema_input_type=str), AfterValidator(_reachable)]
 """An address that kproxy connects to: a target, or a Unix socket."""
 
 

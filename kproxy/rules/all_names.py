@@ -10,7 +10,7 @@ from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, N
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameMaps:
     """None: no rule says anything about these names."""
 
     topics: NameMap | None = None
@@ -18,7 +18,7 @@ class Names:
     transactional_ids: NameMap | None = None
 
     @classmethod
-    def of(cls, layers: Iterable[tuple[Namespace, AnyLayer]]) -> Names | None:
+    def of(cls, layers: Iterable[tuple[Namespace, AnyLayer]]) -> NameMaps | None:
         """From the layers of all name rules in file order. None if there are none."""
         by_space: dict[Namespace, list[AnyLayer]] = {}
         for space, layer in layers:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Generic, TypeVar
 
-from kproxy.rules.promises import Promises
+from kproxy.rules.fetch_reservations import FetchReservations
 
-Key = TypeVar("Key", bound=Hashable)
+BucketKey = TypeVar("BucketKey", bound=Hashable)
 
 MOST_BUCKETS = 10_000
 """Buckets of one limit. Client ids and topics are the clients' to choose, so there must be an end; beyond it the bucket
@@ -64,18 +64,18 @@ class Bucket:
 class FetchBucket(Bucket):
     """Knows what fetches under way may bring."""
 
-    __slots__ = ("promises",)
+    __slots__ = ("reservations",)
 
     def __init__(self, rate: float, size: float, now: float) -> None:
         super().__init__(rate, size, now)
-        self.promises = Promises()
+        self.reservations = FetchReservations()
 
     def allowed(self, number: int, now: float) -> int:
         """What a fetch of this connection may bring, the one before being over."""
         self.fill(now)
-        self.promises.settle(number)
-        self.promises.expire(now)
-        return self.room(self.promises.total)
+        self.reservations.settle(number)
+        self.reservations.expire(now)
+        return self.room(self.reservations.total)
 
     def room(self, promised: float) -> int:
         """What there is beside what is promised.
@@ -88,21 +88,21 @@ class FetchBucket(Bucket):
 
     def promise(self, number: int, amount: float, now: float) -> None:
         """A fetch of this connection begins, which may bring so much."""
-        self.promises.give(number, amount, now)
+        self.reservations.give(number, amount, now)
 
     def settle(self, number: int, now: float) -> None:
         """Its response is here."""
-        self.promises.settle(number)
+        self.reservations.settle(number)
 
 
-class Buckets(Generic[Key]):
+class Buckets(Generic[BucketKey]):
     """A bucket for each key, made when it is first asked for; `make` gives None for what is not limited."""
 
-    def __init__(self, make: Callable[[Key, float], Bucket | None], most: int = MOST_BUCKETS) -> None:
+    def __init__(self, make: Callable[[BucketKey, float], Bucket | None], most: int = MOST_BUCKETS) -> None:
         self.make, self.most = make, most
-        self.buckets: OrderedDict[Key, Bucket | None] = OrderedDict()
+        self.buckets: OrderedDict[BucketKey, Bucket | None] = OrderedDict()
 
-    def of(self, key: Key, now: float) -> Bucket | None:
+    def of(self, key: BucketKey, now: float) -> Bucket | None:
         """The bucket for this key."""
         try:
             self.buckets.move_to_end(key)

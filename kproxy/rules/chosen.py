@@ -11,7 +11,7 @@ from kproxy.rules.source import Where
 from kproxy.wire import schema
 
 
-class Chosen(NamedTuple):
+class SelectedVersions(NamedTuple):
     """One API with those of its versions that are selected.
 
     `where`: the line that selects it. `by_name`: it alone is meant there; else a pattern stands for it and others.
@@ -23,7 +23,7 @@ class Chosen(NamedTuple):
     by_name: bool
 
 
-def chosen(raw: dict[Any, Any]) -> list[Chosen]:
+def chosen(raw: dict[Any, Any]) -> list[SelectedVersions]:
     """The APIs that `match: {api: …}` selects; none if it selects no API, as far as it can be read.
 
     Mistakes in the selectors themselves are reported by their own types.
@@ -40,7 +40,7 @@ def chosen(raw: dict[Any, Any]) -> list[Chosen]:
         by_name = len(keys) == 1 and (not isinstance(text, str) or text.isdigit() or text in schema.names())
         for key in sorted(keys):
             api = schema.load(key)
-            found.append(Chosen(api, versions_of(api, match.get("version")), where, by_name))
+            found.append(SelectedVersions(api, versions_of(api, match.get("version")), where, by_name))
     return found
 
 

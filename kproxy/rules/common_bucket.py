@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 from kproxy.rules.bucket import Bucket, FetchBucket
 from kproxy.rules.common import Cells
-from kproxy.rules.promises import LIFE
+from kproxy.rules.fetch_reservations import LIFE
 
 AGES = 3
 """Half lives whose promises count: the one that it is now, and two before it."""

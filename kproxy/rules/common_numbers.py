@@ -12,8 +12,8 @@ from typing import Protocol
 
 from kproxy.rules.common import Cells, Common
 
-Numbers = tuple[float, ...]
-Change = Callable[[Numbers | None], Numbers | None]
+RememberedNumbers = tuple[float, ...]
+NumbersChange = Callable[[RememberedNumbers | None], RememberedNumbers | None]
 
 
 class HasCommon(Protocol):
@@ -27,10 +27,10 @@ class Remembered:
 
     def __init__(self, effect: HasCommon, most: int) -> None:
         self.effect, self.most = effect, most
-        self.here: OrderedDict[object, Numbers] = OrderedDict()
+        self.here: OrderedDict[object, RememberedNumbers] = OrderedDict()
         self.cells: OrderedDict[object, Cells] = OrderedDict()
 
-    def change(self, key: tuple[object, ...], now: float, change: Change) -> Numbers | None:
+    def change(self, key: tuple[object, ...], now: float, change: NumbersChange) -> RememberedNumbers | None:
         """What `change` makes of the numbers (None: there are none) is what they are from now on, and comes back.
         None: they stay. Nobody else sees them meanwhile. A key has texts and numbers in it."""
         if self.effect.common is not None:
@@ -44,13 +44,15 @@ class Remembered:
             self.here.move_to_end(key)
         return after
 
-    def _in_common(self, common: Common, key: tuple[object, ...], now: float, change: Change) -> Numbers | None:
+    def _in_common(
+        self, common: Common, key: tuple[object, ...], now: float, change: NumbersChange
+    ) -> RememberedNumbers | None:
         cells = self.cells.get(key)
         if cells is None:
             if len(self.cells) >= self.most:
                 self.cells.popitem(last=False)
             cells = self.cells[key] = common.cells(f"remembered {key!r}")
-        after: Numbers | None = None
+        after: RememberedNumbers | None = None
         before = cells.take(now)
         try:
             after = change(before)

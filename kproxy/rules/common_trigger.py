@@ -12,7 +12,7 @@ from math import isnan, nan
 from random import Random
 
 from kproxy.rules.common import Cells, Common
-from kproxy.rules.trigger import BLOCK, MOST_COUNTS, Count, Trigger, let_go
+from kproxy.rules.trigger import BLOCK, MOST_COUNTS, Trigger, TriggerCount, let_go
 from kproxy.rules.when import When
 
 
@@ -48,7 +48,7 @@ class CommonTrigger(Trigger):
         return found
 
 
-def load(count: Count, numbers: tuple[float, ...] | None, let_go: int) -> None:
+def load(count: TriggerCount, numbers: tuple[float, ...] | None, let_go: int) -> None:
     """Make it what all processes together have counted; None: nothing so far."""
     seen, fired, draws, since = numbers[:4] if numbers is not None else (-let_go, 0, 0, nan)
     count.seen, count.fired = int(seen), int(fired)
@@ -57,7 +57,7 @@ def load(count: Count, numbers: tuple[float, ...] | None, let_go: int) -> None:
         pass_over(count, int(draws))
 
 
-def pass_over(count: Count, draws: int) -> None:
+def pass_over(count: TriggerCount, draws: int) -> None:
     """Go to the chance that comes after so many."""
     before, count.draws = count.draws, draws
     block, over = divmod(draws, BLOCK)

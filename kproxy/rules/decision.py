@@ -15,7 +15,7 @@ from kproxy.rules.entity import Entity
 How = Literal["fin", "rst", "half"]
 """fin: closed after what is queued has been written. rst: at once, with a reset. half: kproxy sends nothing more to
 the client, which may still send."""
-Then = Literal["stall", "close", "continue"]
+AfterDrop = Literal["stall", "close", "continue"]
 """What becomes of a connection on which a frame was dropped: nothing more is sent on it, it is closed, or it
 goes on."""
 
@@ -63,7 +63,7 @@ class Delay:
 class Drop:
     """The frame goes nowhere."""
 
-    then: Then = "stall"
+    then: AfterDrop = "stall"
 
 
 @dataclass(frozen=True, slots=True)

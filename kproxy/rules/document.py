@@ -18,13 +18,13 @@ from kproxy.rules.hints import counted, nearest
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.parsed_rules import ListenerTraits, ParsedRule
 from kproxy.rules.rule_checks import check_alone, check_names, check_together, meets_others
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.scenario import Scenario
 from kproxy.rules.source import Source, Where, raise_mistakes
 from kproxy.rules.units import parse_duration
 from kproxy.rules.values import to_value
-from kproxy.rules.written import Place, Written
 
 ALL_KINDS = '"kproxy kinds" lists all of them'
 """There are too many to name them in a message."""
@@ -38,14 +38,14 @@ LONGEST_TTL = 366 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What one document says, as far as it can be read. `written` are its rules, then those of its stages."""
+    """What one document says, as far as it can be read. `parsed_rules` are its rules, then those of its stages."""
 
     source: Source
-    written: list[Written] = field(default_factory=list)
+    parsed_rules: list[ParsedRule] = field(default_factory=list)
     scenario: Scenario | None = None
 
 
-def load_rules(paths: Iterable[str | Path], listeners: Mapping[str, Place] | None = None) -> RuleSet:
+def load_rules(paths: Iterable[str | Path], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
     """Rules of these files and folders, in order. With `listeners`, rules are also checked against them.
 
     Raises DocumentError with all mistakes of all files.
@@ -53,43 +53,45 @@ def load_rules(paths: Iterable[str | Path], listeners: Mapping[str, Place] | Non
     return rules_from([Source.open(path) for path in rule_files(paths)], listeners)
 
 
-def parse_rules(text: str | bytes, file: str = "<rules>", listeners: Mapping[str, Place] | None = None) -> RuleSet:
+def parse_rules(
+    text: str | bytes, file: str = "<rules>", listeners: Mapping[str, ListenerTraits] | None = None
+) -> RuleSet:
     """Rules of one document that is not a file. Raises DocumentError."""
     return rules_from([Source(file, text)], listeners)
 
 
-def rules_from(sources: list[Source], listeners: Mapping[str, Place] | None = None) -> RuleSet:
+def rules_from(sources: list[Source], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
     """Rules of documents that are already read, those of all stages of their scenarios included: what `RuleStore` would
     have in force at some time. Raises DocumentError with what was noted in them, too."""
     documents = [read_document(source) for source in sources]
     check_documents(documents, listeners)
     raise_mistakes(sources)
-    written = [one for document in documents for one in document.written]
-    valid = [(one.rule, one.position) for one in written if one.rule is not None]
+    parsed_rules = [one for document in documents for one in document.parsed_rules]
+    valid = [(one.rule, one.position) for one in parsed_rules if one.rule is not None]
     return RuleSet([rule for rule, _ in valid], [position for _, position in valid])
 
 
 def check_documents(
     documents: Sequence[Document],
-    listeners: Mapping[str, Place] | None,
-    is_on: Callable[[Written], bool] = lambda one: True,
+    listeners: Mapping[str, ListenerTraits] | None,
+    is_on: Callable[[ParsedRule], bool] = lambda one: True,
 ) -> None:
     """Note what is wrong between rules: their names, and what can be in force together. `is_on`: which are."""
-    check_names([one for document in documents for one in document.written])
-    written = [one for document in documents for one in document.written if is_on(one)]
-    check_alone(written, listeners)
-    base = [one for one in written if one.stage is None]
+    check_names([one for document in documents for one in document.parsed_rules])
+    parsed_rules = [one for document in documents for one in document.parsed_rules if is_on(one)]
+    check_alone(parsed_rules, listeners)
+    base = [one for one in parsed_rules if one.stage is None]
     check_together(base)
-    if not any(one.stage is not None and meets_others(one) for one in written):
+    if not any(one.stage is not None and meets_others(one) for one in parsed_rules):
         return
-    stages: dict[tuple[int, int], list[Written]] = {}
-    for one in written:
+    stages: dict[tuple[int, int], list[ParsedRule]] = {}
+    for one in parsed_rules:
         if one.stage is not None:
             stages.setdefault((id(one.source), one.stage), []).append(one)
     for stage in stages.values():
         if any(map(meets_others, stage)):
             here = set(map(id, stage))
-            check_together([one for one in written if one.stage is None or id(one) in here])
+            check_together([one for one in parsed_rules if one.stage is None or id(one) in here])
 
 
 def rule_files(paths: Iterable[str | Path]) -> list[Path]:
@@ -108,9 +110,9 @@ def _is_left_out(file: Path, folder: Path) -> bool:
     return hidden or Path(file.stem).suffix == ".test"
 
 
-def read_rules(source: Source) -> list[Written]:
+def read_rules(source: Source) -> list[ParsedRule]:
     """The rules of one document, those of its scenario included; mistakes are noted in the source."""
-    return read_document(source).written
+    return read_document(source).parsed_rules
 
 
 def read_document(source: Source, *, from_api: bool = False) -> Document:
@@ -128,13 +130,13 @@ def read_document(source: Source, *, from_api: bool = False) -> Document:
         for key in document:
             if key not in TOP_KEYS:
                 source.note((key,), unknown("key", key, TOP_KEYS), key=True)
-    written = _read_list(source, ("rules",), document.get("rules", []), from_api)
+    parsed_rules = _read_list(source, ("rules",), document.get("rules", []), from_api)
     if "scenario" not in document:
-        return Document(source, written)
+        return Document(source, parsed_rules)
     scenario = validate(Scenario, document["scenario"], source, ("scenario",))
     for stage, raw in enumerate(_stages(document["scenario"])):
-        written += _read_list(source, ("scenario", "stages", stage, "rules"), raw, from_api, stage)
-    return Document(source, written, scenario)
+        parsed_rules += _read_list(source, ("scenario", "stages", stage, "rules"), raw, from_api, stage)
+    return Document(source, parsed_rules, scenario)
 
 
 def _stages(scenario: Any) -> Iterator[Any]:
@@ -145,26 +147,26 @@ def _stages(scenario: Any) -> Iterator[Any]:
         yield rules if isinstance(rules, list) else []
 
 
-def _read_list(source: Source, at: Where, rules: Any, from_api: bool, stage: int | None = None) -> list[Written]:
+def _read_list(source: Source, at: Where, rules: Any, from_api: bool, stage: int | None = None) -> list[ParsedRule]:
     if not isinstance(rules, list):
         source.note(at, f"a list of rules is wanted, found {found(rules)}")
         return []
     return [_read_rule(source, (*at, index), raw, from_api, stage) for index, raw in enumerate(rules)]
 
 
-def _read_rule(source: Source, at: Where, raw: Any, from_api: bool, stage: int | None) -> Written:
+def _read_rule(source: Source, at: Where, raw: Any, from_api: bool, stage: int | None) -> ParsedRule:
     if not isinstance(raw, dict):
         source.note(at, f"a rule is a mapping with name and kind, found {found(raw)}")
-        return Written(None, None, source, at, stage)
+        return ParsedRule(None, None, source, at, stage)
     name = raw.get("name")
     ttl = None
     if from_api:
         ttl = _read_ttl(source, (*at, "ttl"), raw.pop("ttl", None))
     rule = None if from_api and _runs_code(source, at, raw) else _make_rule(source, at, raw)
-    written = Written(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
+    parsed = ParsedRule(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
     if rule is not None:
-        _ = rule.content, written.position  # found out here: whoever reads may do that beside a running proxy
-    return written
+        _ = rule.content, parsed.position  # found out here: whoever reads may do that beside a running proxy
+    return parsed
 
 
 def _read_ttl(source: Source, at: Where, raw: Any) -> float | None:

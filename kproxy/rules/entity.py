@@ -60,7 +60,7 @@ class Entity:
 
 
 Roles = Mapping[str, Any]
-Make = Callable[[Roles, tuple[int, ...]], Entity]
+EntityMaker = Callable[[Roles, tuple[int, ...]], Entity]
 
 
 def entities(message: Message) -> tuple[Entity, ...]:
@@ -94,7 +94,7 @@ def inner(
             yield roles, where
 
 
-def maker(form: Shape) -> Make:
+def maker(form: Shape) -> EntityMaker:
     """How entities of this shape are made from their roles."""
     roles = {role for keys in (form.top, *(level.keys for level in form.request)) for role, _ in keys}
     return make_special if roles & SPECIAL else make_plain

@@ -22,15 +22,15 @@ from kproxy.wire.primitives import Buffer
 from kproxy.wire.shapes import Shape, shape
 from kproxy.wire.walk import Hits, Walk, read_string, walk
 
-from .entity import Entity, Make, maker
+from .entity import Entity, EntityMaker, maker
 
 TOP = -1
 FORMATS = {"int8": Format(">b"), "int16": Format(">h"), "int32": Format(">i"), "int64": Format(">q")}
 
-Reader = Callable[[Buffer, int, int], Any]
+ValueReader = Callable[[Buffer, int, int], Any]
 
 
-def string_reader(compact: bool) -> Reader:
+def string_reader(compact: bool) -> ValueReader:
     def read(buf: Buffer, start: int, end: int) -> str | None:
         data = read_string(buf, start, end, compact)
         return None if data is None else data.decode("utf-8", "surrogateescape")
@@ -38,7 +38,7 @@ def string_reader(compact: bool) -> Reader:
     return read
 
 
-def number_reader(name: str) -> Reader:
+def number_reader(name: str) -> ValueReader:
     unpack = FORMATS[name].unpack_from
 
     def read(buf: Buffer, start: int, end: int) -> Any:
@@ -51,7 +51,7 @@ def read_uuid(buf: Buffer, start: int, end: int) -> UUID:
     return UUID(bytes=bytes(buf[start:end]))
 
 
-def reader(slot: Slot) -> Reader:
+def reader(slot: Slot) -> ValueReader:
     """How the value hit of this slot, or of an element of it, is read."""
     if slot.type == "string":
         return string_reader(slot.compact)
@@ -59,12 +59,12 @@ def reader(slot: Slot) -> Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Sighting:
     """What a hit means: a value of this role at this level; whether it opens an element or completes an entity."""
 
     level: int
     role: str
-    read: Reader | None
+    read: ValueReader | None
     opens: bool
     completes: bool
 
@@ -78,10 +78,10 @@ class EntityReader:
         struct = layout.body(form.api.key, form.version, "request")
         slots = {slot.path: slot for slot in struct.everywhere()}
         self.deepest = len(form.request) - 1
-        self.make: Make = maker(form)
+        self.make: EntityMaker = maker(form)
         by_path = dict(sightings(form, slots))
         self.walk: Walk = walk(form.api.key, form.version, "request", frozenset(by_path))
-        self.seen: tuple[Seen | None, ...] = tuple(
+        self.seen: tuple[Sighting | None, ...] = tuple(
             by_path[mark.path] if mark.what == what(slots[mark.path]) else None for mark in self.walk.marks
         )
 
@@ -122,9 +122,11 @@ def what(slot: Slot) -> str:
     return "count" if slot.array and slot.struct is not None else "value"
 
 
-def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Seen]]:
+def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Sighting]]:
     """What is seen at each path. The innermost level's last field, in wire order, completes an entity."""
-    found = [(field, Seen(TOP, role, reader(slots[field]), opens=False, completes=False)) for role, field in form.top]
+    found = [
+        (field, Sighting(TOP, role, reader(slots[field]), opens=False, completes=False)) for role, field in form.top
+    ]
     order = list(slots)
     for number, level in enumerate(form.request):
         innermost = number == len(form.request) - 1
@@ -134,7 +136,7 @@ def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Seen]]:
             keys.sort(key=lambda key: order.index(key[0]))
             for place, (where, role) in enumerate(keys):
                 read = None if what(slots[where]) == "count" else reader(slots[where])
-                seen = Seen(number, role, read, place == 0, innermost and place == len(keys) - 1)
+                seen = Sighting(number, role, read, place == 0, innermost and place == len(keys) - 1)
                 found.append((where, seen))
     return found
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from kproxy.wire import schema
 from kproxy.wire.shapes import Shape, shape
 
-Place = Literal["top", "entity"]
+ErrorPlace = Literal["top", "entity"]
 
 
 def has_top(form: Shape) -> bool:
@@ -24,7 +24,7 @@ def only_at_top(form: Shape) -> bool:
     return bool(form.request) and not form.carries and has_top(form)
 
 
-def can_say(key: int, version: int, place: Place | None) -> bool:
+def can_say(key: int, version: int, place: ErrorPlace | None) -> bool:
     """Whether the response can say an error there; None: anywhere.
 
     What asks about one thing has the error of that at the top. A version that the table lacks says nothing.

@@ -23,7 +23,7 @@ _PART = re.compile(r"([a-z][a-z0-9_]*)(?:\[([0-9]*)\])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """One name of a path; `index` is None without brackets, EVERY for `[]`."""
 
     name: str
@@ -33,7 +33,7 @@ class Step:
         return self.name + ("" if self.index is None else "[]" if self.index == EVERY else f"[{self.index}]")
 
 
-Path = tuple[Step, ...]
+Path = tuple[PathStep, ...]
 
 
 def parse_path(text: str) -> Path:
@@ -47,7 +47,7 @@ def parse_path(text: str) -> Path:
                 "topics[].partitions[0].leader_epoch"
             )
         index = None if found[2] is None else int(found[2]) if found[2] else EVERY
-        steps.append(Step(found[1], index))
+        steps.append(PathStep(found[1], index))
     return tuple(steps)
 
 
@@ -78,10 +78,10 @@ def nearest_path(path: Path, key: int, versions: Iterable[int], direction: str) 
     return nearest(plain(path), same) or (same[0] if same else nearest(plain(path), known))
 
 
-Chosen = Iterator[tuple[Any, Any]]
+FieldPlaces = Iterator[tuple[Any, Any]]
 
 
-class Places:
+class FieldFinder:
     """Where a path leads in a body: (container, key) pairs, so that container[key] can be set.
 
     `lets` is asked for each element of an array on the way, as (the array, index).
@@ -90,11 +90,11 @@ class Places:
     def __init__(self, struct: Struct, path: Path) -> None:
         self.struct, self.path = struct, path
 
-    def find(self, body: dict[str, Any], lets: Any = None) -> Chosen:
+    def find(self, body: dict[str, Any], lets: Any = None) -> FieldPlaces:
         """All places, in the order of the body."""
         yield from self.below(self.struct, body, 0, lets)
 
-    def below(self, struct: Struct, parent: dict[str, Any], depth: int, lets: Any) -> Chosen:
+    def below(self, struct: Struct, parent: dict[str, Any], depth: int, lets: Any) -> FieldPlaces:
         step, last = self.path[depth], depth + 1 == len(self.path)
         slot = next(slot for slot in (*struct.slots, *struct.tagged) if slot.name == step.name)
         if step.index is None:

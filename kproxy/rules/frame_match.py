@@ -15,7 +15,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.explain import unknown
 from kproxy.rules.match import ConnectionMatch, Test, Texts, readable, text_test
 from kproxy.rules.ranges import Ranges
-from kproxy.rules.selected import Acks, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers
+from kproxy.rules.selected import AcksValues, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers
 from kproxy.wire import layout, schema
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class FrameMatch(ConnectionMatch):
     client_software: Texts | None = Field(
         default=None, description="name/version of the client library, such as apache-kafka-java/3.9.1"
     )
-    acks: Acks | None = Field(default=None, description="acks of a Produce request: 0, 1 or all")
+    acks: AcksValues | None = Field(default=None, description="acks of a Produce request: 0, 1 or all")
     size: Sizes | None = Field(default=None, description="length of the request frame, such as >1MB or 1kB-64kB")
     topic: Texts | None = Field(default=None, description="topic, also where the request names it by id")
     topic_id: TopicIds | None = Field(default=None, description="topic id, as Kafka's tools print it")

@@ -20,7 +20,7 @@ from kproxy.rules.selected import error_number
 from kproxy.wire import encode
 from kproxy.wire.message import Message
 
-Hook = Callable[..., Any]
+UserHook = Callable[..., Any]
 
 DECISIONS = get_args(Decision)
 ONLY_FOR: dict[Direction, tuple[type, ...]] = {"request": (Answer,), "response": (Repeat, Swap, LeaveOut)}
@@ -30,7 +30,7 @@ _CALL = re.compile(
 )
 
 
-def find_hook(call: str) -> Hook:
+def find_hook(call: str) -> UserHook:
     """The function that `module:function` names; its module is imported. Raises ValueError, which says why not."""
     found = _CALL.fullmatch(call)
     if found is None:
@@ -67,7 +67,7 @@ def imported(name: str) -> Any:
             sys.path.remove(here)
 
 
-def checked(call: str, value: Any) -> Hook:
+def checked(call: str, value: Any) -> UserHook:
     """A function that takes two arguments and returns at once. Raises ValueError."""
     if not callable(value):
         raise ValueError(f"{call} is no function, but {type(value).__name__}")

@@ -17,10 +17,10 @@ from kproxy.rules.yaml_file import (
     MAX_NODES,
     TOO_LONG,
     Mapping,
-    Node,
     Scalar,
     Sequence,
     YamlMistake,
+    YamlNode,
 )
 
 _TOKEN = re.compile(
@@ -79,7 +79,7 @@ def _measure(text: str) -> None:
             raise YamlMistake(line, column, TOO_LONG)
 
 
-def read_json(text: str) -> Node:
+def read_json(text: str) -> YamlNode:
     """The root node of text that is known to be JSON. Raises YamlMistake when there is too much of it."""
     root = Sequence(1, 1)
     stack: list[Sequence | Mapping] = [root]
@@ -105,7 +105,7 @@ def read_json(text: str) -> Node:
     return root.items[0]
 
 
-def _node(kind: str | None, word: str, line: int, column: int) -> Node:
+def _node(kind: str | None, word: str, line: int, column: int) -> YamlNode:
     if kind == "sign":
         return Mapping(line, column) if word == "{" else Sequence(line, column)
     if kind == "text":
@@ -115,7 +115,7 @@ def _node(kind: str | None, word: str, line: int, column: int) -> Node:
     return Scalar(line, column, word, plain=True)
 
 
-def _put(parent: Sequence | Mapping, node: Node) -> None:
+def _put(parent: Sequence | Mapping, node: YamlNode) -> None:
     if isinstance(parent, Sequence):
         parent.items.append(node)
     elif parent.key is None:

@@ -99,7 +99,7 @@ _SCHEMA: Any = {
     ]
 }  # fmt: skip
 
-Latencies = Annotated[
+LatencyField = Annotated[
     Latency,
     GetPydanticSchema(
         lambda source, handler: core_schema.no_info_plain_validator_function(

@@ -152,10 +152,10 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str | int | float) else value
 
 
-Pattern = Annotated[str, AfterValidator(_pattern)]
+TextPattern = Annotated[str, AfterValidator(_pattern)]
 Network = Annotated[str, AfterValidator(_network)]
 Texts = Annotated[
-    list[Pattern],
+    list[TextPattern],
     BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
     Field(min_length=1),
 ]

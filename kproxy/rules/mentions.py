@@ -63,11 +63,11 @@ TEXTS: Mapping[str, frozenset[str]] = {
 """API → texts of an answer in which brokers name topics that nobody asked for: one that a new name collides with, those
 that a streams group lacks."""
 
-Names = frozenset[str]
+FieldPaths = frozenset[str]
 
 
 @cache
-def loose(key: int, version: int, direction: str) -> Names:
+def loose(key: int, version: int, direction: str) -> FieldPaths:
     """The paths of names in this message that are no key of an entity, nor stand beside one."""
     if version not in schema.load(key).versions:
         return frozenset()
@@ -100,7 +100,7 @@ def parent(path: str) -> str:
 
 
 @cache
-def mentioned(key: int, version: int, direction: str) -> Names:
+def mentioned(key: int, version: int, direction: str) -> FieldPaths:
     """The selectors that can hold for what such a message mentions."""
     paths = loose(key, version, direction)
     slots = layout.body(key, version, direction).everywhere() if paths else ()
@@ -111,7 +111,7 @@ def mentioned(key: int, version: int, direction: str) -> Names:
 
 
 @cache
-def texts(key: int, version: int) -> Names:
+def texts(key: int, version: int) -> FieldPaths:
     """The paths of such texts in this answer."""
     paths = TEXTS.get(schema.load(key).name, frozenset())
     if not paths or version not in schema.load(key).versions:
@@ -120,7 +120,7 @@ def texts(key: int, version: int) -> Names:
 
 
 @cache
-def refused(key: int, version: int) -> Names:
+def refused(key: int, version: int) -> FieldPaths:
     """The paths of a request's mentions for which it fails as a whole if they are forbidden."""
     api = schema.load(key).name
     slots = layout.body(key, version, "request").everywhere() if loose(key, version, "request") else ()
@@ -130,7 +130,7 @@ def refused(key: int, version: int) -> Names:
     )
 
 
-def said(request: Message, paths: Names | None = None) -> Iterator[Entity]:
+def said(request: Message, paths: FieldPaths | None = None) -> Iterator[Entity]:
     """What a request mentions, as entities of their own; `paths`: only there."""
     key, version = request.api.key, request.version
     wanted = refused(key, version) if paths is None else paths
@@ -148,7 +148,7 @@ def made(request: Message) -> Iterator[Entity]:
         yield from said(request, paths)
 
 
-def values(struct: Struct, body: Mapping[str, Any], paths: Names) -> Iterator[tuple[Slot, Any]]:
+def values(struct: Struct, body: Mapping[str, Any], paths: FieldPaths) -> Iterator[tuple[Slot, Any]]:
     """The fields at these paths with their values, those of arrays one by one."""
     for slot in (*struct.slots, *struct.tagged):
         value = body.get(slot.name)

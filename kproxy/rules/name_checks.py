@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import chain
 
 from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.name_layer import Entry, Layer, Pattern
+from kproxy.rules.name_layer import Layer, NamePattern, RenameEntry
 from kproxy.rules.namespace import TOPIC, Namespace
 
 _ANYTHING = b"\x00\x00"
@@ -42,7 +42,7 @@ def check_renames(names: Mapping[object, object], space: Namespace = TOPIC) -> I
         wrong = list(_check_line(key, value, space))
         yield from wrong
         if not wrong:
-            entries.append(Entry.parse(key, value))
+            entries.append(RenameEntry.parse(key, value))
     yield from _Inverse(Layer(entries, space)).check()
 
 
@@ -73,15 +73,15 @@ class _Inverse:
         self.overlaps = 0.0
 
     def check(self) -> Iterator[Wrong]:
-        exact: dict[bytes, Entry] = {}
+        exact: dict[bytes, RenameEntry] = {}
         for entry in self.layer.entries:
             if not entry.is_glob:
                 other = exact.setdefault(entry.broker.prefix, entry)
                 if other is not entry:
                     names = other.client.prefix, entry.client.prefix, entry.broker.prefix
                     yield from self.clash(other, entry, names)
-        alone: dict[Pattern, Entry] = {}
-        doubles: list[Entry] = []  # of which no clash is found with the line that has the same pattern
+        alone: dict[NamePattern, RenameEntry] = {}
+        doubles: list[RenameEntry] = []  # of which no clash is found with the line that has the same pattern
         for glob in self.layer.globs:
             other = alone.setdefault(glob.broker, glob)
             if other is not glob:
@@ -96,7 +96,9 @@ class _Inverse:
                 return
             yield from self.meet(one, two)
 
-    def pairs(self, globs: Mapping[Pattern, Entry], exact: Mapping[bytes, Entry]) -> Iterator[tuple[Entry, Entry]]:
+    def pairs(
+        self, globs: Mapping[NamePattern, RenameEntry], exact: Mapping[bytes, RenameEntry]
+    ) -> Iterator[tuple[RenameEntry, RenameEntry]]:
         """Lines whose broker-side patterns may have names in common, each pair once."""
         by_prefix: dict[bytes, _Suffixes] = {}
         for pattern, glob in globs.items():
@@ -116,7 +118,7 @@ class _Inverse:
                         if length < len(prefix) or self.numbers[id(other)] < self.numbers[id(glob)]:
                             yield other, glob
 
-    def meet(self, one: Entry, two: Entry) -> Iterator[Wrong]:
+    def meet(self, one: RenameEntry, two: RenameEntry) -> Iterator[Wrong]:
         """A clash if some broker-side name is reached through both entries from different client names."""
         if self.numbers[id(one)] > self.numbers[id(two)]:
             one, two = two, one
@@ -125,7 +127,7 @@ class _Inverse:
             if names is not None:
                 yield from self.clash(one, two, names)
 
-    def clash(self, one: Entry, two: Entry, names: tuple[bytes, bytes, bytes]) -> Iterator[Wrong]:
+    def clash(self, one: RenameEntry, two: RenameEntry, names: tuple[bytes, bytes, bytes]) -> Iterator[Wrong]:
         """Told at the entry that stands later in the file."""
         if id(two) not in self.told:
             self.told.add(id(two))
@@ -140,9 +142,9 @@ class _Suffixes:
     """Globs with the same broker-side prefix, by suffix."""
 
     def __init__(self) -> None:
-        self.by_suffix: dict[bytes, Entry] = {}
+        self.by_suffix: dict[bytes, RenameEntry] = {}
 
-    def add(self, glob: Entry) -> None:
+    def add(self, glob: RenameEntry) -> None:
         self.by_suffix[glob.broker.suffix or b""] = glob
 
     @cached_property
@@ -150,16 +152,16 @@ class _Suffixes:
         return sorted({len(suffix) for suffix in self.by_suffix})
 
     @cached_property
-    def backwards(self) -> list[tuple[bytes, Entry]]:
+    def backwards(self) -> list[tuple[bytes, RenameEntry]]:
         return sorted(((suffix[::-1], entry) for suffix, entry in self.by_suffix.items()), key=_first)
 
-    def ending(self, text: bytes) -> Iterator[Entry]:
+    def ending(self, text: bytes) -> Iterator[RenameEntry]:
         """Globs whose suffix is an end of the text, or all of it."""
         for length in _up_to(self.lengths, len(text)):
             if (found := self.by_suffix.get(text[len(text) - length :])) is not None:
                 yield found
 
-    def longer(self, suffix: bytes) -> Iterator[Entry]:
+    def longer(self, suffix: bytes) -> Iterator[RenameEntry]:
         """Globs whose suffix ends with this one, and is longer."""
         begin = suffix[::-1]
         for at in range(bisect_left(self.backwards, begin, key=_first), len(self.backwards)):
@@ -170,7 +172,7 @@ class _Suffixes:
                 yield entry
 
 
-def _first(pair: tuple[bytes, Entry]) -> bytes:
+def _first(pair: tuple[bytes, RenameEntry]) -> bytes:
     return pair[0]
 
 
@@ -181,7 +183,7 @@ def _up_to(lengths: Sequence[int], longest: int) -> Iterator[int]:
         yield length
 
 
-def _meeting(layer: Layer, one: Entry, two: Entry) -> tuple[bytes, bytes, bytes] | None:
+def _meeting(layer: Layer, one: RenameEntry, two: RenameEntry) -> tuple[bytes, bytes, bytes] | None:
     """Two client names and the broker-side name that both would have, if there are such."""
     names = [two.broker.prefix] if not two.is_glob else [one.broker.prefix] if not one.is_glob else None
     for name in _common_names(one.broker, two.broker) if names is None else names:
@@ -193,11 +195,11 @@ def _meeting(layer: Layer, one: Entry, two: Entry) -> tuple[bytes, bytes, bytes]
     return None
 
 
-def _decides(layer: Layer, entry: Entry, client: bytes) -> bool:
+def _decides(layer: Layer, entry: RenameEntry, client: bytes) -> bool:
     return layer.winner(client) is entry and layer.space.is_legal(client.replace(_ANYTHING, b"x"))
 
 
-def _common_names(one: Pattern, two: Pattern) -> list[bytes]:
+def _common_names(one: NamePattern, two: NamePattern) -> list[bytes]:
     """Names that stand for all that two globs have in common."""
     if not (one.prefix.startswith(two.prefix) or two.prefix.startswith(one.prefix)):
         return []

@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class NamePattern:
     """An exact name (`suffix` None), or what stands before and after the one `*`, which may stand for nothing."""
 
     prefix: bytes
     suffix: bytes | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Pattern:
+    def parse(cls, text: str) -> NamePattern:
         prefix, star, suffix = text.encode().partition(b"*")
         return cls(prefix, suffix if star else None)
 
@@ -50,17 +50,17 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RenameEntry:
     """One line of a rename; both patterns have a star or neither has."""
 
-    client: Pattern
-    broker: Pattern
+    client: NamePattern
+    broker: NamePattern
     key: str
     value: str
 
     @classmethod
-    def parse(cls, key: str, value: str) -> Entry:
-        return cls(Pattern.parse(key), Pattern.parse(value), key, value)
+    def parse(cls, key: str, value: str) -> RenameEntry:
+        return cls(NamePattern.parse(key), NamePattern.parse(value), key, value)
 
     @property
     def is_glob(self) -> bool:
@@ -76,7 +76,7 @@ class Entry:
 class Layer:
     """The entries of one rule, indexed both ways."""
 
-    def __init__(self, entries: Iterable[Entry], space: Namespace = TOPIC) -> None:
+    def __init__(self, entries: Iterable[RenameEntry], space: Namespace = TOPIC) -> None:
         self.space = space
         self.entries = tuple(entries)
         self.globs = tuple(entry for entry in self.entries if entry.is_glob)
@@ -87,9 +87,9 @@ class Layer:
 
     @classmethod
     def of(cls, names: Mapping[str, str], space: Namespace = TOPIC) -> Layer:
-        return cls((Entry.parse(key, value) for key, value in names.items()), space)
+        return cls((RenameEntry.parse(key, value) for key, value in names.items()), space)
 
-    def winner(self, client: bytes) -> Entry | None:
+    def winner(self, client: bytes) -> RenameEntry | None:
         """The entry that decides about a client-side name."""
         return self._exact.get(client) or next(self._by_client.matching(client), None)
 
@@ -130,8 +130,8 @@ FEW = 8
 class ByPrefix(Generic[T]):
     """Globs found by looking up the prefixes of a name, longest first, with whatever belongs to each."""
 
-    def __init__(self, pairs: Iterable[tuple[Pattern, T]]) -> None:
-        table: dict[bytes, list[tuple[Pattern, T]]] = {}
+    def __init__(self, pairs: Iterable[tuple[NamePattern, T]]) -> None:
+        table: dict[bytes, list[tuple[NamePattern, T]]] = {}
         for pattern, entry in pairs:
             table.setdefault(pattern.prefix, []).append((pattern, entry))
         for same in table.values():
@@ -152,8 +152,8 @@ class ByPrefix(Generic[T]):
 class BySuffix(Generic[T]):
     """Many globs with the same prefix, found by looking up the suffixes of a name, longest first."""
 
-    def __init__(self, pairs: Iterable[tuple[Pattern, T]]) -> None:
-        self._table: dict[bytes, list[tuple[Pattern, T]]] = {}
+    def __init__(self, pairs: Iterable[tuple[NamePattern, T]]) -> None:
+        self._table: dict[bytes, list[tuple[NamePattern, T]]] = {}
         for pattern, entry in pairs:
             self._table.setdefault(pattern.suffix or b"", []).append((pattern, entry))
         self._lengths = sorted({len(suffix) for suffix in self._table}, reverse=True)

@@ -8,7 +8,7 @@ answered with None, which refuses the ACL; a wrong yes would grant access to wha
 
 from __future__ import annotations
 
-from kproxy.rules.name_layer import Entry, Layer, Pattern
+from kproxy.rules.name_layer import Layer, NamePattern, RenameEntry
 
 NO_NAMES = (b".", b"..")
 """What no topic is called, though its letters are legal: a rename leaves out what would come from it, or lead to it."""
@@ -42,14 +42,14 @@ def prefix_backward(layer: Layer, prefix: bytes) -> bytes | None:
     return next((client for client in (*candidates, prefix) if prefix_forward(layer, client) == prefix), None)
 
 
-def _touches(pattern: Pattern, prefix: bytes) -> bool:
+def _touches(pattern: NamePattern, prefix: bytes) -> bool:
     """Whether some name matches the pattern and begins with the prefix."""
     if pattern.suffix is None:
         return pattern.prefix.startswith(prefix)
     return pattern.prefix.startswith(prefix) or prefix.startswith(pattern.prefix)
 
 
-def _cover(touched: list[Entry], prefix: bytes) -> Entry | None:
+def _cover(touched: list[RenameEntry], prefix: bytes) -> RenameEntry | None:
     """The trailing-star glob with the longest client-side prefix that matches every name with this prefix."""
     covers = [
         entry
@@ -59,7 +59,7 @@ def _cover(touched: list[Entry], prefix: bytes) -> Entry | None:
     return max(covers, key=lambda entry: len(entry.client.prefix), default=None)
 
 
-def _agrees(cover: Entry, entry: Entry) -> bool:
+def _agrees(cover: RenameEntry, entry: RenameEntry) -> bool:
     """Whether an entry maps its names as the cover would."""
     short, long = sorted((cover, entry), key=lambda one: len(one.client.prefix))
     if not long.client.prefix.startswith(short.client.prefix):

@@ -22,14 +22,14 @@ from typing import Literal, NamedTuple, get_args
 from kproxy.wire import schema
 
 Check = Literal["topic", "group", "transactional_id", "cluster", "resource", "coordinator", "token", "nobody"]
-Change = Literal["nothing", "data", "offsets", "members"]
+ChangedState = Literal["nothing", "data", "offsets", "members"]
 
 
 class Permission(NamedTuple):
     """One line of the table."""
 
     checks: tuple[Check, ...]
-    changes: Change
+    changes: ChangedState
     makes_topics: bool = False
     brokers_only: bool = False
 
@@ -149,7 +149,7 @@ def read(text: str) -> Mapping[int, Permission]:
         name, *words = line.split()
         extra = [word for word in words if word in (MAKES_TOPICS, BROKERS_ONLY)]
         *checks, changes = [word for word in words if word not in extra]
-        for word, allowed in ((changes, get_args(Change)), *((check, get_args(Check)) for check in checks)):
+        for word, allowed in ((changes, get_args(ChangedState)), *((check, get_args(Check)) for check in checks)):
             if word not in allowed:
                 raise ValueError(f"{name}: {word!r}, expected one of {allowed}")
         found[schema.names()[name]] = Permission(

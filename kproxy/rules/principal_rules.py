@@ -26,7 +26,7 @@ class PrincipalRules:
     """Made from the rules' texts, in order. Raises ValueError for one that is none."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self.rules = [(text, None if text == DEFAULT else Rule(text)) for text in texts]
+        self.rules = [(text, None if text == DEFAULT else PrincipalRule(text)) for text in texts]
 
     def name(self, subject: str) -> str | None:
         """Of the client with this subject; None: no rule matches."""
@@ -37,7 +37,7 @@ class PrincipalRules:
         return None
 
 
-class Rule:
+class PrincipalRule:
     """One of them."""
 
     def __init__(self, text: str) -> None:

@@ -16,7 +16,7 @@ from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.kinds.live import Effect
-from kproxy.rules.quota_limits import AT_CONNECT, Key, Resource, Word, connection_key, key_of
+from kproxy.rules.quota_limits import AT_CONNECT, LimitedResource, QuotaKey, QuotaWord, connection_key, key_of
 from kproxy.rules.record_parts import shares
 from kproxy.wire import layout, schema
 from kproxy.wire.message import Message
@@ -36,7 +36,7 @@ LATE = "late"
 SHORTEST = 0.001
 """Seconds; the unit of throttle_time_ms. A smaller debt is left to the next frame."""
 
-Charge = tuple[Key, float]
+Charge = tuple[QuotaKey, float]
 
 
 class QuotaEffect(Effect):
@@ -44,18 +44,18 @@ class QuotaEffect(Effect):
 
     def __init__(self, rule: Quota) -> None:
         self.rule, self.per = rule, tuple(rule.per)
-        self.at_connect: tuple[Word, ...] = tuple(word for word in rule.per if word in AT_CONNECT)
+        self.at_connect: tuple[QuotaWord, ...] = tuple(word for word in rule.per if word in AT_CONNECT)
         self.by_topic, self.longest = rule.by_topic, rule.max_throttle
         self.produce, self.fetch = self.buckets("produce"), self.buckets("fetch")
         self.requests, self.connections = self.buckets("requests"), self.buckets("connections")
 
-    def buckets(self, resource: Resource) -> Buckets[Key] | None:
+    def buckets(self, resource: LimitedResource) -> Buckets[QuotaKey] | None:
         """None: it is not limited, for nobody."""
         if not self.rule.limits(resource):
             return None
         words = self.at_connect if resource == "connections" else self.per
 
-        def make(key: Key, now: float) -> Bucket | None:
+        def make(key: QuotaKey, now: float) -> Bucket | None:
             rate = self.rate(resource, words, key)
             if rate is None:
                 return None
@@ -68,7 +68,7 @@ class QuotaEffect(Effect):
 
         return Buckets(make)
 
-    def rate(self, resource: Resource, words: Sequence[Word], key: Key) -> float | None:
+    def rate(self, resource: LimitedResource, words: Sequence[QuotaWord], key: QuotaKey) -> float | None:
         """The limit for this key: of the first override that is for it and names this resource, or the rule's."""
         values = dict(zip(words, key, strict=True))
         for one in self.rule.overrides:
@@ -98,7 +98,7 @@ class QuotaEffect(Effect):
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
         """Requests are charged one each, Produce by its length too; a Fetch asks for no more than there may be."""
         key, edited = exchange.api.key, False
-        charged: list[tuple[Buckets[Key], Sequence[Charge]]] = []
+        charged: list[tuple[Buckets[QuotaKey], Sequence[Charge]]] = []
         if self.requests is not None and key not in EXEMPT:
             charged.append((self.requests, self.counted(exchange, entities)))
         if self.produce is not None and key == PRODUCE:
@@ -120,7 +120,7 @@ class QuotaEffect(Effect):
         return requests + (self.produce is not None and key == PRODUCE)
 
     def turn(
-        self, connection: ConnectionView, charged: Sequence[tuple[Buckets[Key], Sequence[Charge]]], now: float
+        self, connection: ConnectionView, charged: Sequence[tuple[Buckets[QuotaKey], Sequence[Charge]]], now: float
     ) -> float:
         """The seconds that a request waits before it goes on: until the debt is paid that others have left, if its
         connection began with such a debt. Else who reconnects for each request would never wait. More than
@@ -167,7 +167,7 @@ class QuotaEffect(Effect):
         """Those that matched; all, where no selector is about them."""
         return [entity for entity in entities or exchange.entities if entity.topic or entity.topic_id]
 
-    def clamp(self, buckets: Buckets[Key], exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
+    def clamp(self, buckets: Buckets[QuotaKey], exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
         """Lower `max_bytes` to what is in the bucket and not promised to others, at most a burst.
 
         So no response makes a debt of many seconds, and many that come at once do not either. Brokers do the like with
@@ -188,7 +188,7 @@ class QuotaEffect(Effect):
         body["min_bytes"] = min(body["min_bytes"], most)
         return True
 
-    def settle(self, buckets: Buckets[Key], exchange: Exchange, entities: Sequence[Entity], now: float) -> None:
+    def settle(self, buckets: Buckets[QuotaKey], exchange: Exchange, entities: Sequence[Entity], now: float) -> None:
         """The response is here, and with it what it has brought."""
         exchange.connection.memory[self] = exchange.response_size
         for key, _ in self.counted(exchange, entities):
@@ -196,7 +196,7 @@ class QuotaEffect(Effect):
                 bucket.settle(exchange.connection.number, now)
 
 
-def charge(buckets: Buckets[Key], charges: Iterable[Charge], now: float) -> float:
+def charge(buckets: Buckets[QuotaKey], charges: Iterable[Charge], now: float) -> float:
     """Charge all of them; the longest time until one of their debts is paid."""
     wait = 0.0
     for key, amount in charges:

@@ -16,17 +16,17 @@ from kproxy.rules.ranges import Ranges
 from kproxy.rules.rates import ByteRate, CountRate, Unlimited
 from kproxy.rules.selected import ApiNames, api_keys
 
-Word = Literal["client_id", "principal", "client_address", "topic", "api", "node", "listener", "connection"]
-Resource = Literal["produce", "fetch", "requests", "connections"]
-RESOURCES: tuple[Resource, ...] = ("produce", "fetch", "requests", "connections")
-AT_CONNECT: frozenset[Word] = frozenset(("client_address", "node", "listener"))
+QuotaWord = Literal["client_id", "principal", "client_address", "topic", "api", "node", "listener", "connection"]
+LimitedResource = Literal["produce", "fetch", "requests", "connections"]
+RESOURCES: tuple[LimitedResource, ...] = ("produce", "fetch", "requests", "connections")
+AT_CONNECT: frozenset[QuotaWord] = frozenset(("client_address", "node", "listener"))
 """What is known when a connection is made."""
 
 LONGEST_TEXT = 255
 """Characters of a client id or topic by which a limit is kept: clients choose them, and 10,000 limits are kept."""
 
 Value = str | int | None
-Key = tuple[Value, ...]
+QuotaKey = tuple[Value, ...]
 
 
 class Override(Model):
@@ -73,7 +73,7 @@ class Override(Model):
         if self.node is not None:
             self._tests["node"] = [one.__contains__ for one in self.node]
 
-    def holds(self, values: Mapping[Word, Value]) -> bool:
+    def holds(self, values: Mapping[QuotaWord, Value]) -> bool:
         """Whether it is for what these values stand for; what is not among them does not match."""
         return all(
             (value := values.get(name)) is not None and any(test(value) for test in tests)  # type: ignore[call-overload]
@@ -89,7 +89,7 @@ def selectors(raw: Mapping[Any, Any]) -> list[str]:
     return [name for name in SELECTORS if raw.get(name) is not None]
 
 
-def key_of(words: Iterable[Word], exchange: Exchange, entity: Entity | None) -> Key:
+def key_of(words: Iterable[QuotaWord], exchange: Exchange, entity: Entity | None) -> QuotaKey:
     """What tells this exchange, or the part of it that is about this entity, from others."""
     return tuple(short(_value(word, exchange, entity)) for word in words)
 
@@ -102,12 +102,12 @@ def short(value: Value) -> Value:
     return f"{value[:LONGEST_TEXT]}…{digest}"
 
 
-def connection_key(words: Iterable[Word], connection: ConnectionView) -> Key:
+def connection_key(words: Iterable[QuotaWord], connection: ConnectionView) -> QuotaKey:
     """The same for a connection that is being made, of which only `AT_CONNECT` is known."""
     return tuple(_of_connection(word, connection) for word in words)
 
 
-def _value(word: Word, exchange: Exchange, entity: Entity | None) -> Value:
+def _value(word: QuotaWord, exchange: Exchange, entity: Entity | None) -> Value:
     if word == "client_id":
         return exchange.client_id or ""  # null and empty are the same client for Kafka, too
     if word == "principal":
@@ -119,7 +119,7 @@ def _value(word: Word, exchange: Exchange, entity: Entity | None) -> Value:
     return _of_connection(word, exchange.connection)
 
 
-def _of_connection(word: Word, connection: ConnectionView) -> Value:
+def _of_connection(word: QuotaWord, connection: ConnectionView) -> Value:
     facts = connection.facts
     if word == "client_address":
         return facts.client_address

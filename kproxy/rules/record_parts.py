@@ -8,7 +8,7 @@ from uuid import UUID
 from kproxy.rules.entity import Entity
 from kproxy.wire.message import Message
 
-Where = tuple[str | UUID | None, int]
+PartitionName = tuple[str | UUID | None, int]
 """A topic, by name or by id as the message says it, and a partition."""
 
 _ARRAYS = {
@@ -23,7 +23,7 @@ def carries_records(key: int, direction: str) -> bool:
     return (key, direction) in _ARRAYS
 
 
-def partitions(message: Message) -> Iterator[tuple[Where, dict[str, object]]]:
+def partitions(message: Message) -> Iterator[tuple[PartitionName, dict[str, object]]]:
     """The partitions of a Produce request or a Fetch or ShareFetch response, whose `records` are bytes or None."""
     topics, name, parts, index = _ARRAYS[message.api.key, message.direction]
     for topic in message.body[topics] or ():
@@ -34,7 +34,7 @@ def partitions(message: Message) -> Iterator[tuple[Where, dict[str, object]]]:
 
 def selected(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, dict[str, object]]]:
     """Those partitions that are among the entities."""
-    known: dict[Where, Entity] = {}
+    known: dict[PartitionName, Entity] = {}
     for entity in entities:
         if entity.partition is not None:
             known[entity.topic, entity.partition] = entity

@@ -18,7 +18,7 @@ from kproxy.rules.rates import parse_byte_rate, parse_count_rate
 from kproxy.rules.units import parse_duration, parse_size
 
 
-class Row(NamedTuple):
+class FieldRow(NamedTuple):
     """One field: its key, what may stand there, the default (empty: it must be given), what it is for."""
 
     key: str
@@ -27,10 +27,10 @@ class Row(NamedTuple):
     text: str
 
 
-def rows(model: type[BaseModel]) -> Iterator[Row]:
+def rows(model: type[BaseModel]) -> Iterator[FieldRow]:
     """The fields of a model in order of declaration."""
     for name, field in model.model_fields.items():
-        yield Row(
+        yield FieldRow(
             field.alias or name, _what(field.annotation, field.metadata), _default(field), field.description or ""
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
@@ -23,7 +23,7 @@ CACHED_BINDINGS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundRules:
     """What one connection keeps until it closes: the names of the rules that match it, and what they come to.
 
     `names`, `advertise` and `versions` are None when no rule says anything about them. `live` are the live rules that
@@ -32,7 +32,7 @@ class Bound:
     """
 
     rules: tuple[str, ...] = ()
-    names: Names | None = None
+    names: NameMaps | None = None
     advertise: Advertise | None = None
     versions: VersionLimits | None = None
     live: tuple[Running, ...] = ()
@@ -68,19 +68,19 @@ class RuleSet:
     def __len__(self) -> int:
         return len(self.rules)
 
-    def bind(self, facts: Facts) -> Bound:
+    def bind(self, facts: Facts) -> BoundRules:
         """What holds for a connection, decided once when it opens; its live rules anew with each rule set."""
         return self._constant or self._bound(
             frozenset(index for index in self._selective if not self.rules[index].holds(facts))
         )
 
-    def _bind(self, without: frozenset[int]) -> Bound:
+    def _bind(self, without: frozenset[int]) -> BoundRules:
         indexes = [index for index in range(len(self.rules)) if index not in without]
         rules = [self.rules[index] for index in indexes if index not in self._live]
         limits = tuple(rule.limit for rule in rules if isinstance(rule, LimitVersions))
-        return Bound(
+        return BoundRules(
             rules=tuple(rule.name for rule in rules),
-            names=Names.of(layer for rule in rules if isinstance(rule, NameRule) for layer in rule.layers()),
+            names=NameMaps.of(layer for rule in rules if isinstance(rule, NameRule) for layer in rule.layers()),
             advertise=next((rule for rule in rules if isinstance(rule, AdvertiseRule)), None),
             versions=VersionLimits(limits) if limits else None,
             live=tuple(self._live[index] for index in indexes if index in self._live),

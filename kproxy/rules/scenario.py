@@ -29,7 +29,7 @@ def how_often(value: Any) -> int | bool:
     raise ValueError(f"a whole number from 1 is wanted, or true for without end, found {found(value)}")
 
 
-Repeat = Annotated[
+Repetition = Annotated[
     int | bool,
     BeforeValidator(how_often, json_schema_input_type=Annotated[int, Field(ge=1)] | Literal[True]),
 ]
@@ -53,7 +53,7 @@ class Scenario(Model):
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         default=None, description="shown in logs and by the admin API"
     )
-    repeat: Repeat | None = Field(
+    repeat: Repetition | None = Field(
         default=None, description="how often all stages are gone through, true: without end; once if left out"
     )
     stages: list[Stage] = Field(min_length=1, description="what happens in turn")

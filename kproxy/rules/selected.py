@@ -118,7 +118,7 @@ def acks_number(value: Any) -> int:
     raise ValueError(f"acks are 0, 1 or all, found {value!r}")
 
 
-Acks = Annotated[
+AcksValues = Annotated[
     list[Annotated[int, BeforeValidator(acks_number, json_schema_input_type=str | int)]],
     BeforeValidator(_as_list, json_schema_input_type=str | int | list[str | int]),
     Field(min_length=1),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Way = Literal["to_client", "to_broker"]
+ShapedDirection = Literal["to_client", "to_broker"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TrafficShape:
     """Limits on one or both directions of a connection.
 
     rate   bytes per second, None: as fast as they come
@@ -18,7 +18,7 @@ class Shape:
     age    seconds after which it is closed, counted from its opening
     """
 
-    ways: frozenset[Way] = frozenset(("to_client", "to_broker"))
+    ways: frozenset[ShapedDirection] = frozenset(("to_client", "to_broker"))
     rate: float | None = None
     piece: int | None = None
     pause: float = 0.0

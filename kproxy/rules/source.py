@@ -15,7 +15,7 @@ from typing import Any
 from kproxy.errors import DocumentError
 from kproxy.named_file import read_named, reason
 from kproxy.rules.hints import Hints
-from kproxy.rules.yaml_file import Mapping, Node, Scalar, Sequence, YamlMistake, read_tree
+from kproxy.rules.yaml_file import Mapping, Scalar, Sequence, YamlMistake, YamlNode, read_tree
 
 Where = tuple[Any, ...]
 
@@ -30,7 +30,7 @@ class Source:
 
     def __init__(self, file: str, data: str | bytes) -> None:
         self.file = file
-        self.root: Node | None = None
+        self.root: YamlNode | None = None
         self._mistakes: dict[tuple[int, int, str], None] = {}
         self._untold: set[int] = set()  # hashes of mistakes beyond those
         self._settled: set[tuple[int, int]] = set()
@@ -101,7 +101,7 @@ class Source:
         """Number of mistakes beyond those that are told."""
         return len(self._untold)
 
-    def _find(self, where: Where) -> tuple[Node | None, Node | None]:
+    def _find(self, where: Where) -> tuple[YamlNode | None, YamlNode | None]:
         """Node and key at a path; parts that name nothing (a union's tag, a missing key) are passed over."""
         node, name = self.root, None
         for part in where:
@@ -117,7 +117,7 @@ def _one_line(message: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
 
 
-def _step(node: Node | None, part: Any) -> tuple[Node, Node | None] | None:
+def _step(node: YamlNode | None, part: Any) -> tuple[YamlNode, YamlNode | None] | None:
     if isinstance(node, Sequence) and isinstance(part, int) and 0 <= part < len(node.items):
         return node.items[part], None
     if isinstance(node, Mapping):

@@ -22,13 +22,13 @@ from typing import Literal, NamedTuple
 from kproxy.errors import NoSuchRule, RuleInUse
 from kproxy.rules.document import Document, check_documents, read_document
 from kproxy.rules.hints import nearest
-from kproxy.rules.kept import ORIGINS, Change, Kept, Origin, Stored, keep
 from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.parsed_rules import ListenerTraits
 from kproxy.rules.rule_checks import check_names
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source, raise_mistakes
-from kproxy.rules.written import Place
+from kproxy.rules.stored_rules import ORIGINS, RuleOrigin, StoreChange, StoredDocument, StoredRule, carry_over
 
 MOST_COMPARED = 100
 """Names of rules among which the nearest to an unknown one is looked for."""
@@ -38,8 +38,8 @@ MOST_COMPARED = 100
 class Saved:
     """A store as it was."""
 
-    documents: tuple[Stored, ...]
-    kept: dict[str, Kept]
+    documents: tuple[StoredDocument, ...]
+    stored_rules: dict[str, StoredRule]
     off: frozenset[str]
     killed: bool
 
@@ -65,10 +65,10 @@ class RuleStore:
     `seed` is for all chances of rules without a seed of their own. `listeners` are what rules are checked against.
     """
 
-    def __init__(self, seed: int = 0, listeners: Mapping[str, Place] | None = None) -> None:
+    def __init__(self, seed: int = 0, listeners: Mapping[str, ListenerTraits] | None = None) -> None:
         self.seed, self.listeners = seed, listeners
-        self.documents: tuple[Stored, ...] = ()
-        self.kept: dict[str, Kept] = {}
+        self.documents: tuple[StoredDocument, ...] = ()
+        self.stored_rules: dict[str, StoredRule] = {}
         self.off: frozenset[str] = frozenset()
         self.killed = False
         self.rule_set = RuleSet()
@@ -76,12 +76,12 @@ class RuleStore:
         self.later: list[Begin] | None = None  # what `adopt` does to rules at work; None: it is done at once
         self.original: tuple[object, ...] = ()  # what the store had when this trial began
 
-    def __getitem__(self, name: str) -> Kept:
+    def __getitem__(self, name: str) -> StoredRule:
         """Raises NoSuchRule."""
         try:
-            return self.kept[name]
+            return self.stored_rules[name]
         except KeyError:
-            close = nearest(name, islice(self.kept, MOST_COMPARED))
+            close = nearest(name, islice(self.stored_rules, MOST_COMPARED))
             hint = f', did you mean "{close}"?' if close else ""
             raise NoSuchRule(f'there is no rule "{name}"{hint}') from None
 
@@ -92,7 +92,7 @@ class RuleStore:
 
     # ---- operations: each raises DocumentError with every mistake, and has changed nothing then
 
-    def replace_files(self, files: Iterable[Source | Document], now: float) -> Change:
+    def replace_files(self, files: Iterable[Source | Document], now: float) -> StoreChange:
         """The files' rules are those of these, in this order. A scenario that did not change goes on.
 
         Reading a source is the long part of it; whoever must not wait for it does it elsewhere, by `read_document`.
@@ -101,13 +101,13 @@ class RuleStore:
         new = [self._stored("file", document, now) for document in documents]
         return self._adopt([*new, *self._of("api"), *self._of("test")], now)
 
-    def replace_api(self, source: Source, now: float, *, ttl: float | None = None) -> Change:
+    def replace_api(self, source: Source, now: float, *, ttl: float | None = None) -> StoreChange:
         """The API's rules are those of this document; what comes from files and tests stays."""
         return self._adopt([*self._of("file"), *self._split(source, "api", now, ttl), *self._of("test")], now, on=True)
 
     def put(
-        self, source: Source | Document, origin: Origin, now: float, *, ttl: float | None = None, again: bool = True
-    ) -> Change:
+        self, source: Source | Document, origin: RuleOrigin, now: float, *, ttl: float | None = None, again: bool = True
+    ) -> StoreChange:
         """Add the rules of a document, or replace those of the same names and origin in their places.
 
         A source is from somebody else, and none of its rules may run code; whoever may do that reads it himself, by
@@ -122,34 +122,34 @@ class RuleStore:
         documents += [stored for stored in new if stored.document.scenario is not None or _name(stored) in places]
         return self._adopt([*self._in_order(origin, documents)], now, on=True)
 
-    def remove(self, name: str, now: float) -> Change:
+    def remove(self, name: str, now: float) -> StoreChange:
         """Raises NoSuchRule, and RuleInUse when it stands in a file or in a scenario."""
-        kept = self[name]
-        self._check_changeable(kept)
-        return self._adopt([one for one in self.documents if one is not kept.stored], now)
+        stored_rule = self[name]
+        self._check_changeable(stored_rule)
+        return self._adopt([one for one in self.documents if one is not stored_rule.stored_document], now)
 
-    def clear(self, origin: Literal["api", "test"], now: float) -> Change:
+    def clear(self, origin: Literal["api", "test"], now: float) -> StoreChange:
         """Remove all rules and scenarios that came so."""
         return self._adopt([one for one in self.documents if one.origin != origin], now)
 
-    def enable(self, name: str, now: float) -> Change:
+    def enable(self, name: str, now: float) -> StoreChange:
         """Undo `disable`. Raises NoSuchRule."""
         return self._adopt(self.documents, now, off=self.off - {self[name].name})
 
-    def disable(self, name: str, now: float) -> Change:
+    def disable(self, name: str, now: float) -> StoreChange:
         """The rule stays, with its counters, and is in force no more; not after a reload either, until it is enabled
         or gone. Raises NoSuchRule."""
         return self._adopt(self.documents, now, off=self.off | {self[name].name})
 
-    def kill(self, on: bool, now: float) -> Change:
+    def kill(self, on: bool, now: float) -> StoreChange:
         """All faults off, or as they were. A killed store stays killed whatever is loaded."""
         return self._take_over(self.documents, self.off, on, now)
 
     def reset(self, name: str | None, now: float) -> int:
         """Counters of this live rule, or of all, to 0, and they begin anew: `nth` counts from 1 again. How many those
         were. Raises NoSuchRule."""
-        rules = list(self.kept.values()) if name is None else [self[name]]
-        running = [kept.running for kept in rules if kept.running is not None]
+        rules = list(self.stored_rules.values()) if name is None else [self[name]]
+        running = [rule.running for rule in rules if rule.running is not None]
         for one in running:
             one.reset()
             one.restart(now)
@@ -168,96 +168,105 @@ class RuleStore:
         since it began."""
         if any(one is not other for one, other in zip(self._state(), trial.original, strict=True)):
             return False
-        self.documents, self.kept, self.off, self.killed = trial.documents, trial.kept, trial.off, trial.killed
+        self.documents, self.stored_rules, self.off, self.killed = (
+            trial.documents,
+            trial.stored_rules,
+            trial.off,
+            trial.killed,
+        )
         self.rule_set, self.born = trial.rule_set, trial.born
         for begin in trial.later or ():
             begin.take_effect()
         return True
 
     def _state(self) -> tuple[object, ...]:
-        return self.documents, self.kept, self.off, self.killed, self.rule_set
+        return self.documents, self.stored_rules, self.off, self.killed, self.rule_set
 
     # ---- operations that others must agree to
 
     def saved(self) -> Saved:
         """What `restore` goes back to."""
-        return Saved(self.documents, self.kept, self.off, self.killed)
+        return Saved(self.documents, self.stored_rules, self.off, self.killed)
 
     def restore(self, saved: Saved, now: float) -> None:
         """Undo what was done since. What time has brought meanwhile stays."""
-        self.kept = saved.kept
+        self.stored_rules = saved.stored_rules
         self._take_over(saved.documents, saved.off, saved.killed, now)
 
     # ---- time
 
     def due(self, now: float) -> float | None:
         """When `expire` has something to do next; None: never."""
-        ends = [kept.until for kept in self.kept.values() if kept.until is not None]
+        ends = [rule.until for rule in self.stored_rules.values() if rule.until is not None]
         ends += [stored.next_change(now) for stored in self.documents]
         return min((end for end in ends if end < math.inf), default=None)
 
-    def expire(self, now: float) -> Change:
+    def expire(self, now: float) -> StoreChange:
         """Remove rules whose time is over, and go on to the stage whose time it is.
 
         That is not checked: what was right with a rule can be wrong without it only between renames, where one name
         becomes unreachable, and a rule that promised to go must go.
         """
-        gone = {id(kept.stored) for kept in self.kept.values() if kept.until is not None and kept.until <= now}
+        rules = self.stored_rules.values()
+        gone = {id(rule.stored_document) for rule in rules if rule.until is not None and rule.until <= now}
         return self._take_over([one for one in self.documents if id(one) not in gone], self.off, self.killed, now)
 
     # ---- inside
 
-    def _of(self, origin: Origin) -> list[Stored]:
+    def _of(self, origin: RuleOrigin) -> list[StoredDocument]:
         return [stored for stored in self.documents if stored.origin == origin]
 
-    def _in_order(self, origin: Origin, documents: Sequence[Stored]) -> list[Stored]:
+    def _in_order(self, origin: RuleOrigin, documents: Sequence[StoredDocument]) -> list[StoredDocument]:
         return [stored for each in ORIGINS for stored in (documents if each == origin else self._of(each))]
 
-    def _split(self, given: Source | Document, origin: Origin, now: float, ttl: float | None = None) -> list[Stored]:
+    def _split(
+        self, given: Source | Document, origin: RuleOrigin, now: float, ttl: float | None = None
+    ) -> list[StoredDocument]:
         document = given if isinstance(given, Document) else read_document(given, from_api=True)
         source = document.source
-        check_names(document.written)
+        check_names(document.parsed_rules)
         raise_mistakes([source])
-        written = [replace(one, ttl=ttl if one.ttl is None else one.ttl) for one in document.written]
-        parts = [Document(source, [one]) for one in written if one.stage is None]
+        parsed = [replace(one, ttl=ttl if one.ttl is None else one.ttl) for one in document.parsed_rules]
+        parts = [Document(source, [one]) for one in parsed if one.stage is None]
         if document.scenario is not None:
-            parts.append(Document(source, [one for one in written if one.stage is not None], document.scenario))
+            parts.append(Document(source, [one for one in parsed if one.stage is not None], document.scenario))
         return [self._stored(origin, part, now) for part in parts]
 
-    def _stored(self, origin: Origin, document: Document, now: float) -> Stored:
+    def _stored(self, origin: RuleOrigin, document: Document, now: float) -> StoredDocument:
         """A file or an API document whose scenario is the same as before goes on where it is."""
         if origin == "file" and document.scenario is not None:
             for old in self._of(origin):
                 same = old.document.source.file == document.source.file
                 if same and old.document.scenario == document.scenario:
-                    return Stored(origin, document, old.began)
-        return Stored(origin, document, now)
+                    return StoredDocument(origin, document, old.began)
+        return StoredDocument(origin, document, now)
 
-    def _check_taken(self, new: Stored, again: bool) -> None:
-        for written in new.document.written:
-            old = self.kept.get(written.name or "")
+    def _check_taken(self, new: StoredDocument, again: bool) -> None:
+        for parsed in new.document.parsed_rules:
+            old = self.stored_rules.get(parsed.name or "")
             if old is None:
                 continue
             self._check_changeable(old)
-            if not again or old.origin != new.origin or written.stage is not None:
+            if not again or old.origin != new.origin or parsed.stage is not None:
                 raise RuleInUse(f'the name "{old.name}" is taken, by a rule of origin {old.origin}')
 
-    def _check_changeable(self, kept: Kept) -> None:
-        if kept.origin == "file":
+    def _check_changeable(self, stored_rule: StoredRule) -> None:
+        if stored_rule.origin == "file":
             raise RuleInUse(
-                f'the rule "{kept.name}" stands in a file, at {kept.written.position}: change it there, or disable it'
+                f'the rule "{stored_rule.name}" stands in a file, at {stored_rule.parsed.position}: '
+                "change it there, or disable it"
             )
-        if kept.written.stage is not None:
-            raise RuleInUse(f'the rule "{kept.name}" belongs to a scenario, replace or remove that as a whole')
+        if stored_rule.parsed.stage is not None:
+            raise RuleInUse(f'the rule "{stored_rule.name}" belongs to a scenario, replace or remove that as a whole')
 
     def _adopt(
-        self, documents: Sequence[Stored], now: float, *, off: frozenset[str] | None = None, on: bool = False
-    ) -> Change:
+        self, documents: Sequence[StoredDocument], now: float, *, off: frozenset[str] | None = None, on: bool = False
+    ) -> StoreChange:
         """Check, then take over. `on`: what is new among them is enabled, though it has the name of one that is not."""
         off = self.off if off is None else off
         old = {id(stored) for stored in self.documents}
         if on:
-            off = off - {one.name or "" for new in documents if id(new) not in old for one in new.document.written}
+            off = off - {one.name or "" for new in documents if id(new) not in old for one in new.document.parsed_rules}
         try:
             check_documents([one.document for one in documents], self.listeners, lambda one: one.name not in off)
             raise_mistakes(dict.fromkeys(one.document.source for one in documents))
@@ -266,39 +275,47 @@ class RuleStore:
                 stored.document.source.forget()
         return self._take_over(documents, off, self.killed, now)
 
-    def _take_over(self, documents: Sequence[Stored], off: frozenset[str], killed: bool, now: float) -> Change:
-        before = self.kept
-        kept = {one.name: self._put_to_work(one, off, killed, now) for one in keep(documents, before, now)}
-        self.documents, self.kept, self.killed = tuple(documents), kept, killed
-        self.off = off.intersection(kept)
-        active = [one for one in kept.values() if one.active]
+    def _take_over(
+        self, documents: Sequence[StoredDocument], off: frozenset[str], killed: bool, now: float
+    ) -> StoreChange:
+        before = self.stored_rules
+        stored_rules = {
+            one.name: self._put_to_work(one, off, killed, now) for one in carry_over(documents, before, now)
+        }
+        self.documents, self.stored_rules, self.killed = tuple(documents), stored_rules, killed
+        self.off = off.intersection(stored_rules)
+        active = [one for one in stored_rules.values() if one.active]
         running = [one.running for one in active if one.running is not None]
-        self.rule_set = RuleSet([one.rule for one in active], [one.written.position for one in active], running)
+        self.rule_set = RuleSet([one.rule for one in active], [one.parsed.position for one in active], running)
         staying = {id(one) for one in running}
         left = [one.running for one in before.values() if one.active and one.running is not None]
-        new = tuple(one for name, one in kept.items() if name not in before or before[name].content != one.content)
-        return Change(new, tuple(one for one in left if id(one) not in staying))
+        new = tuple(
+            one for name, one in stored_rules.items() if name not in before or before[name].content != one.content
+        )
+        return StoreChange(new, tuple(one for one in left if id(one) not in staying))
 
-    def _put_to_work(self, kept: Kept, off: frozenset[str], killed: bool, now: float) -> Kept:
-        begins, again = kept.begins(now), False
-        active = begins is not None and kept.name not in off and not (killed and kept.is_fault)
-        running = kept.running
-        if active and isinstance(kept.rule, LiveRule):
+    def _put_to_work(self, stored_rule: StoredRule, off: frozenset[str], killed: bool, now: float) -> StoredRule:
+        begins, again = stored_rule.begins(now), False
+        active = begins is not None and stored_rule.name not in off and not (killed and stored_rule.is_fault)
+        running = stored_rule.running
+        if active and isinstance(stored_rule.rule, LiveRule):
             assert begins is not None
             if running is None:
-                running = Running(kept.rule, kept.origin, self.seed, begins)
+                running = Running(stored_rule.rule, stored_rule.origin, self.seed, begins)
                 self.born = running.born = self.born + 1
             else:
-                again = kept.written.stage is not None and running.trigger.began < begins  # the stage's next round
+                again = (
+                    stored_rule.parsed.stage is not None and running.trigger.began < begins
+                )  # the stage's next round
         if running is not None:
             begin = Begin(running, active, begins if again else None)
             if self.later is None:
                 begin.take_effect()
             else:
                 self.later.append(begin)
-        same = running is kept.running and active == kept.active
-        return kept if same else replace(kept, running=running, active=active)
+        same = running is stored_rule.running and active == stored_rule.active
+        return stored_rule if same else replace(stored_rule, running=running, active=active)
 
 
-def _name(stored: Stored) -> str | None:
-    return stored.document.written[0].name if stored.document.scenario is None else None
+def _name(stored: StoredDocument) -> str | None:
+    return stored.document.parsed_rules[0].name if stored.document.scenario is None else None

@@ -19,7 +19,7 @@ MOST_COUNTS = 10_000
 starts anew."""
 
 
-class Count:
+class TriggerCount:
     """How often, and with which chances, for one key."""
 
     __slots__ = ("draws", "fired", "random", "seed", "seen", "since")
@@ -41,7 +41,7 @@ class Trigger:
 
     def __init__(self, when: When | None, seed: str, began: float) -> None:
         self.when, self.seed, self.began = when, seed, began
-        self.counts: OrderedDict[object, Count] = OrderedDict()
+        self.counts: OrderedDict[object, TriggerCount] = OrderedDict()
 
     def fires(self, now: float, connection: object = None, client_id: str | None = None) -> bool:
         """Counts one matching request and says whether the rule acts on it."""
@@ -93,7 +93,7 @@ class Trigger:
             and (now >= self.began + (when.after or 0.0) + when.for_)
         )
 
-    def count(self, when: When, connection: object, client_id: str | None) -> Count:
+    def count(self, when: When, connection: object, client_id: str | None) -> TriggerCount:
         key = None if when.count_per == "rule" else connection if when.count_per == "connection" else client_id or ""
         count = self.counts.get(key)
         if count is None:
@@ -101,12 +101,12 @@ class Trigger:
                 self.counts.popitem(last=False)
             # every connection draws the same chances: which one comes first is not in the user's hands
             seed = f"{self.seed}:{key}" if when.count_per == "client" else self.seed
-            count = self.counts[key] = Count(seed, let_go(when))
+            count = self.counts[key] = TriggerCount(seed, let_go(when))
         elif key is not None:
             self.counts.move_to_end(key)
         return count
 
-    def begun(self, when: When, count: Count, now: float) -> bool:
+    def begun(self, when: When, count: TriggerCount, now: float) -> bool:
         """Past `after`. Counts the request if it is; `count.since` is when that was."""
         if isinstance(when.after, float):
             start = self.began + when.after

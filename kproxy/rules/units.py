@@ -38,4 +38,4 @@ Seconds = Annotated[
     BeforeValidator(parse_duration, json_schema_input_type=str | float),
     Field(ge=0, allow_inf_nan=False),
 ]
-Bytes = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int), Field(ge=0)]
+ByteCount = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int), Field(ge=0)]

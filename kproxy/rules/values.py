@@ -13,7 +13,7 @@ from collections.abc import Mapping as Dict
 from typing import Any
 
 from kproxy.rules.source import Source, Where
-from kproxy.rules.yaml_file import Mapping, Node, Scalar, Sequence
+from kproxy.rules.yaml_file import Mapping, Scalar, Sequence, YamlNode
 
 WORDS_1_1 = {"yes": True, "on": True, "no": False, "off": False}
 """Booleans in YAML 1.1 only; in every case (`No`, `NO`)."""
@@ -43,7 +43,7 @@ class _Reader:
     def __init__(self, source: Source, environment: Dict[str, str] | None) -> None:
         self.source, self.environment = source, environment
 
-    def value(self, node: Node, where: Where) -> Any:
+    def value(self, node: YamlNode, where: Where) -> Any:
         if isinstance(node, Scalar):
             text = node.text if self.environment is None else self._substitute(node, self.environment)
             return _plain(text) if node.plain else text
@@ -53,7 +53,7 @@ class _Reader:
 
     def _mapping(self, node: Mapping, where: Where) -> dict[Any, Any]:
         values: dict[Any, Any] = {}
-        first: dict[Any, Node] = {}
+        first: dict[Any, YamlNode] = {}
         for key, value in node.pairs:
             name = self._key(key)
             if name in first:
@@ -65,7 +65,7 @@ class _Reader:
             values[name] = self.value(value, (*where, name))
         return values
 
-    def _key(self, key: Node) -> Any:
+    def _key(self, key: YamlNode) -> Any:
         if not isinstance(key, Scalar):
             self.source.note_at(key.line, key.column, "a key must be text; text with { } [ ] in it must be quoted")
             return f"line {key.line} column {key.column}"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kproxy.rules.kinds.limit_versions import LimitVersions
+from kproxy.rules.parsed_rules import ParsedRule
 from kproxy.rules.version_limits import Limit, Span, spelled
-from kproxy.rules.written import Written
 from kproxy.wire import schema
 
 
@@ -40,12 +40,12 @@ class Extremes:
         return (low[1], low[2]) if low is not None and low[0] < span[0] else None
 
 
-def check_versions(written: Sequence[Written]) -> None:
+def check_versions(parsed_rules: Sequence[ParsedRule]) -> None:
     """Note, at the rule that stands later, an API of which two rules that surely hold together leave no version.
 
     Rules hold together that have the same selectors, and any with one that has none.
     """
-    limits = [(one, one.rule) for one in written if isinstance(one.rule, LimitVersions)]
+    limits = [(one, one.rule) for one in parsed_rules if isinstance(one.rule, LimitVersions)]
     every, general, by_selector = Extremes(), Extremes(), dict[str, Extremes]()
     for one, rule in limits:
         same = by_selector.setdefault(repr((rule.match, rule.not_)), Extremes())
@@ -55,7 +55,7 @@ def check_versions(written: Sequence[Written]) -> None:
             extremes.add(limit)
 
 
-def _check(one: Written, rule: LimitVersions, limit: Limit, before: Sequence[Extremes]) -> None:
+def _check(one: ParsedRule, rule: LimitVersions, limit: Limit, before: Sequence[Extremes]) -> None:
     for name in rule.apis or ():
         key = schema.names().get(str(name))
         key = int(name) if key is None else key

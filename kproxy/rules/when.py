@@ -21,7 +21,7 @@ def _requests_or_time(value: Any) -> Any:
 
 
 Number = Annotated[int, Field(ge=1)]
-Numbers = Annotated[
+OrdinalNumbers = Annotated[
     list[Number], BeforeValidator(_as_list, json_schema_input_type=int | list[int]), Field(min_length=1)
 ]
 
@@ -39,7 +39,9 @@ class When(Model):
     What is counted are requests with at least one entity that matches, retries included, in order of arrival.
     """
 
-    nth: Numbers | None = Field(default=None, description="only the request with this number, or these numbers, from 1")
+    nth: OrdinalNumbers | None = Field(
+        default=None, description="only the request with this number, or these numbers, from 1"
+    )
     first: Number | None = Field(default=None, description="only so many requests")
     every: Number | None = Field(default=None, description="each request whose number is a multiple of this")
     times: Number | None = Field(default=None, description="acts so often at most")

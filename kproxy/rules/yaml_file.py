@@ -69,7 +69,7 @@ class Sequence:
 
     line: int
     column: int
-    items: list[Node] = field(default_factory=list)
+    items: list[YamlNode] = field(default_factory=list)
     weight: int = 1
 
 
@@ -79,13 +79,13 @@ class Mapping:
 
     line: int
     column: int
-    pairs: list[tuple[Node, Node]] = field(default_factory=list)
-    key: Node | None = None
+    pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
+    key: YamlNode | None = None
     weight: int = 1
-    by_text: dict[str, tuple[Node, Node]] = field(default_factory=dict, compare=False, repr=False)
+    by_text: dict[str, tuple[YamlNode, YamlNode]] = field(default_factory=dict, compare=False, repr=False)
     indexed: int = 0
 
-    def find(self, text: str) -> tuple[Node, Node] | None:
+    def find(self, text: str) -> tuple[YamlNode, YamlNode] | None:
         """Return the value and the key of the first pair whose key has this text."""
         if self.indexed != len(self.pairs):
             self.by_text.clear()
@@ -96,10 +96,10 @@ class Mapping:
         return self.by_text.get(text)
 
 
-Node = Scalar | Sequence | Mapping
+YamlNode = Scalar | Sequence | Mapping
 
 
-def read_tree(data: str | bytes) -> Node | None:
+def read_tree(data: str | bytes) -> YamlNode | None:
     """The document's root node; None when there is only white space or comments. Raises YamlMistake."""
     text = data if isinstance(data, str) else _decode(data)
     for tag in islice(TAG_LINE.finditer(text), MOST_TAG_LINES, None):
@@ -126,11 +126,11 @@ class _Builder:
 
     def __init__(self) -> None:
         self.open: list[Sequence | Mapping] = []
-        self.anchors: dict[str, Node] = {}
-        self.root: Node | None = None
+        self.anchors: dict[str, YamlNode] = {}
+        self.root: YamlNode | None = None
         self.documents = 0
 
-    def build(self, events: Iterator[yaml.Event]) -> Node | None:
+    def build(self, events: Iterator[yaml.Event]) -> YamlNode | None:
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 self._document(event)
@@ -185,7 +185,7 @@ class _Builder:
             raise YamlMistake(line, column, f"the alias *{name} stands inside its own anchor")
         self._place_in_parent(node)
 
-    def _place_in_parent(self, node: Node) -> None:
+    def _place_in_parent(self, node: YamlNode) -> None:
         if not self.open:
             self.root = node
             return

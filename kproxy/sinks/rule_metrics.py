@@ -54,7 +54,9 @@ class RuleCollector(Collector):
         yield info
         states = GaugeMetricFamily("kproxy_rules", "Rules by whether they are in force, and by family.",
                                    labels=["state", "family"])  # fmt: skip
-        rules = Counter(("in_force" if one.active else "off", one.rule.family) for one in list(store.kept.values()))
+        rules = Counter(
+            ("in_force" if one.active else "off", one.rule.family) for one in list(store.stored_rules.values())
+        )
         for family in get_args(Family):
             for state in ("in_force", "off"):
                 states.add_metric([state, family], rules[state, family])
@@ -68,7 +70,7 @@ class RuleCollector(Collector):
     def counts(self) -> dict[tuple[str, str, str], list[int]]:
         """Return matched, fired, applied and problems by rule, kind, and "true" for a fault, else "false"."""
         counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-        for rule in list(self.store.kept.values()):
+        for rule in list(self.store.stored_rules.values()):
             if rule.running is not None:
                 name = rule.name if len(counts) < self.most else OTHER
                 into = counts[name, rule.rule.kind, "true" if rule.is_fault else "false"]

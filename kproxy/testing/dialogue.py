@@ -34,7 +34,7 @@ from kproxy.core.session import NOWHERE, Session, Shared
 from kproxy.rules.document import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.shape import Shape
+from kproxy.rules.shape import TrafficShape
 from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
 
 API_VERSIONS, INVALID_REQUEST = 18, 42
@@ -99,7 +99,7 @@ class Dialogue:
         self.read = {CLIENT: True, BROKER: True}
         self.closed: Close | None = None
         self.shut: set[int] = set()
-        self.shapes: tuple[Shape, ...] = ()
+        self.shapes: tuple[TrafficShape, ...] = ()
         self.wakes: list[float] = []
         self.works: list[Callable[[], object]] | None = None
         self.versions: Callable[[AskVersions], bytes] | None = broker_versions

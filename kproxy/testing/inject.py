@@ -14,10 +14,10 @@ from typing import Any
 from kproxy.errors import DocumentError, KproxyError
 from kproxy.net.hits import Count
 from kproxy.rules.document import check_ttl, read_document
-from kproxy.rules.kept import Change
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.rules.stored_rules import StoreChange
 
 from . import hooks
 from .embedded import Embedded
@@ -101,8 +101,8 @@ class Kproxy:
         for one in self.injected:
             if one.name == name:
                 return one
-        kept = self.engine.call(lambda: self.engine.store[name])
-        return Injected(self, kept.written.raw, kept.running, None)
+        stored_rule = self.engine.call(lambda: self.engine.store[name])
+        return Injected(self, stored_rule.parsed.raw, stored_rule.running, None)
 
     def wait(self, rule: Injected | str, hits: int = 1, timeout: float = WAIT, count: Count = "fired") -> Injected:
         """As `Injected.wait`; a rule by its name, too."""
@@ -201,8 +201,8 @@ class Kproxy:
         return keeper.store[rule["name"]].running
 
     def take_out(self, name: str) -> None:
-        def remove(store: RuleStore, now: float) -> Change:
-            return store.remove(name, now) if name in store.kept else Change()
+        def remove(store: RuleStore, now: float) -> StoreChange:
+            return store.remove(name, now) if name in store.stored_rules else StoreChange()
 
         self.engine.call(lambda: self.engine.proxy.keeper.do("removed", remove, rule=name))
 

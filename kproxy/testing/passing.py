@@ -9,7 +9,7 @@ from typing import Any
 from kproxy.core.commands import Close, Command, Dial
 from kproxy.core.observer import Observer
 from kproxy.core.plan import Plan
-from kproxy.rules.rule_set import Bound
+from kproxy.rules.rule_set import BoundRules
 
 LENGTH = Struct(">i").unpack_from
 
@@ -58,7 +58,7 @@ class PassingSession:
         self.requests, self.responses = FrameCount(), FrameCount()
         self.dialled = self.draining = False
         self.number = 0
-        self.rules = Bound()
+        self.rules = BoundRules()
 
     @property
     def idle(self) -> bool:

@@ -10,7 +10,7 @@ from kproxy.cli.explaining.target import of_frame
 from kproxy.core.session import Shared
 from kproxy.rules.document import parse_rules
 from kproxy.rules.entity import entities
-from kproxy.rules.why import judge
+from kproxy.rules.selector_findings import explain_selectors
 from kproxy.testing.asked import random_request
 from kproxy.testing.cases.connection import Line
 from kproxy.testing.cases.model import ClientConnection
@@ -51,7 +51,7 @@ def test_the_word_of_selectors_is_the_engines(api: Api) -> None:
         if random.random() < 0.5:
             written += f", not: {selectors(random, frame)}"
         rules = parse_rules(f"rules: [{{name: r, kind: delay, delay: 1ms, {written}}}]")
-        said = judge(rules.rules[0], of_frame(decode_request(frame), frame, {}).subject)
+        said = explain_selectors(rules.rules[0], of_frame(decode_request(frame), frame, {}).subject)
         line = Line(ClientConnection(advertise=False), rules, Shared(), 1, {}, 0.0)
         line.client(sized(frame))
 

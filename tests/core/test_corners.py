@@ -12,12 +12,12 @@ from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
 from kproxy.core.versions import unsupported
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import decode_response
 
 PASSIVE, ADVERTISE = Bound(advertise=False), Bound()
-RENAME = Bound(names=Names(topics=NameMap.of({"orders": "prod.orders"})))
+RENAME = Bound(names=NameMaps(topics=NameMap.of({"orders": "prod.orders"})))
 PRODUCE, FETCH, METADATA, HEARTBEAT, HANDSHAKE, GROUP_HEARTBEAT = 0, 1, 3, 12, 17, 68
 LATE = bytes.fromhex("0000000b 0012 0063 00000002 ffff 00")  # ApiVersions 99, which kproxy answers itself
 MAX = 0x7FFFFFFF

@@ -17,7 +17,7 @@ from kproxy.core.commands import Close
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES
@@ -29,12 +29,12 @@ ROUNDS = 60 if os.environ.get("KPROXY_TEST_ALL") else 1
 LONGEST = 2.0
 """Seconds for a whole dialogue of at most some hundred kB, on a busy machine; most take a millisecond."""
 RENAME = NameMap.of({"a": "prod.a", "topic-*": "t-*", "x*": "x-much-longer-than-it-was-*"}, {"prod.a": "b"})
-TENANT = Names(*(NameMap([PrefixLayer(space, b"tenant.")], space) for space in NAMESPACES))
+TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"tenant.")], space) for space in NAMESPACES))
 BOUNDS = [
     Bound(advertise=False),
     Bound(),
-    Bound(names=Names(topics=RENAME)),
-    Bound(names=Names(topics=RENAME), advertise=False),
+    Bound(names=NameMaps(topics=RENAME)),
+    Bound(names=NameMaps(topics=RENAME), advertise=False),
     Bound(names=TENANT),
     Bound(names=TENANT, advertise=False),
 ]
@@ -189,7 +189,7 @@ def test_a_null_list_of_versions_or_topics_is_an_empty_one(dialogue: Any, frames
         said = frames.sized(b"\x00\x00\x00\x01\x00\x00\xff\xff\xff\xff")
         assert talk.broker(said).to_client == said
     else:
-        talk = dialogue(Bound(names=Names(topics=RENAME)))
+        talk = dialogue(Bound(names=NameMaps(topics=RENAME)))
         talk.client(frames.request(68, 1, 1, group_id="g", member_id="m", subscribed_topic_regex="a"))
         answer = frames.response(METADATA, 10, -0x6B70, topics=[], brokers=[])
         talk.broker(answer[:-4] + b"\xff\xff\xff\xff")

@@ -27,7 +27,7 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.core.versions import unsupported
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import decode_request, decode_response
 
@@ -40,8 +40,8 @@ BOUNDS = [
     Bound(advertise=False),
     Bound(),
     Bound(hide_unknown_apis=False),
-    Bound(names=Names(topics=RENAME)),
-    Bound(names=Names(topics=RENAME), advertise=False),
+    Bound(names=NameMaps(topics=RENAME)),
+    Bound(names=NameMaps(topics=RENAME), advertise=False),
 ]
 CUTS = (1, 2, 3, 4, 5, 8, 13, 14, 15, 16, 17, 60, 300, 1000, 5000, 65536, 262144)
 

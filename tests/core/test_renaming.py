@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from kproxy.core.commands import CLIENT
 from kproxy.core.plan import Bound
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import decode_request, decode_response
 
 NAMES = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
-BOUND = Bound(names=Names(topics=NAMES))
+BOUND = Bound(names=NameMaps(topics=NAMES))
 PRODUCE, FETCH, METADATA, HEARTBEAT, GROUP_HEARTBEAT, DESCRIBE_GROUP = 0, 1, 3, 12, 68, 69
 
 

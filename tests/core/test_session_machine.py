@@ -51,7 +51,7 @@ from kproxy.core.session import NOWHERE, Shared
 from kproxy.core.topics import CORRELATION, all_topics_request, named_topics_request
 from kproxy.core.versions import unsupported
 from kproxy.errors import DocumentError
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source
@@ -81,7 +81,7 @@ UP = "up."
 BOUNDS = {
     "passive": Bound(advertise=False),
     "advertising": Bound(),
-    "renaming": Bound(names=Names(topics=NameMap.of({"name-*": f"{UP}name-*"})), advertise=False),
+    "renaming": Bound(names=NameMaps(topics=NameMap.of({"name-*": f"{UP}name-*"})), advertise=False),
 }
 WHOLE = ("delay", "disconnect", "drop", "trailing_bytes", "unknown_tag")
 """Kinds that do something to frames, and leave whole those that they send."""

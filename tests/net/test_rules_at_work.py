@@ -17,7 +17,7 @@ from kproxy.core.session import Session, Shared
 from kproxy.net.connection import Connection
 from kproxy.rules.document import parse_rules
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.shape import Shape
+from kproxy.rules.shape import TrafficShape
 from kproxy.testing.certificates import Authority, client_context
 from kproxy.testing.passing import PassingSession
 
@@ -188,7 +188,7 @@ class Waiting(PassingSession):
     """Wants to be called in an hour, and its line cut after ten bytes and in an hour."""
 
     def begin(self, now: float) -> None:
-        self.commands += [WakeAt(now + 3600), Reshape((Shape(most=10, age=3600.0),))]
+        self.commands += [WakeAt(now + 3600), Reshape((TrafficShape(most=10, age=3600.0),))]
 
     def from_client(self, view: memoryview, n: int, now: float) -> int:
         self.commands.append(Send(CLIENT, bytes(10)))

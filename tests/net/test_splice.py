@@ -17,7 +17,7 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.net import splice
 from kproxy.net.splice import MOST, PIPE, Pipe
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.tapped import Hungry
 from kproxy.watch.seen import Depth
@@ -194,7 +194,7 @@ async def test_what_a_dead_reader_leaves_in_the_pipe_goes_to_nobody_else(
 
 def watched() -> Session:
     """A session that lets all of Kafka's frames pass."""
-    return Session(Plan(Bound(Names(), advertise=False)), Shared())
+    return Session(Plan(Bound(NameMaps(), advertise=False)), Shared())
 
 
 @pytest.mark.parametrize("depth", list(Depth))

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_checks import check_renames
 from kproxy.rules.name_layer import Layer
 from kproxy.rules.name_prefix import PrefixLayer
@@ -96,13 +96,13 @@ def test_a_rename_in_front_of_a_prefix() -> None:
 
 def test_each_namespace_has_its_own_layers() -> None:
     """None where no rule says anything."""
-    names = Names.of([(GROUP, PrefixLayer(GROUP, b"x")), (TRANSACTIONAL_ID, PrefixLayer(TRANSACTIONAL_ID, b"y"))])
+    names = NameMaps.of([(GROUP, PrefixLayer(GROUP, b"x")), (TRANSACTIONAL_ID, PrefixLayer(TRANSACTIONAL_ID, b"y"))])
 
     assert names is not None
     assert (names.topics, names.get(TOPIC)) == (None, None)
     assert names.get(GROUP) is names.groups is names.maps[0]
     assert names.transactional_ids is not None and names.transactional_ids.to_broker(b"a") == b"ya"
-    assert Names.of([]) is None
+    assert NameMaps.of([]) is None
 
 
 def test_prefixes_of_acls_pass_through_all_layers() -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 from kproxy.rules.bucket import Bucket, FetchBucket
 from kproxy.rules.common_bucket import CommonBucket, CommonFetchBucket
-from kproxy.rules.promises import LIFE
+from kproxy.rules.fetch_reservations import LIFE
 
 from .common_table import Numbers
 

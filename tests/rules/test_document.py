@@ -8,13 +8,13 @@ import pytest
 
 from kproxy.errors import DocumentError
 from kproxy.rules.document import ALL_KINDS, load_rules, parse_rules, rule_files
-from kproxy.rules.written import Place
+from kproxy.rules.parsed_rules import ListenerTraits
 
 FOLDER = Path(__file__).parents[2] / "rules"
 EXAMPLES = rule_files([FOLDER])
 
 
-def mistakes(text: str, listeners: dict[str, Place] | None = None) -> list[str]:
+def mistakes(text: str, listeners: dict[str, ListenerTraits] | None = None) -> list[str]:
     """Lines without the file's name; empty when the document is right."""
     try:
         parse_rules(text, "f", listeners)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.rules.field_path import EVERY, Places, Step, nearest_path, parse_path, plain, slot_at
+from kproxy.rules.field_path import EVERY, FieldFinder, PathStep, nearest_path, parse_path, plain, slot_at
 from kproxy.rules.field_value import field_value
 from kproxy.wire import layout, schema
 
@@ -18,7 +18,7 @@ def test_a_path_is_names_and_indexes() -> None:
     """With brackets for arrays."""
     path = parse_path("topics[].partitions[12].leader_epoch")
 
-    assert path == (Step("topics", EVERY), Step("partitions", 12), Step("leader_epoch"))
+    assert path == (PathStep("topics", EVERY), PathStep("partitions", 12), PathStep("leader_epoch"))
     assert ".".join(map(str, path)) == "topics[].partitions[12].leader_epoch"
     assert plain(path) == "topics[].partitions[].leader_epoch"
 
@@ -84,21 +84,21 @@ BODY: dict[str, Any] = {
 )
 def test_a_path_leads_to_all_its_places(text: str, values: list[Any]) -> None:
     """In the order of the body."""
-    places = Places(layout.body(METADATA, 9, "response"), parse_path(text))
+    places = FieldFinder(layout.body(METADATA, 9, "response"), parse_path(text))
 
     assert [container[name] for container, name in places.find(BODY)] == values
 
 
 def test_elements_can_be_left_out() -> None:
     """Whoever looks for places says which elements are meant."""
-    places = Places(layout.body(METADATA, 9, "response"), parse_path("topics[].partitions[].leader_epoch"))
+    places = FieldFinder(layout.body(METADATA, 9, "response"), parse_path("topics[].partitions[].leader_epoch"))
 
     assert [box[name] for box, name in places.find(BODY, lambda array, index: index == 0)] == [1]
 
 
 def test_a_struct_that_is_not_there_gets_its_defaults() -> None:
     """Such as one that may be null; then its field is set."""
-    places = Places(layout.body(75, 0, "response"), parse_path("next_cursor.partition_index"))
+    places = FieldFinder(layout.body(75, 0, "response"), parse_path("next_cursor.partition_index"))
     body: dict[str, Any] = {"next_cursor": None}
     (found,) = places.find(body)
 

@@ -61,11 +61,11 @@ def test_kill(kind: str) -> None:
     if elsewhere:  # beside one of its own kind it must be for other connections
         store.replace_files([read_document(Source("f.yaml", example(kind, match={"listener": "a"})))], 2.0)
     store.put(read_document(Source("<api>", more)), "api", 2.0)
-    assert [kept.active for kept in store.kept.values()] == [not fault] * 2
+    assert [kept.active for kept in store.stored_rules.values()] == [not fault] * 2
     assert [rule.name for rule in store.rule_set.rules] == ([] if fault else [kind, "another"])
 
     store.kill(False, 3.0)
-    assert [kept.active for kept in store.kept.values()] == [True] * 2
+    assert [kept.active for kept in store.stored_rules.values()] == [True] * 2
 
 
 @pytest.mark.parametrize("kind", MAY_LAST)

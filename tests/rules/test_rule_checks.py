@@ -6,9 +6,9 @@ import pytest
 
 from kproxy.errors import DocumentError
 from kproxy.rules.document import parse_rules
-from kproxy.rules.written import Place
+from kproxy.rules.parsed_rules import ListenerTraits
 
-LISTENERS = {"inside": Place("main", tls=False), "outside": Place("main", tls=True)}
+LISTENERS = {"inside": ListenerTraits("main", tls=False), "outside": ListenerTraits("main", tls=True)}
 
 
 def mistakes(*rules: str) -> list[str]:
@@ -94,7 +94,7 @@ def test_nodes_that_share_a_port_need_tls() -> None:
 
 def test_an_advertise_rule_cannot_hold_where_brokers_keep_their_addresses() -> None:
     """On a transparent listener; one that selects others may."""
-    listeners = {**LISTENERS, "diverted": Place("main", tls=False, transparent=True)}
+    listeners = {**LISTENERS, "diverted": ListenerTraits("main", tls=False, transparent=True)}
     text = "rules:\n- {name: a, kind: advertise, host: h, match: {listener: %s}}\n"
 
     assert len(parse_rules(text % "inside", "f", listeners)) == 1

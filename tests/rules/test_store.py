@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.errors import DocumentError, NoSuchRule, RuleInUse
-from kproxy.rules.kept import ORIGINS
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.rules.stored_rules import ORIGINS
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -365,7 +365,7 @@ def test_a_rule_of_a_scenario_is_not_changed_alone() -> None:
         store.put(api("one"), "api", 1)
     store.replace_api(api("one"), 2)
     assert names(store) == ["one"]
-    assert store["one"].written.stage is None
+    assert store["one"].parsed.stage is None
     store.clear("api", 3)
     assert names(store) == []
 
@@ -395,7 +395,7 @@ def test_any_sequence_of_operations_keeps_the_store_in_order(operations: list[tu
     store, now = RuleStore(), 0.0
     for operation in operations:
         now += 1
-        before, version, objects = dict(store.kept), store.rule_set, {}
+        before, version, objects = dict(store.stored_rules), store.rule_set, {}
         for name, kept in before.items():
             if kept.running is not None:
                 kept.running.count(fired=False)
@@ -404,14 +404,14 @@ def test_any_sequence_of_operations_keeps_the_store_in_order(operations: list[tu
             do(store, operation, now)
         except (DocumentError, NoSuchRule, RuleInUse):
             assert store.rule_set is version
-            assert store.kept == before
-        origins = [ORIGINS.index(kept.origin) for kept in store.kept.values()]
+            assert store.stored_rules == before
+        origins = [ORIGINS.index(kept.origin) for kept in store.stored_rules.values()]
         assert origins == sorted(origins)
-        written = [one.name for stored in store.documents for one in stored.document.written]
-        assert len(written) == len(set(written)) == len(store.kept)
-        assert names(store) == [name for name in store.kept if store.is_enabled(name) and not store.killed]
+        written = [one.name for stored in store.documents for one in stored.document.parsed_rules]
+        assert len(written) == len(set(written)) == len(store.stored_rules)
+        assert names(store) == [name for name in store.stored_rules if store.is_enabled(name) and not store.killed]
         for name, (old, matched) in objects.items():
-            kept = store.kept.get(name)
+            kept = store.stored_rules.get(name)
             if kept is not None and kept.since == before[name].since:
                 assert kept.running is old
                 assert old.matched == matched

@@ -35,10 +35,10 @@ from hypothesis.stateful import (
 )
 
 from kproxy.errors import DocumentError, NoSuchRule, RuleInUse
-from kproxy.rules.kept import Change
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.rules.stored_rules import StoreChange
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 ORIGINS = ("file", "api", "test")
@@ -339,18 +339,18 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         """The same operation of store and model."""
         store, was = self.store, deepcopy(self.model)
-        state = store.rule_set, store.kept, store.documents, store.off, store.killed, store.born
+        state = store.rule_set, store.stored_rules, store.documents, store.off, store.killed, store.born
         refused = says(self.model)
         if refused is not None:
             with pytest.raises(refused):
                 does(store)
-            assert (store.rule_set, store.kept, store.documents, store.off, store.killed, store.born) == state
-            assert store.rule_set is state[0] and store.kept is state[1]
+            assert (store.rule_set, store.stored_rules, store.documents, store.off, store.killed, store.born) == state
+            assert store.rule_set is state[0] and store.stored_rules is state[1]
             self.model = was
             return
         saved = store.saved()
         change = does(store)
-        if isinstance(change, Change):
+        if isinstance(change, StoreChange):
             assert [one.name for one in change.new] == self.model.new
             assert [one.name for one in change.left] == self.model.left
         self.learn()
@@ -490,12 +490,10 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         store, entries = self.store, self.model.entries
-        assert list(store.kept) == list(entries)
+        assert list(store.stored_rules) == list(entries)
         for name, entry in entries.items():
             kept, one = store[name], entry.wanted
-            assert (kept.origin, kept.written.source.file, kept.written.stage) == (one.origin, one.file, one.stage), (
-                name
-            )
+            assert (kept.origin, kept.parsed.source.file, kept.parsed.stage) == (one.origin, one.file, one.stage), name
             assert (kept.since, kept.until, kept.active) == (entry.since, one.until, entry.active), name
             assert store.is_enabled(name) is (name not in self.model.off)
             assert kept.running is entry.running

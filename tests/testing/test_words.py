@@ -36,7 +36,7 @@ def test_text_arrives_as_it_is(text: str) -> None:
     """Nothing in it means what it would mean in YAML."""
     source = rule_source({"name": "a", "kind": "error", "error": 6, "message": text})
 
-    (written,) = read_document(source).written
+    (written,) = read_document(source).parsed_rules
 
     assert source.lines() == []
     assert written.rule is not None

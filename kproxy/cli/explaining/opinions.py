@@ -8,7 +8,7 @@ from typing import Literal
 
 from kproxy.core.addresses import carries_addresses
 from kproxy.core.names import name_rewrite
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.depth import Depth
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base import Direction, Rule
@@ -16,9 +16,9 @@ from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.kinds.name_rule import NameRule
 from kproxy.rules.running import Running
+from kproxy.rules.selector_findings import SelectorFinding, SelectorFindings, explain_selectors
 from kproxy.rules.version_limits import spelled
 from kproxy.rules.when import When
-from kproxy.rules.why import Finding, Judgement, judge
 from kproxy.wire import decode_request, encode
 
 from .decisions import words
@@ -46,7 +46,7 @@ def opinion(rule: Rule, running: Running | None, target: Target, now: float) -> 
     return of_connection(rule, target)
 
 
-def reasons(findings: Sequence[Finding]) -> tuple[str, ...]:
+def reasons(findings: Sequence[SelectorFinding]) -> tuple[str, ...]:
     return tuple(
         f"not: {one.text}" if one.selector.startswith("not ") and one.word == "fails" else one.text for one in findings
     )
@@ -57,7 +57,7 @@ def reasons(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opinion:
     depths = {direction: rule.depth(direction, target.key, target.version) for direction in DIRECTIONS}
-    judged = judge(rule, target.subject)
+    judged = explain_selectors(rule, target.subject)
     shaped = running.effect.shape(target.exchange().connection) is not None
     if rule.connects or shaped:
         return of_opening(rule, judged, depths, shaped)
@@ -80,7 +80,7 @@ def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opi
     return Opinion(rule, "observes" if running.observes else "acts", lines)
 
 
-def of_opening(rule: LiveRule, judged: Judgement, depths: dict[Direction, Depth], shaped: bool) -> Opinion:
+def of_opening(rule: LiveRule, judged: SelectorFindings, depths: dict[Direction, Depth], shaped: bool) -> Opinion:
     """A rule that acts when a connection opens, or on how its bytes flow."""
     what = "how the bytes of the connection flow" if shaped else "a connection when it opens"
     lines = (f"is about {what}, whatever is in its frames", *chance(rule.when))
@@ -106,7 +106,7 @@ def not_its_turn(when: When | None, running: Running) -> str:
 
 
 def does(
-    running: Running, target: Target, judged: Judgement, depths: dict[Direction, Depth], now: float
+    running: Running, target: Target, judged: SelectorFindings, depths: dict[Direction, Depth], now: float
 ) -> Iterator[str]:
     """What comes of it: the decisions about the request, and that there will be some about the response."""
     copied = replace(target, message=decode_request(encode(target.message)))
@@ -136,7 +136,7 @@ def does(
 
 
 def of_connection(rule: Rule, target: Target) -> Opinion:
-    judged = judge(rule, target.subject)
+    judged = explain_selectors(rule, target.subject)
     if judged.word == "fails":
         return Opinion(rule, "no", reasons(judged.findings))
     word, lines = binding(rule, target)
@@ -164,7 +164,7 @@ def binding(rule: Rule, target: Target) -> tuple[Word, tuple[str, ...]]:
 
 
 def renaming(rule: NameRule, target: Target) -> tuple[Word, tuple[str, ...]]:
-    names = Names.of(rule.layers())
+    names = NameMaps.of(rule.layers())
     if names is None or not any(name_rewrite(target.key, target.version, one, names) for one in DIRECTIONS):
         return "never", (f"{target.subject.api} carries no such names",)
     lines, named = [], target.frame is not None

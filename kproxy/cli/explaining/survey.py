@@ -9,14 +9,14 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Shared
 from kproxy.core.step import Step
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.kinds.name_rule import NameRule
 from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.selector_findings import OF_CONNECTION, explain_selectors, finding
 from kproxy.rules.version_limits import VersionLimits
-from kproxy.rules.why import OF_CONNECTION, finding, judge
 from kproxy.testing.cases.connection import Line
 from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.cases.pieces import check_untouched, describe
@@ -91,10 +91,10 @@ class Surveyor:
 def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
     """That of a connection for which all rules hold that may hold; but versions are limited by what surely holds."""
     held = [rule for rule in rules.rules if may_hold(rule, target)]
-    surely = [rule for rule in held if judge(rule, target.subject).word == "holds"]
+    surely = [rule for rule in held if explain_selectors(rule, target.subject).word == "holds"]
     limits = tuple(rule.limit for rule in surely if isinstance(rule, LimitVersions))
     bound = Bound(
-        Names.of(layer for rule in held if isinstance(rule, NameRule) for layer in rule.layers()),
+        NameMaps.of(layer for rule in held if isinstance(rule, NameRule) for layer in rule.layers()),
         advertise or any(isinstance(rule, AdvertiseRule) for rule in held),
         True,
         VersionLimits(limits) if limits else None,

@@ -11,7 +11,7 @@ from kproxy.rules.entity import KEY_TYPES, Entity, entities
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.facts import Facts
 from kproxy.rules.frame_match import OF_ENTITY
-from kproxy.rules.why import OF_CONNECTION, Subject
+from kproxy.rules.selector_findings import OF_CONNECTION, KnownRequest
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.shapes import Level, shape
 
@@ -61,12 +61,12 @@ class Target:
         return tuple(one if one.topic_id is None else replace(one, topic=None) for one in found)
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> KnownRequest:
         """What rules' selectors can be asked about."""
         about = {name: value for name, value in self.given.items() if name in OF_ENTITY}
         whole = self.frame is not None
         seen = self.entities if whole else (Entity(**about),)
-        return Subject(self.key, self.version, self.known, seen, whole)
+        return KnownRequest(self.key, self.version, self.known, seen, whole)
 
     @property
     def facts(self) -> Facts:

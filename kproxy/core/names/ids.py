@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout
 from kproxy.wire.breath import each
@@ -193,7 +193,7 @@ def telling(key: int, struct: Struct) -> Iterator[LearntIds]:
         yield LearntIds("topics[]", struct.flexible)
 
 
-def by_id(key: int, version: int, names: Names) -> bool:
+def by_id(key: int, version: int, names: NameMaps) -> bool:
     """Whether the only names of this response are topic ids, to be looked at once the client has sent a foreign one.
 
     Not where an answer tells ids that kproxy is to learn.

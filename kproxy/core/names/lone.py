@@ -9,7 +9,7 @@ to be the client's own are left to those who look at whole frames.
 from __future__ import annotations
 
 from kproxy.core.rewrite import Buffer, Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout, schema
 from kproxy.wire.head import PlainHead, body_start, lone_topic, plain_head
@@ -119,7 +119,7 @@ class LoneName:
         return write_string(new, self.compact)
 
 
-def lone_name(key: int, version: int, direction: str, names: Names) -> LoneName | None:
+def lone_name(key: int, version: int, direction: str, names: NameMaps) -> LoneName | None:
     """None: messages of this kind are looked at whole."""
     if (key, direction) not in {(PRODUCE, "request"), (PRODUCE, "response"), (FETCH, "response")}:
         return None

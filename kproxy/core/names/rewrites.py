@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits, Rewrite
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire import layout
 from kproxy.wire.edit import Edits
@@ -60,7 +60,7 @@ class NameRewrite:
         return apply
 
 
-def name_rewrite(key: int, version: int, direction: str, names: Names) -> NameRewrite | None:
+def name_rewrite(key: int, version: int, direction: str, names: NameMaps) -> NameRewrite | None:
     """The rewrite of this message. None: it carries no names that rules are about. Raises KeyError for what the table
     lacks."""
     struct = layout.body(key, version, direction)
@@ -87,7 +87,7 @@ def is_taken(path: str, spelling: Spelling, taken: set[str]) -> bool:
     return spelling.space is TOPIC and path in taken
 
 
-def id_parts(key: int, version: int, struct: Struct, names: Names, direction: str) -> Iterator[Rewrite]:
+def id_parts(key: int, version: int, struct: Struct, names: NameMaps, direction: str) -> Iterator[Rewrite]:
     """For topic ids and fetch sessions, where topics of others are to be unreachable."""
     if names.topics is None or not names.topics.isolates:
         return
@@ -101,7 +101,7 @@ def id_parts(key: int, version: int, struct: Struct, names: Names, direction: st
         yield OwnSessions()
 
 
-def regex_parts(key: int, struct: Struct, spelled: Spellings, names: Names, direction: str) -> Iterator[Rewrite]:
+def regex_parts(key: int, struct: Struct, spelled: Spellings, names: NameMaps, direction: str) -> Iterator[Rewrite]:
     """For the patterns over topics in this message."""
     patterns = [slot.path for slot in struct.everywhere() if slot.kind == "topic_regex"]
     if not patterns or names.topics is None:

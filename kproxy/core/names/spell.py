@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.primitives import MAX_STRING
@@ -46,6 +46,6 @@ class Spelling:
         return name if len(name) > self.space.longest else found[:MAX_STRING]
 
 
-def spellings(names: Names, direction: str) -> dict[Namespace, Spelling]:
+def spellings(names: NameMaps, direction: str) -> dict[Namespace, Spelling]:
     """For the namespaces that rules say something about."""
     return {one.space: Spelling(one, direction) for one in names.maps}

@@ -22,9 +22,9 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.errors import NotEverywhere, WeDidWrong
-from kproxy.rules.kept import Change, Kept, Origin
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore, Saved
+from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 
 from ..hits import Count, Hits
 from ..reactor import Reactor
@@ -92,7 +92,7 @@ class CrewKeeper(RuleKeeper):
 
     # ---- operations
 
-    async def load_everywhere(self, origin: Origin, operation: Operation) -> Change:
+    async def load_everywhere(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
         """All or none, in all processes."""
         async with self.one_at_a_time():
             before, saved = self.store.rule_set.id, self.store.saved()
@@ -107,7 +107,7 @@ class CrewKeeper(RuleKeeper):
             self._has_loaded(origin, before)
             return change
 
-    async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> Change:
+    async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> StoreChange:
         """In all processes, or in none."""
         async with self.one_at_a_time():
             saved = self.store.saved()
@@ -147,7 +147,7 @@ class CrewKeeper(RuleKeeper):
 
     async def _expire_everywhere(self) -> None:
         async with self.one_at_a_time():
-            now, before, saved = monotonic(), list(self.store.kept), self.store.saved()
+            now, before, saved = monotonic(), list(self.store.stored_rules), self.store.saved()
             change = self.store.expire(now)
             try:
                 await self._hand_out(saved)
@@ -201,8 +201,8 @@ class CrewKeeper(RuleKeeper):
 
     def _add_up(self) -> None:
         """What rules have done, in all processes that are and were."""
-        for kept in self.store.kept.values():
-            running = kept.running
+        for stored_rule in self.store.stored_rules.values():
+            running = stored_rule.running
             if running is None:
                 continue
             total = self.lost.get(running.born)
@@ -276,17 +276,17 @@ def packed(state: RulesState) -> bytes:
 
 def handed(store: RuleStore) -> list[HandedRule]:
     """All rules of a store, as workers are told of them."""
-    return [handed_rule(kept) for kept in store.kept.values()]
+    return [handed_rule(stored_rule) for stored_rule in store.stored_rules.values()]
 
 
-def handed_rule(kept: Kept) -> HandedRule:
-    running = kept.running
+def handed_rule(stored_rule: StoredRule) -> HandedRule:
+    running = stored_rule.running
     return HandedRule(
-        content=digest(kept),
-        raw=kept.written.raw,
-        position=kept.written.position,
-        origin=kept.origin,
-        active=kept.active,
+        content=digest(stored_rule),
+        raw=stored_rule.parsed.raw,
+        position=stored_rule.parsed.position,
+        origin=stored_rule.origin,
+        active=stored_rule.active,
         born=0 if running is None else running.born,
         lives=0 if running is None else running.lives,
         resets=0 if running is None else running.resets,
@@ -316,9 +316,9 @@ def show(running: Running, total: RuleCount) -> None:
         running.on_count()
 
 
-def digest(kept: Kept) -> bytes:
+def digest(stored_rule: StoredRule) -> bytes:
     """Of what the rule says."""
-    return blake2b(kept.content.encode(), digest_size=16).digest()
+    return blake2b(stored_rule.content.encode(), digest_size=16).digest()
 
 
 def _nothing() -> None:

@@ -13,8 +13,7 @@ from uuid import UUID
 
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import SPECIAL
-from kproxy.rules.entity_reader import Seen as Sighting
-from kproxy.rules.entity_reader import entity_reader, sightings
+from kproxy.rules.entity_reader import Sighting, entity_reader, sightings
 from kproxy.wire import layout, schema
 from kproxy.wire.head import body_start
 from kproxy.wire.layout import ZERO_UUID

@@ -12,11 +12,11 @@ ASSIGNMENT = "consumer_assignment"
 PREFIX = 2  # the version, INT16, in front
 PARTITIONS = "assigned_partitions"
 
-Topics = list[dict[str, Any]]
-Change = Callable[[Topics], Topics]
+AssignedTopics = list[dict[str, Any]]
+AssignmentChange = Callable[[AssignedTopics], AssignedTopics]
 
 
-def rewritten(data: bytes, change: Change) -> bytes | None:
+def rewritten(data: bytes, change: AssignmentChange) -> bytes | None:
     """The same assignment with other topics and partitions; None for bytes that are no consumer's assignment.
 
     A version above the newest is read as that, and what follows its fields is kept, as `ConsumerProtocol.java` does.
@@ -33,11 +33,11 @@ def rewritten(data: bytes, change: Change) -> bytes | None:
     return data[:PREFIX] + codec.encode(struct, said, api=ASSIGNMENT, version=version) + data[end:]
 
 
-def empty(topics: Topics) -> Topics:
+def empty(topics: AssignedTopics) -> AssignedTopics:
     """No partition at all."""
     return []
 
 
-def negative(topics: Topics) -> Topics:
+def negative(topics: AssignedTopics) -> AssignedTopics:
     """The same partitions with numbers that no topic has: -1 for 0, -2 for 1."""
     return [{**topic, "partitions": [-1 - abs(number) for number in topic["partitions"] or ()]} for topic in topics]

@@ -1,7 +1,7 @@
 """Records inside of Produce requests and Fetch answers: changed entry by entry, in every format and codec.
 
 What cannot be read (a cut entry, a codec that is not known, bad bytes) stays as it is, and so do control batches. A
-kilobyte can stand for a million records: what more than `Room` comes out of stays as it is, too.
+kilobyte can stand for a million records: what more than `RecordBudget` comes out of stays as it is, too.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def is_idempotent(entry: Whole) -> bool:
 
 
 @dataclass(slots=True)
-class Room:
+class RecordBudget:
     """What may still come out of the entries of a frame: records with their headers, and bytes of keys and values."""
 
     records: int = field(default_factory=lambda: MOST_RECORDS)
@@ -107,7 +107,7 @@ class Room:
             raise RecordsError("more records than are looked at in one frame")
 
 
-def stored(entry: Whole, room: Room) -> list[Record]:
+def stored(entry: Whole, room: RecordBudget) -> list[Record]:
     """The records of an entry as they stand in it. Raises RecordsError, also when there is no room for them."""
     if room.records <= 0 or room.size <= 0:
         raise RecordsError("more records than are looked at in one frame")
@@ -128,7 +128,7 @@ def stored(entry: Whole, room: Room) -> list[Record]:
 
 
 def change_records(
-    data: Buffer, room: Room, change: ChangeRecords, write: WriteRecords = rewrite,
+    data: Buffer, room: RecordBudget, change: ChangeRecords, write: WriteRecords = rewrite,
     leave: Callable[[Whole], bool] = lambda entry: False,
 ) -> bytes | None:  # fmt: skip
     """A records field with the records in it changed, but in those entries that are to be left."""

@@ -43,7 +43,7 @@ OF_REQUEST: dict[int, Arrays] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionBody:
     """A partition in a body: what it is, its dict, and the request's entity for it, where one was looked for."""
 
     entity: Entity
@@ -72,35 +72,35 @@ def topics_of_answer(exchange: Exchange) -> Iterator[tuple[Entity, dict[str, Any
         yield Entity(topic=name, topic_id=topic_id), entry
 
 
-def partitions_of_topic(key: int, topic: Entity, entry: dict[str, Any]) -> Iterator[Place]:
+def partitions_of_topic(key: int, topic: Entity, entry: dict[str, Any]) -> Iterator[PartitionBody]:
     """The partitions of one topic of an answer."""
     _, inner, number = OF_ANSWER[key]
     for partition in entry[inner] or ():
-        yield Place(Entity(topic=topic.topic, topic_id=topic.topic_id, partition=partition[number]), partition)
+        yield PartitionBody(Entity(topic=topic.topic, topic_id=topic.topic_id, partition=partition[number]), partition)
 
 
-def partitions_of_answer(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[Place]:
+def partitions_of_answer(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
     """Those partitions of an answer that are among these entities of its request."""
-    wanted = Wanted(entities)
+    wanted = EntityIndex(entities)
     for topic, entry in topics_of_answer(exchange):
         for place in partitions_of_topic(exchange.api.key, topic, entry):
             if (asked := wanted.find(place.entity)) is not None:
-                yield Place(place.entity, place.body, asked)
+                yield PartitionBody(place.entity, place.body, asked)
 
 
-def partitions_of_request(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[Place]:
+def partitions_of_request(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
     """Those partitions of a request that are among these entities of it."""
     outer, inner, number = OF_REQUEST[exchange.api.key]
-    wanted = Wanted(entities)
+    wanted = EntityIndex(entities)
     for entry in exchange.request.body[outer] or ():
         name, topic_id = topic_of(entry, exchange)
         for partition in entry[inner] or ():
             entity = Entity(topic=name, topic_id=topic_id, partition=partition[number])
             if (asked := wanted.find(entity)) is not None:
-                yield Place(entity, partition, asked)
+                yield PartitionBody(entity, partition, asked)
 
 
-class Wanted:
+class EntityIndex:
     """Entities by name and by id, whichever of the two each has."""
 
     def __init__(self, entities: Sequence[Entity]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kproxy.rules.address import Address, PortRange, Target, check_host, parse_port
+from kproxy.rules.address import Address, PortRange, TargetAddress, check_host, parse_port
 from kproxy.rules.explain import KEY, Model, Wrong
 from kproxy.rules.kinds.base import Direction, Rule, VisiblePart
 
@@ -49,7 +49,7 @@ class Advertise(Model):
     ports: PortRange | None = Field(
         default=None, description="ports for brokers, 9193-9292; by default 1000 ports after the listener's own"
     )
-    nodes: dict[Annotated[int, BeforeValidator(_number), Field(ge=0)], Target] | None = Field(
+    nodes: dict[Annotated[int, BeforeValidator(_number), Field(ge=0)], TargetAddress] | None = Field(
         default=None, min_length=1, description="fixed addresses by broker id; brokers that are not in it stay hidden"
     )
     sni: Annotated[str, AfterValidator(_template)] | None = Field(

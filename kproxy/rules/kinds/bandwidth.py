@@ -12,7 +12,7 @@ from kproxy.rules.kinds.connection_rule import ConnectionRule, Ways, ways
 from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.line import for_a_time, for_connections
 from kproxy.rules.rates import ByteRate
-from kproxy.rules.shape import Shape
+from kproxy.rules.shape import TrafficShape
 
 
 class Bandwidth(ConnectionRule):
@@ -42,6 +42,6 @@ class Bandwidth(ConnectionRule):
         yield from for_connections(raw, "a bandwidth is that of a whole connection")
         yield from for_a_time(raw, "a bandwidth is in force for a time")
 
-    def flow(self) -> Shape:
+    def flow(self) -> TrafficShape:
         """The rate."""
-        return Shape(ways=ways(self.way), rate=self.rate)
+        return TrafficShape(ways=ways(self.way), rate=self.rate)

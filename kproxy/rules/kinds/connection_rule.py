@@ -8,12 +8,12 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.kinds.base import Direction, Scope
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
-from kproxy.rules.shape import Shape, Way
+from kproxy.rules.shape import ShapedDirection, TrafficShape
 
 Ways = Literal["to_client", "to_broker", "both"]
 
 
-def ways(way: Ways) -> frozenset[Way]:
+def ways(way: Ways) -> frozenset[ShapedDirection]:
     """Return the directions that a user's word stands for."""
     return frozenset(("to_client", "to_broker")) if way == "both" else frozenset((way,))
 
@@ -23,7 +23,7 @@ class ConnectionRule(LiveRule):
 
     scope: ClassVar[Scope] = "connection"
 
-    def flow(self) -> Shape | None:
+    def flow(self) -> TrafficShape | None:
         """Return how the bytes of a connection flow under this rule; None: as they come."""
         return None
 
@@ -51,5 +51,5 @@ class ConnectionEffect(Effect):
     def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
         return self.rule.opened(connection)
 
-    def shape(self, connection: ConnectionView) -> Shape | None:
+    def shape(self, connection: ConnectionView) -> TrafficShape | None:
         return self.flow

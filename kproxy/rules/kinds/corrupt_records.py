@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Room, Whole, change_entries, first_offset, last_offset
-from kproxy.rules.bodies.topics import Place
+from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, change_entries, first_offset, last_offset
+from kproxy.rules.bodies.topics import PartitionBody
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.wire.records import Batch
 from kproxy.wire.records.entry import BATCH, LEGACY
@@ -41,7 +41,7 @@ class CorruptRecords(SomeRecordsRule):
     )
     bits: int = Field(default=1, ge=1, le=MOST, description="how many bits of each batch flip")
 
-    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         def flipped(entry: Whole) -> bytes | None:
             if not self.holds_one(place, entry):
                 return None
@@ -62,7 +62,7 @@ class CorruptRecords(SomeRecordsRule):
             return crc, crc + CRC_SIZE
         return start, len(entry.raw)
 
-    def holds_one(self, place: Place, entry: Whole) -> bool:
+    def holds_one(self, place: PartitionBody, entry: Whole) -> bool:
         """Whether this batch is chosen."""
         first, last = first_offset(entry), last_offset(entry)
         if self.offsets is not None and not any(one[0] <= last and first <= one[1] for one in self.offsets):

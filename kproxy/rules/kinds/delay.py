@@ -15,7 +15,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions, Lasting
-from kproxy.rules.latency import Latencies
+from kproxy.rules.latency import LatencyField
 from kproxy.rules.seed import Seed
 
 
@@ -38,7 +38,7 @@ class DelayRule(FrameRule):
 
     kind: Literal["delay"] = Field(description="what the rule does")
     lasting: Lasting = False
-    delay: Latencies = Field(
+    delay: LatencyField = Field(
         description="200ms, or drawn: {uniform: [100ms, 300ms]}, {normal: [200ms, 50ms]} (mean, standard deviation), "
         "{lognormal: [200ms, 0.4]} (median, sigma)"
     )

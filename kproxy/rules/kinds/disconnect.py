@@ -17,8 +17,8 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_rule import FrameEffect, FrameRule
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.line import for_a_time, for_connections
-from kproxy.rules.shape import Shape
-from kproxy.rules.units import Bytes, Seconds
+from kproxy.rules.shape import TrafficShape
+from kproxy.rules.units import ByteCount, Seconds
 
 Positive = Field(gt=0)
 
@@ -49,7 +49,7 @@ class Disconnect(FrameRule):
     at: Direction | None = Field(
         default=None, description="in place of the request (default), or of the response to it"
     )
-    after: Annotated[Bytes, Positive] | None = Field(
+    after: Annotated[ByteCount, Positive] | None = Field(
         default=None, description="after so many bytes in both directions together, such as 1MB"
     )
     age: Annotated[Seconds, Positive] | None = Field(
@@ -92,9 +92,9 @@ class DisconnectEffect(FrameEffect):
 
     rule: Disconnect
 
-    def shape(self, connection: ConnectionView) -> Shape | None:
+    def shape(self, connection: ConnectionView) -> TrafficShape | None:
         """So many bytes, so old."""
         rule = self.rule
         if not rule.of_lines:
             return None
-        return Shape(most=rule.after, age=rule.age, how="rst" if rule.how == "rst" else "fin")
+        return TrafficShape(most=rule.after, age=rule.age, how="rst" if rule.how == "rst" else "fin")

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Drop, Then
+from kproxy.rules.decision import AfterDrop, Drop
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -37,7 +37,7 @@ class DropRule(FrameRule):
 
     kind: Literal["drop"] = Field(description="what the rule does")
     what: Direction = Field(default="response", description="which of the two is lost")
-    then: Then = Field(
+    then: AfterDrop = Field(
         default="stall",
         description="stall: nothing more is sent on the connection; close: it is closed; continue: it goes on, with a "
         "response missing",

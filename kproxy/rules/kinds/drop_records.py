@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, is_idempotent, renumbered
-from kproxy.rules.bodies.topics import OF_REQUEST, Place, partitions_of_request
+from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, change_records, is_idempotent, renumbered
+from kproxy.rules.bodies.topics import OF_REQUEST, PartitionBody, partitions_of_request
 from kproxy.rules.decision import Decision, Drop, Edit, Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -47,7 +47,7 @@ class DropRecords(SomeRecordsRule):
         if self.at == "produce":
             yield "batches of idempotent producers, Java's default, are left alone: their records are counted"
 
-    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         def thinned(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
             kept = [record for record in each(records) if not self.chooses(place, record.offset, record.value)]
             return kept if len(kept) < len(records) else None
@@ -79,7 +79,7 @@ class LostRecords(RecordChanges):
         return (Edit(),) if left_after(exchange, gone) else (Drop("continue"),)
 
 
-def left_after(exchange: Exchange, gone: Sequence[Place]) -> bool:
+def left_after(exchange: Exchange, gone: Sequence[PartitionBody]) -> bool:
     """Take these partitions out of a request that nobody answers; whether anything is left in it."""
     outer, inner, _ = OF_REQUEST[exchange.api.key]
     out = {id(place.body) for place in gone}

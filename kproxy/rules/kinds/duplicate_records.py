@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, is_idempotent, renumbered
-from kproxy.rules.bodies.topics import Place
+from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, change_records, is_idempotent, renumbered
+from kproxy.rules.bodies.topics import PartitionBody
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.wire.breath import each
 from kproxy.wire.records import Record
@@ -46,7 +46,7 @@ class DuplicateRecords(SomeRecordsRule):
         else:
             yield "consumers that go by offsets, such as Java's, pass over copies: they have no offsets of their own"
 
-    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         def doubled(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
             more = [
                 one

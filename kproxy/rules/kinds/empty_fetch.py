@@ -16,7 +16,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.kinds.response_rule import ResponseRule
-from kproxy.rules.units import Bytes
+from kproxy.rules.units import ByteCount
 from kproxy.wire.breath import each
 
 RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"
@@ -40,7 +40,7 @@ class EmptyFetch(ResponseRule):
 """
 
     kind: Literal["empty_fetch"] = Field(description="what the rule does")
-    max_bytes: Bytes = Field(default=0, description="bytes of records that a partition keeps")
+    max_bytes: ByteCount = Field(default=0, description="bytes of records that a partition keeps")
     cut: bool = Field(default=False, description="whether the batch that goes beyond is cut there, or left out whole")
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:

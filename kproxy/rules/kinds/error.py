@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.chosen import Chosen, chosen, spans
+from kproxy.rules.chosen import SelectedVersions, chosen, spans
 from kproxy.rules.decision import Edit, Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
-from kproxy.rules.error_place import Place, can_say, fail_outermost, has_text, only_at_top
+from kproxy.rules.error_place import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
@@ -47,7 +47,7 @@ class ErrorRule(LiveRule):
         "REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND and rules that select on `error`, else `request`",
     )
     message: str | None = Field(default=None, description="text beside the code, in versions that have a field for it")
-    level: Place | None = Field(
+    level: ErrorPlace | None = Field(
         default=None,
         description="top: of the whole response; entity: of each thing that matches. By default where brokers put "
         "this error",
@@ -133,7 +133,7 @@ def code_of(value: Any) -> int | None:
         return None
 
 
-def cannot_say(one: Chosen, level: Any) -> Iterator[Wrong]:
+def cannot_say(one: SelectedVersions, level: Any) -> Iterator[Wrong]:
     """An API that is selected by its name, and has nowhere to say this."""
     if level not in (None, "top", "entity") or not one.by_name or not one.versions:
         return

@@ -20,7 +20,7 @@ from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.facts import Facts
 from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds.base import Direction, Family, Rule, Scope
-from kproxy.rules.shape import Shape
+from kproxy.rules.shape import TrafficShape
 from kproxy.rules.when import When
 
 Decisions = Sequence[Decision]
@@ -67,7 +67,7 @@ class Effect:
         """The response to a request for which the rule fired."""
         return ()
 
-    def shape(self, connection: ConnectionView) -> Shape | None:
+    def shape(self, connection: ConnectionView) -> TrafficShape | None:
         """How the bytes of this connection flow while the rule is in force; None: as they come."""
         return None
 

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.errors import RecordsError
-from kproxy.rules.bodies.records import Buffer, Room, Whole, is_control, stored, whole_entries
-from kproxy.rules.bodies.topics import Place, partitions_of_answer
+from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, is_control, stored, whole_entries
+from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer
 from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -51,7 +51,7 @@ class MalformedBatch(RecordsRule):
         description="what is wrong with it"
     )
 
-    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         found, rest = whole_entries(data)
         if self.how == "double_abort":
             pieces = [entry.raw for entry in each(found) for _ in range(1 + is_abort(entry))]
@@ -103,6 +103,6 @@ def is_abort(entry: Whole) -> bool:
     if not is_control(entry):
         return False
     try:
-        return any(decode_control(record).name == ABORT for record in stored(entry, Room(FEW_RECORDS)))
+        return any(decode_control(record).name == ABORT for record in stored(entry, RecordBudget(FEW_RECORDS)))
     except RecordsError:
         return False

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, differ
-from kproxy.rules.bodies.topics import Place
+from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, change_records, differ
+from kproxy.rules.bodies.topics import PartitionBody
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.wire.breath import each
 from kproxy.wire.records import Record
@@ -40,7 +40,7 @@ class PoisonRecords(SomeRecordsRule):
     where: Literal["value", "key"] = Field(default="value", description="what is changed of a record")
     bytes: int = Field(default=1, ge=1, le=MOST, description="how many bytes of it change")
 
-    def change(self, data: Buffer, place: Place, room: Room) -> Bytes | None:
+    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> Bytes | None:
         def poisoned(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
             after = [
                 self.poison(record, place) if self.chooses(place, record.offset, record.value) else record
@@ -50,7 +50,7 @@ class PoisonRecords(SomeRecordsRule):
 
         return change_records(data, room, poisoned)
 
-    def poison(self, record: Record, place: Place) -> Record:
+    def poison(self, record: Record, place: PartitionBody) -> Record:
         """The record with other bytes in its value or key."""
         made = bytearray((record.value if self.where == "value" else record.key) or b"")
         if not made:

@@ -14,7 +14,7 @@ from kproxy.rules.kinds.base import Direction, Family
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.line import of_frames
 from kproxy.rules.quota_effect import EXEMPT, FETCHES, PRODUCE, QuotaEffect, has_max_bytes
-from kproxy.rules.quota_limits import AT_CONNECT, RESOURCES, Override, Resource, Word, selectors
+from kproxy.rules.quota_limits import AT_CONNECT, RESOURCES, LimitedResource, Override, QuotaWord, selectors
 from kproxy.rules.rates import ByteRate, CountRate
 from kproxy.rules.units import Seconds
 
@@ -43,7 +43,7 @@ class Quota(LiveRule):
 """
 
     kind: Literal["quota"] = Field(description="what the rule does")
-    per: list[Word] = Field(
+    per: list[QuotaWord] = Field(
         default_factory=list, description="what has a limit of its own; all that match share one if left out"
     )
     produce: ByteRate | None = Field(default=None, description="bytes of Produce requests, such as 10MB/s")
@@ -119,7 +119,7 @@ class Quota(LiveRule):
         """The same."""
         return self.by_topic
 
-    def limits(self, resource: Resource) -> bool:
+    def limits(self, resource: LimitedResource) -> bool:
         """Whether there is a limit of this, for all or for some."""
         return any(getattr(one, resource) is not None for one in (self, *self.overrides))
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies.apis import HEARTBEAT, NEW_HEARTBEATS
-from kproxy.rules.common_numbers import Numbers, Remembered
+from kproxy.rules.common_numbers import Remembered, RememberedNumbers
 from kproxy.rules.decision import Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -82,12 +82,12 @@ class Rebalances(Effect):
             return True
         every, own = self.every, -1.0 if generation is None else float(generation)
 
-        def later(before: Numbers | None) -> Numbers:
+        def later(before: RememberedNumbers | None) -> RememberedNumbers:
             began, period, told = before[:3] if before is not None else (now, 0.0, -1.0)
             at = float(int((now - began) / every))
             return (began, at, own) if at > period else (began, period, told)
 
-        def tell(before: Numbers | None) -> Numbers | None:
+        def tell(before: RememberedNumbers | None) -> RememberedNumbers | None:
             return None if before is not None and before[0] == period else (period,)
 
         _, period, told = self.groups.change((group,), now, later) or (now, 0.0, -1.0)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies.apis import FETCH, PRODUCE, SHARE_FETCH
-from kproxy.rules.bodies.records import Buffer, Room
-from kproxy.rules.bodies.topics import Place, partitions_of_answer, partitions_of_request
+from kproxy.rules.bodies.records import Buffer, RecordBudget
+from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer, partitions_of_request
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -38,7 +38,7 @@ class RecordsRule(LiveRule):
             return Depth.BODY if direction == "request" and key == PRODUCE else Depth.NOTHING
         return Depth.BODY if direction == "response" and key in (FETCH, SHARE_FETCH) else Depth.NOTHING
 
-    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         """The records field of a partition as it shall be, None to leave it."""
         raise NotImplementedError
 
@@ -58,8 +58,8 @@ class RecordChanges(Effect):
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         return self.go_through(partitions_of_answer(exchange, entities))
 
-    def go_through(self, places: Iterator[Place]) -> Decisions:
-        changed, room = False, Room()
+    def go_through(self, places: Iterator[PartitionBody]) -> Decisions:
+        changed, room = False, RecordBudget()
         for place in places:
             data = place.body[RECORDS]
             after = self.rule.change(data, place, room) if data else None
@@ -80,18 +80,18 @@ class SomeRecordsRule(RecordsRule):
     fraction: float = Field(default=1.0, gt=0, le=1, description="the share of records that it is done to")
     seed: Seed = Field(default=0, description="decides which, and how; the same seed decides the same way every time")
 
-    def chooses(self, place: Place, offset: int, content: bytes | None = b"") -> bool:
+    def chooses(self, place: PartitionBody, offset: int, content: bytes | None = b"") -> bool:
         """Whether the record with this offset and content is one of those."""
         if self.offsets is not None and not any(offset in one for one in self.offsets):
             return False
         return self.fraction == 1.0 or self.draw(place, offset, content) < self.fraction
 
-    def draw(self, place: Place, offset: int, content: bytes | None) -> float:
+    def draw(self, place: PartitionBody, offset: int, content: bytes | None) -> float:
         """A number from 0 up to 1 that depends on the seed and the record alone."""
         said = f"{self.seed}:{place.name}:{offset}:".encode(errors="surrogateescape")
         digest = blake2b(said + (content or b""), digest_size=8).digest()
         return int.from_bytes(digest, "big") / WHOLE
 
-    def random(self, place: Place, *what: Any) -> Random:
+    def random(self, place: PartitionBody, *what: Any) -> Random:
         """Chances that depend on the seed and the place alone."""
         return Random(":".join(map(str, (self.seed, place.name, *what))))

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, differ, first_offset
-from kproxy.rules.bodies.topics import Place
+from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, change_records, differ, first_offset
+from kproxy.rules.bodies.topics import PartitionBody
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.wire.breath import each
 from kproxy.wire.records import Record
@@ -34,7 +34,7 @@ class ReorderRecords(SomeRecordsRule):
 
     kind: Literal["reorder_records"] = Field(description="what the rule does")
 
-    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         def shuffled(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
             moving = [record for record in each(records) if self.chooses(place, record.offset, record.value)]
             moved = shuffle(moving, self.random(place, first_offset(entry)))

@@ -18,8 +18,8 @@ from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction, Family
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 from kproxy.rules.match import Test, Texts, text_test
-from kproxy.rules.selected import Acks
-from kproxy.rules.units import Bytes
+from kproxy.rules.selected import AcksValues
+from kproxy.rules.units import ByteCount
 from kproxy.wire.records import Batch, Cut, LegacyEntry, entries
 
 PRODUCE = 0
@@ -66,11 +66,11 @@ class RequireRule(LiveRule):
 """
 
     kind: Literal["require"] = Field(description="what the rule does")
-    acks: Acks | None = Field(default=None, description="acks of Produce requests: 0, 1, all, or a list of these")
+    acks: AcksValues | None = Field(default=None, description="acks of Produce requests: 0, 1, all, or a list of these")
     compression: Codecs | None = Field(
         default=None, description="codecs of batches that are produced: none, gzip, snappy, lz4, zstd"
     )
-    max_record: Bytes | None = Field(
+    max_record: ByteCount | None = Field(
         default=None,
         description="size that a record may have: key, value and headers, uncompressed. To see that, batches are "
         "decompressed, to 100 MiB for a request at most; one that would be larger is refused",

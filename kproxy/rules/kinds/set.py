@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.chosen import Chosen, chosen, spans
+from kproxy.rules.chosen import SelectedVersions, chosen, spans
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
 from kproxy.rules.elements import elements_of
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.field_path import Path, Places, nearest_path, parse_path, slot_at
+from kproxy.rules.field_path import FieldFinder, Path, nearest_path, parse_path, slot_at
 from kproxy.rules.field_value import field_value
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
@@ -104,7 +104,7 @@ class SetEffect(Effect):
     def __init__(self, rule: SetRule) -> None:
         self.rule = rule
         self.selective = rule.match is not None and bool(rule.match.of_entities)
-        self.known: dict[tuple[int, int], list[tuple[Places, Any]]] = {}
+        self.known: dict[tuple[int, int], list[tuple[FieldFinder, Any]]] = {}
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         """The request is changed."""
@@ -125,20 +125,20 @@ class SetEffect(Effect):
                     changed = True
         return (Edit(),) if changed else ()
 
-    def values(self, key: int, version: int) -> list[tuple[Places, Any]]:
+    def values(self, key: int, version: int) -> list[tuple[FieldFinder, Any]]:
         """What goes where in this version."""
         if (key, version) not in self.known:
             self.known[key, version] = list(self.resolved(key, version))
         return self.known[key, version]
 
-    def resolved(self, key: int, version: int) -> Iterator[tuple[Places, Any]]:
+    def resolved(self, key: int, version: int) -> Iterator[tuple[FieldFinder, Any]]:
         """Paths and values that this version has."""
         struct = layout.body(key, version, self.rule.at)
         for text, value in self.rule.fields.items():
             path = parse_path(text)
             slot = slot_at(path, key, version, self.rule.at)
             if slot is not None:
-                yield Places(struct, path), field_value(slot, value, element=is_element(path))
+                yield FieldFinder(struct, path), field_value(slot, value, element=is_element(path))
 
 
 def is_element(path: Path) -> bool:
@@ -146,7 +146,7 @@ def is_element(path: Path) -> bool:
     return path[-1].index is not None
 
 
-def wrong_path(text: str, value: Any, selected: Sequence[Chosen], at: str) -> Iterator[Wrong]:
+def wrong_path(text: str, value: Any, selected: Sequence[SelectedVersions], at: str) -> Iterator[Wrong]:
     """What is wrong with one line of `fields`."""
     key: tuple[Any, ...] = ("fields", text, KEY)
     try:
@@ -169,7 +169,7 @@ def wrong_path(text: str, value: Any, selected: Sequence[Chosen], at: str) -> It
             yield ("fields", text), "acks 0 would leave the client waiting for a response that never comes"
 
 
-def no_such_path(text: str, path: Path, one: Chosen, at: str) -> str:
+def no_such_path(text: str, path: Path, one: SelectedVersions, at: str) -> str:
     """The message for a path that leads nowhere, with where it would lead, or the one that was meant."""
     elsewhere = [version for version in one.api.versions if slot_at(path, one.api.key, version, at)]
     if elsewhere:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from kproxy.rules.bodies.records import Buffer, Room, Whole, change_records, differ
-from kproxy.rules.bodies.topics import Place
+from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, change_records, differ
+from kproxy.rules.bodies.topics import PartitionBody
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
@@ -68,7 +68,7 @@ class SetRecord(SomeRecordsRule):
         if "value" in raw and "schema_id" in raw:
             yield ("schema_id",), '"value" leaves nothing of the value for "schema_id" to go into'
 
-    def change(self, data: Buffer, place: Place, room: Room) -> bytes | None:
+    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         def set_in(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
             after = [
                 self.altered(record) if self.chooses(place, record.offset, record.value) else record

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.bodies.apis import FETCH, LIST_OFFSETS
 from kproxy.rules.bodies.records import last_offset, whole_entries
-from kproxy.rules.bodies.topics import Place, partitions_of_answer, partitions_of_request
+from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer, partitions_of_request
 from kproxy.rules.bodies.waiting import waited
 from kproxy.rules.common_numbers import Remembered
 from kproxy.rules.decision import Edit
@@ -93,7 +93,7 @@ class Watermarks(Effect):
             return ()
         return (Edit(), *waited(exchange)) if exchange.api.key == FETCH else (Edit(),)
 
-    def moved(self, place: Place, cluster: str, before: int, now: float) -> int:
+    def moved(self, place: PartitionBody, cluster: str, before: int, now: float) -> int:
         """The high watermark that clients are told."""
         after = before
         if self.rule.stuck:
@@ -101,7 +101,7 @@ class Watermarks(Effect):
             after = min(after, before if first is None else int(first[0]))
         return min(max(after + (self.rule.by or 0), 0), HIGHEST)
 
-    def fetched(self, place: Place, asked: dict[str, Any] | None, cluster: str, now: float) -> bool:
+    def fetched(self, place: PartitionBody, asked: dict[str, Any] | None, cluster: str, now: float) -> bool:
         """Change one partition of a Fetch answer."""
         body, start = place.body, self.rule.log_start
         before = body["high_watermark"]
@@ -123,7 +123,7 @@ class Watermarks(Effect):
             body["records"] = b"".join(visible)
         return changed
 
-    def listed(self, place: Place, asked: dict[str, Any] | None, cluster: str, now: float) -> bool:
+    def listed(self, place: PartitionBody, asked: dict[str, Any] | None, cluster: str, now: float) -> bool:
         """Change one partition of a ListOffsets answer."""
         body, start = place.body, self.rule.log_start
         timestamp = asked["timestamp"] if asked is not None else None

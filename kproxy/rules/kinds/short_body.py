@@ -17,7 +17,7 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.kinds.truncate import Fraction, one_length
-from kproxy.rules.units import Bytes
+from kproxy.rules.units import ByteCount
 
 
 class ShortBody(FrameRule):
@@ -36,7 +36,7 @@ class ShortBody(FrameRule):
 """
 
     kind: Literal["short_body"] = Field(description="what the rule does")
-    bytes: Bytes | None = Field(default=None, description="how many bytes of the body are left")
+    bytes: ByteCount | None = Field(default=None, description="how many bytes of the body are left")
     fraction: Fraction = Field(default=0.5, description="which part of the body is left, if `bytes` does not say it")
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 

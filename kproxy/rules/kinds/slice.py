@@ -10,8 +10,8 @@ from pydantic import Field
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.connection_rule import ConnectionRule, Ways, ways
 from kproxy.rules.line import for_a_time, for_connections
-from kproxy.rules.shape import Shape
-from kproxy.rules.units import Bytes, Seconds
+from kproxy.rules.shape import TrafficShape
+from kproxy.rules.units import ByteCount, Seconds
 
 
 class Slice(ConnectionRule):
@@ -27,7 +27,7 @@ class Slice(ConnectionRule):
 """
 
     kind: Literal["slice"] = Field(description="what the rule does")
-    bytes: Annotated[Bytes, Field(ge=1)] = Field(description="length of a piece")
+    bytes: Annotated[ByteCount, Field(ge=1)] = Field(description="length of a piece")
     every: Seconds = Field(default=0.005, description="time between two pieces")
     way: Ways = Field(default="both", description="in which direction")
 
@@ -37,6 +37,6 @@ class Slice(ConnectionRule):
         yield from for_connections(raw, "the bytes of a whole connection are cut in pieces")
         yield from for_a_time(raw, "bytes are cut in pieces for a time")
 
-    def flow(self) -> Shape:
+    def flow(self) -> TrafficShape:
         """Piece and pause."""
-        return Shape(ways=ways(self.way), piece=self.bytes, pause=self.every)
+        return TrafficShape(ways=ways(self.way), piece=self.bytes, pause=self.every)

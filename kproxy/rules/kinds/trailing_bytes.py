@@ -15,7 +15,7 @@ from kproxy.rules.frame_bytes import SIZE, sized
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.units import Bytes
+from kproxy.rules.units import ByteCount
 
 MOST = 1 << 20
 """Bytes; beyond that it is a question of memory, not of reading."""
@@ -36,7 +36,7 @@ class TrailingBytes(FrameRule):
 """
 
     kind: Literal["trailing_bytes"] = Field(description="what the rule does")
-    bytes: Annotated[Bytes, Field(ge=1, le=MOST)] = Field(default=4, description="how many zero bytes are added")
+    bytes: Annotated[ByteCount, Field(ge=1, le=MOST)] = Field(default=4, description="how many zero bytes are added")
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 
     def side(self, key: int) -> Direction:

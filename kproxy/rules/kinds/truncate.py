@@ -16,7 +16,7 @@ from kproxy.rules.frame_bytes import kept
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.units import Bytes
+from kproxy.rules.units import ByteCount
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
@@ -37,7 +37,7 @@ class Truncate(FrameRule):
 """
 
     kind: Literal["truncate"] = Field(description="what the rule does")
-    bytes: Bytes | None = Field(default=None, description="how many bytes are sent, the 4 of the size among them")
+    bytes: ByteCount | None = Field(default=None, description="how many bytes are sent, the 4 of the size among them")
     fraction: Fraction = Field(default=0.5, description="which part of the frame is sent, if `bytes` does not say it")
     how: Literal["fin", "rst"] = Field(default="fin", description="how the connection is closed then")
     at: Direction = Field(default="response", description="towards the client, or the request towards the broker")

@@ -17,7 +17,7 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_rule import FrameRule
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.selected import keys_of
-from kproxy.rules.units import Bytes
+from kproxy.rules.units import ByteCount
 from kproxy.wire import schema
 
 KAFKAS_OWN = 100
@@ -44,7 +44,7 @@ class UnknownTag(FrameRule):
 
     kind: Literal["unknown_tag"] = Field(description="what the rule does")
     tag: int = Field(default=9999, ge=KAFKAS_OWN, lt=2**31, description="its number")
-    bytes: Annotated[Bytes, Field(le=MOST)] = Field(default=8, description="how many zero bytes it holds")
+    bytes: Annotated[ByteCount, Field(le=MOST)] = Field(default=8, description="how many zero bytes it holds")
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 
     @classmethod

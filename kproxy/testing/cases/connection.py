@@ -17,7 +17,7 @@ from kproxy.errors import DecodeError
 from kproxy.rules.exchange import IdentityView
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Barred
-from kproxy.rules.rule_set import Bound, RuleSet
+from kproxy.rules.rule_set import BoundRules, RuleSet
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.wire import decode_request
 
@@ -112,7 +112,7 @@ class Line:
         if barred is not None and barred.closes:
             self.bar(barred)
             return
-        bound: Bound = rules.bind(self.facts)
+        bound: BoundRules = rules.bind(self.facts)
         self.talk.session.use(Plan(self.fixed, bound.live), self.talk.now)
         self.talk.obey()
 

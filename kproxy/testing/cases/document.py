@@ -109,7 +109,7 @@ def _connections(model: CaseFile, case: Case) -> dict[str, ClientConnection]:
 
 def _check(source: Source, model: CaseFile, documents: list[Document]) -> None:
     """Note what the models cannot see: names that are not there, and bodies that do not fit."""
-    rules = {one.rule.name: one.rule for document in documents for one in document.written if one.rule is not None}
+    rules = {one.rule.name: one.rule for document in documents for one in document.parsed_rules if one.rule is not None}
     names: dict[str, int] = {}
     for index, case in enumerate(model.tests):
         if (first := names.setdefault(case.name, index)) != index:

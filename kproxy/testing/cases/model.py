@@ -25,7 +25,7 @@ from kproxy.rules.hints import nearest
 from kproxy.rules.ranges import OneRange
 from kproxy.rules.rates import ByteRate
 from kproxy.rules.selected import topic_id
-from kproxy.rules.units import Bytes, Seconds, parse_duration
+from kproxy.rules.units import ByteCount, Seconds, parse_duration
 from kproxy.wire import schema
 
 
@@ -162,9 +162,9 @@ class Flow(Model):
     """How the bytes of the connection flow."""
 
     rate: ByteRate | None = Field(default=None, description="bytes per second, 100kB/s")
-    piece: Bytes | None = Field(default=None, description="bytes written at once")
+    piece: ByteCount | None = Field(default=None, description="bytes written at once")
     pause: Seconds | None = Field(default=None, description="time between two pieces")
-    most: Bytes | None = Field(default=None, description="bytes after which the connection is closed")
+    most: ByteCount | None = Field(default=None, description="bytes after which the connection is closed")
     age: Seconds | None = Field(default=None, description="age at which the connection is closed")
     how: Literal["fin", "rst"] | None = Field(default=None, description="how it is closed then")
 

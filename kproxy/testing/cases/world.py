@@ -83,10 +83,10 @@ class World:
     @property
     def held(self) -> int:
         """How many requests wait to be released."""
-        return sum(len(kept.running.held) for kept in self.store.kept.values() if kept.running is not None)
+        return sum(len(kept.running.held) for kept in self.store.stored_rules.values() if kept.running is not None)
 
     @property
     def problems(self) -> list[str]:
         """Rules that went wrong inside."""
-        every = [kept.running for kept in self.store.kept.values() if kept.running is not None]
+        every = [kept.running for kept in self.store.stored_rules.values() if kept.running is not None]
         return [f'the rule "{one.name}" went wrong: {one.problem}' for one in every if one.problems]

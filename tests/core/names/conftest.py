@@ -10,7 +10,7 @@ import pytest
 from kproxy.core.counters import Counters
 from kproxy.core.names import name_rewrite
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout
 from kproxy.wire.codec import decode, encode
@@ -21,9 +21,9 @@ Through = Callable[..., Any]
 
 
 @pytest.fixture
-def names() -> Names:
+def names() -> NameMaps:
     """Topics orders ↔ prod.orders, and everything that begins with clicks- ↔ prod.clicks-."""
-    return Names(topics=NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"}))
+    return NameMaps(topics=NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"}))
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def context() -> Context:
 
 
 @pytest.fixture
-def through(names: Names, context: Context) -> Through:
+def through(names: NameMaps, context: Context) -> Through:
     """through(key, version, direction, **fields) → the body on the other side."""
 
     def run(key: int, version: int, direction: str, /, **values: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, TRANSACTIONAL_ID
 
@@ -18,9 +18,9 @@ ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
 
 
 @pytest.fixture
-def names() -> Names:
+def names() -> NameMaps:
     """Groups `app` and `team-*`, transactional ids `app` and `worker-*`; topics keep their names."""
-    return Names(
+    return NameMaps(
         groups=NameMap.of({"app": "prod.app", "team-*": "x.team-*"}, space=GROUP),
         transactional_ids=NameMap.of({"app": "blue.app", "worker-*": "blue.worker-*"}, space=TRANSACTIONAL_ID),
     )

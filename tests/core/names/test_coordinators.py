@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, TRANSACTIONAL_ID
 
@@ -16,9 +16,9 @@ Through = Callable[..., Any]
 
 
 @pytest.fixture
-def names() -> Names:
+def names() -> NameMaps:
     """Group `app` is `prod.app`, transactional id `app` is `blue.app`."""
-    return Names(
+    return NameMaps(
         groups=NameMap.of({"app": "prod.app"}, space=GROUP),
         transactional_ids=NameMap.of({"app": "blue.app"}, space=TRANSACTIONAL_ID),
     )

@@ -13,7 +13,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.names import name_rewrite
 from kproxy.core.names.spell import SPACES
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
@@ -47,9 +47,13 @@ ALL = [
 TOPICS = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
 GROUPS = NameMap.of({"app": "prod.app", "team-*": "x.team-*"}, space=GROUP)
 IDS = NameMap.of({"pay": "blue.pay", "worker-*": "blue.worker-*"}, space=TRANSACTIONAL_ID)
-RENAMES = {"topics": Names(topics=TOPICS), "groups": Names(groups=GROUPS), "transactional_ids": Names(None, None, IDS)}
-TENANT = Names(*(NameMap([PrefixLayer(space, b"tenant-a.")], space) for space in NAMESPACES))
-BOTH = Names(
+RENAMES = {
+    "topics": NameMaps(topics=TOPICS),
+    "groups": NameMaps(groups=GROUPS),
+    "transactional_ids": NameMaps(None, None, IDS),
+}
+TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"tenant-a.")], space) for space in NAMESPACES))
+BOTH = NameMaps(
     NameMap([*TOPICS.layers, PrefixLayer(TOPIC, b"t.")]),
     NameMap([*GROUPS.layers, PrefixLayer(GROUP, b"g.")], GROUP),
     NameMap([*IDS.layers, PrefixLayer(TRANSACTIONAL_ID, b"i.")], TRANSACTIONAL_ID),
@@ -90,7 +94,7 @@ def bodies(key: int, version: int, direction: str) -> Iterator[dict[str, Any]]:
         yield renamed(struct, body, lambda kind, name, rng=rng: name and rng.choice(CLIENT_SIDE[kind]))
 
 
-def rewritten(key: int, version: int, direction: str, data: bytes, names: Names) -> bytes:
+def rewritten(key: int, version: int, direction: str, data: bytes, names: NameMaps) -> bytes:
     rewrite = name_rewrite(key, version, direction, names)
     assert rewrite is not None
     found = walk(key, version, direction, rewrite.wanted)

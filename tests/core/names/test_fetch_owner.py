@@ -8,14 +8,14 @@ import pytest
 
 from kproxy.core.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
 from kproxy.core.plan import Bound
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES
 from kproxy.testing.dialogue import Dialogue
 from kproxy.wire.schema import load
 
-TENANT = Names(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
+TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
 FETCH, FOREIGN, MINE = 1, 77, 5
 VERSIONS = [one for one in load(FETCH).versions if one >= 7]
 

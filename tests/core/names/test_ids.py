@@ -12,13 +12,13 @@ from kproxy.core.names.disguise import disguise
 from kproxy.core.names.ids import ANSWERS_BY_ID
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
 from kproxy.wire import decode_request, decode_response, layout, schema
 
-TENANT = Names(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
+TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
 BOUND = Bound(names=TENANT)
 MINE, FOREIGN, NEW = (UUID(int=0x4000 << 64 | 0x8 << 60 | number) for number in (1, 2, 3))
 HIDDEN = UUID(bytes=disguise(FOREIGN.bytes, Context(Counters(), {})))
@@ -165,7 +165,7 @@ def test_metadata_by_a_foreign_id_finds_nothing(dialogue: Any, frames: Any, vers
 
 def test_renames_do_not_look_at_ids(dialogue: Any, frames: Any) -> None:
     """Only tenants pay for that."""
-    names = Names(
+    names = NameMaps(
         NameMap.of({"a": "b"}), NameMap.of({"a": "b"}, space=GROUP), NameMap.of({"a": "b"}, space=TRANSACTIONAL_ID)
     )
     plan = Plan(Bound(names=names))

@@ -11,7 +11,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.names.lone import MOST_KNOWN, LoneName, lone_name
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES, TRANSACTIONAL_ID
@@ -34,9 +34,9 @@ def produce(frames: Any, version: int, topic: str, transactional_id: str | None)
 @pytest.mark.parametrize(
     ("names", "topic", "transactional_id"),
     [
-        (Names(topics=TOPICS), "prod.orders", "worker-1"),
-        (Names(transactional_ids=IDS), "orders", "blue.worker-1"),
-        (Names(topics=TOPICS, transactional_ids=IDS), "prod.orders", "blue.worker-1"),
+        (NameMaps(topics=TOPICS), "prod.orders", "worker-1"),
+        (NameMaps(transactional_ids=IDS), "orders", "blue.worker-1"),
+        (NameMaps(topics=TOPICS, transactional_ids=IDS), "prod.orders", "blue.worker-1"),
     ],
 )
 @pytest.mark.parametrize("transactional", [True, False])
@@ -45,7 +45,7 @@ def test_a_long_request_streams(
     dialogue: Any,
     frames: Any,
     version: int,
-    names: Names,
+    names: NameMaps,
     topic: str,
     transactional_id: str,
     transactional: bool,
@@ -78,7 +78,7 @@ BEGINNINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("key", [PRODUCE, FETCH])
 def test_a_topic_that_was_met_before(frames: Any, key: int, version: int, direction: str) -> None:
     """It is written as the first time, is counted as often, and as long as it is not all there, it is not guessed."""
-    lone = lone_name(key, version, direction, Names(topics=TOPICS, transactional_ids=IDS))
+    lone = lone_name(key, version, direction, NameMaps(topics=TOPICS, transactional_ids=IDS))
     if lone is None:
         assert (key, direction) == (FETCH, "request")
         return
@@ -99,7 +99,7 @@ def test_a_topic_that_was_met_before(frames: Any, key: int, version: int, direct
 
 def test_no_more_topics_are_remembered_than_some(frames: Any) -> None:
     """A client that writes to ever new ones fills no memory."""
-    lone = lone_name(PRODUCE, 9, "request", Names(topics=NameMap.of({"*": "prod.*"})))
+    lone = lone_name(PRODUCE, 9, "request", NameMaps(topics=NameMap.of({"*": "prod.*"})))
     assert lone is not None
     context = Context(Counters(), {})
     for number in range(3 * MOST_KNOWN):
@@ -137,9 +137,9 @@ def built(frames: Any, key: int, version: int, direction: str, topic: str, begin
 
 def test_nothing_passes_that_cannot_be_read_for_a_tenant(dialogue: Any, frames: Any) -> None:
     """Unknown APIs, unknown versions of harmless ones, and requests inside requests close the connection."""
-    tenant = Names(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
+    tenant = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
     plan = Plan(Bound(names=tenant, advertise=False, hide_unknown_apis=False))
-    other = Plan(Bound(names=Names(topics=TOPICS), advertise=False, hide_unknown_apis=False))
+    other = Plan(Bound(names=NameMaps(topics=TOPICS), advertise=False, hide_unknown_apis=False))
     for key, version in ((9999, 0), (58, 0), (36, 99), (12, 99)):
         assert plan[key << 16 | version].stop
     assert not other[9999 << 16].stop

@@ -12,7 +12,7 @@ import re2
 from kproxy.core.names.regex import MAX_NAME, HeartbeatRegex
 from kproxy.core.names.remembered import MAX_REGEXES, REGEXES
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, TOPIC
@@ -148,8 +148,8 @@ class TestInRenamedGroups:
     """A member is found by the broker's name of its group, whichever way its group is named."""
 
     @pytest.fixture
-    def names(self, names: Names) -> Names:
-        return Names(names.topics, NameMap.of({"g": "prod.g"}, space=GROUP))
+    def names(self, names: NameMaps) -> NameMaps:
+        return NameMaps(names.topics, NameMap.of({"g": "prod.g"}, space=GROUP))
 
     def test_what_it_wrote_is_given_back(self, through: Through, context: Context) -> None:
         """The request says `g`, the answer `prod.g`; another group that the brokers call `g` is not meant."""

@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.core.names import name_rewrite
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_layer import Layer
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
@@ -21,9 +21,9 @@ MATCH, LITERAL, PREFIXED = 2, 3, 4
 
 
 @pytest.fixture
-def names() -> Names:
+def names() -> NameMaps:
     """Everything of this client begins with `a.` on the brokers."""
-    return Names(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
+    return NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
 
 
 def described(names: list[tuple[int, int, str]]) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def test_acls_are_deleted_by_name_only(through: Through, context: Context, versi
     assert context.counters.events["acl_deletions_refused"] == 3
 
 
-def test_a_filter_for_any_type_needs_one_spelling(through: Through, names: Names) -> None:
+def test_a_filter_for_any_type_needs_one_spelling(through: Through, names: NameMaps) -> None:
     """Where only topics have the prefix, a name of any type has no counterpart: it matches nothing."""
     row = {"resource_type_filter": ANY, "resource_name_filter": "x", "pattern_type_filter": MATCH}
     assert through(29, 3, "request", **row)["resource_name_filter"] == "a.x"
@@ -174,7 +174,7 @@ def test_a_name_that_grows_too_long_reaches_nothing_else(through: Through) -> No
 def test_a_renames_target_stays_in_the_tenant(context: Context) -> None:
     """The unreachable name has the prefix, too: two tenants do not meet there."""
     groups = NameMap([Layer.of({"app": "prod"}, GROUP), PrefixLayer(GROUP, b"a.")], GROUP)
-    assert name_rewrite(12, 4, "request", Names(groups=groups)) is not None
+    assert name_rewrite(12, 4, "request", NameMaps(groups=groups)) is not None
     assert groups.to_broker(b"prod") == b"a.!unreachable:prod"
 
 

@@ -17,7 +17,7 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.session import Shared
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES
@@ -29,10 +29,10 @@ from kproxy.wire import schema
 from ..feed import FedRandom, Feed
 
 RENAME = NameMap.of({"a": "prod.a", "topic-*": "t-*", "x*": "x-much-longer-than-it-was-*"}, {"prod.a": "b"})
-TENANT = Names(*(NameMap([PrefixLayer(space, b"tenant.")], space) for space in NAMESPACES))
+TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"tenant.")], space) for space in NAMESPACES))
 PASSIVE = Bound(advertise=False)
 BOUNDS: tuple[Bound | str, ...] = (
-    PASSIVE, Bound(), Bound(names=Names(topics=RENAME)), Bound(names=Names(topics=RENAME), advertise=False),
+    PASSIVE, Bound(), Bound(names=NameMaps(topics=RENAME)), Bound(names=NameMaps(topics=RENAME), advertise=False),
     Bound(names=TENANT), Bound(names=TENANT, advertise=False),
     "rules: [{name: d, kind: deny, match: {topic: 'topic-*'}}, {name: g, kind: deny, match: {group: 'a*'}}]",
     "rules: [{name: r, kind: read_only, match: {topic: ['/.*e.*/', x*]}}]",

@@ -13,9 +13,9 @@ from kproxy.rules.common import Common
 from kproxy.rules.common_bucket import CommonBucket, CommonFetchBucket
 from kproxy.rules.kinds.quota import Quota
 from kproxy.rules.quota_effect import QuotaEffect, charge
-from kproxy.rules.quota_limits import Resource, Word
+from kproxy.rules.quota_limits import LimitedResource, QuotaWord
 
-RESOURCES: tuple[Resource, ...] = ("produce", "fetch", "requests", "connections")
+RESOURCES: tuple[LimitedResource, ...] = ("produce", "fetch", "requests", "connections")
 SECONDS, STEP = 6.0, 0.01
 
 
@@ -36,7 +36,7 @@ def effects(table: SharedTable, count: int, **limits: Any) -> list[QuotaEffect]:
 
 @pytest.mark.parametrize("resource", RESOURCES)
 @pytest.mark.parametrize("workers", [2, 4])
-def test_all_together_get_the_limit(table: SharedTable, resource: Resource, workers: int) -> None:
+def test_all_together_get_the_limit(table: SharedTable, resource: LimitedResource, workers: int) -> None:
     """Each worker sends as soon as it may; over all of them it is the rate, and the burst once, within 5 %. The client
     beside them has a limit of its own."""
     unit = 1000.0 if resource in ("produce", "fetch") else 1.0
@@ -60,7 +60,7 @@ def test_all_together_get_the_limit(table: SharedTable, resource: Resource, work
 
 
 @pytest.mark.parametrize("word", ["client_id", "principal", "client_address", "topic", "api", "node", "listener"])
-def test_what_is_told_apart_by_all_is_counted_by_all(table: SharedTable, word: Word) -> None:
+def test_what_is_told_apart_by_all_is_counted_by_all(table: SharedTable, word: QuotaWord) -> None:
     """Values may be texts, numbers or unknown; each is its own, and the same in every worker."""
     one, two = effects(table, 2, per=[word], requests="10/s", burst="1s")
     assert one.requests is not None

@@ -285,7 +285,7 @@ async def test_a_rule_goes_everywhere_when_its_time_is_over(quiet_log: Any) -> N
     """TTLs are the supervisor's to watch."""
     async with crew_of_two(quiet_log) as crew:
         await crew.put(NTH, ttl=0.05)
-        await crew.until(lambda: "third" not in crew.keeper.store.kept and len(crew.versions) == 1)
+        await crew.until(lambda: "third" not in crew.keeper.store.stored_rules and len(crew.versions) == 1)
 
         assert crew.members[1].swapped[-1].id == crew.members[1].begun.id
 
@@ -402,7 +402,7 @@ async def test_who_asks_during_a_change_is_answered_after_it(quiet_log: Any) -> 
         crew.members[1].its_end.on_question(Prepare, slowly)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(crew.put, NTH)
-            await crew.until(lambda: "third" in crew.keeper.store.kept)
+            await crew.until(lambda: "third" in crew.keeper.store.stored_rules)
             go_on.set()
             await crew.keeper.count()
             assert len(crew.versions) == 1

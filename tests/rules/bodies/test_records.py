@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.errors import RecordsError
-from kproxy.rules.bodies.records import Room, change_entries, is_idempotent, renumbered, stored, whole_entries
+from kproxy.rules.bodies.records import RecordBudget, change_entries, is_idempotent, renumbered, stored, whole_entries
 from kproxy.wire.records import Producer, Record, decode, encode_batch, encode_message_set, entries
 
 BATCH = encode_batch([Record(5, 0, None, b"a"), Record(6, 0, None, b"b")])
@@ -40,12 +40,12 @@ def test_only_what_changes_is_written_anew() -> None:
 def test_numbering_anew() -> None:
     """From the first offset on, in the entry's format and codec."""
     (batch,) = whole_entries(encode_batch([Record(5, 3, b"k", b"a")], codec=4, partition_leader_epoch=9))[0]
-    (made,) = entries(renumbered(batch, [*stored(batch, Room()), *stored(batch, Room())]))
+    (made,) = entries(renumbered(batch, [*stored(batch, RecordBudget()), *stored(batch, RecordBudget())]))
     assert [record.offset for record in decode(made)] == [5, 6]
     assert (made.codec, made.partition_leader_epoch) == (4, 9)  # type: ignore[union-attr]
 
     (wrapper,) = whole_entries(encode_message_set([Record(0, 3, b"k", b"a")], 1, codec=1))[0]
-    (made,) = entries(renumbered(wrapper, [*stored(wrapper, Room()), *stored(wrapper, Room())]))
+    (made,) = entries(renumbered(wrapper, [*stored(wrapper, RecordBudget()), *stored(wrapper, RecordBudget())]))
     assert [record.offset for record in decode(made)] == [0, 1]
 
 

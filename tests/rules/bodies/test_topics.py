@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.rules.bodies.topics import OF_ANSWER, OF_REQUEST, Wanted
+from kproxy.rules.bodies.topics import OF_ANSWER, OF_REQUEST, EntityIndex
 from kproxy.rules.entity import Entity
 from kproxy.wire import layout, schema
 
@@ -36,7 +36,7 @@ def has_arrays(key: int, direction: str, arrays: tuple[str, str, str]) -> None:
 def test_partitions_are_found_by_name_or_by_id() -> None:
     """Whichever both sides know; what neither names is nobody's."""
     named, by_id, both = Entity("a", None, 0), Entity(None, ID, 1), Entity("b", UUID(int=8), 2)
-    wanted = Wanted([named, by_id, both, Entity(partition=3)])
+    wanted = EntityIndex([named, by_id, both, Entity(partition=3)])
 
     assert wanted.find(Entity("a", UUID(int=9), 0)) is named
     assert wanted.find(Entity("whatever", ID, 1)) is by_id

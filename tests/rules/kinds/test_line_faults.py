@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.rules.decision import Close, Swallow
 from kproxy.rules.depth import Depth
-from kproxy.rules.shape import Shape
+from kproxy.rules.shape import TrafficShape
 
 BOTH = frozenset(("to_client", "to_broker"))
 
@@ -16,18 +16,21 @@ BOTH = frozenset(("to_client", "to_broker"))
 @pytest.mark.parametrize(
     ("text", "shape"),
     [
-        ("kind: bandwidth, rate: 100kB/s", Shape(BOTH, rate=100_000)),
-        ("kind: bandwidth, rate: 1kB/s, way: to_client", Shape(frozenset(("to_client",)), rate=1000)),
-        ("kind: slice, bytes: 10, every: 20ms, way: to_broker", Shape(frozenset(("to_broker",)), piece=10, pause=0.02)),
-        ("kind: slice, bytes: 1kB", Shape(BOTH, piece=1000, pause=0.005)),
-        ("kind: disconnect, after: 1MB", Shape(BOTH, most=1_000_000)),
-        ("kind: disconnect, age: 30s, how: rst", Shape(BOTH, age=30, how="rst")),
-        ("kind: disconnect, age: 1m, after: 5B", Shape(BOTH, most=5, age=60)),
+        ("kind: bandwidth, rate: 100kB/s", TrafficShape(BOTH, rate=100_000)),
+        ("kind: bandwidth, rate: 1kB/s, way: to_client", TrafficShape(frozenset(("to_client",)), rate=1000)),
+        (
+            "kind: slice, bytes: 10, every: 20ms, way: to_broker",
+            TrafficShape(frozenset(("to_broker",)), piece=10, pause=0.02),
+        ),
+        ("kind: slice, bytes: 1kB", TrafficShape(BOTH, piece=1000, pause=0.005)),
+        ("kind: disconnect, after: 1MB", TrafficShape(BOTH, most=1_000_000)),
+        ("kind: disconnect, age: 30s, how: rst", TrafficShape(BOTH, age=30, how="rst")),
+        ("kind: disconnect, age: 1m, after: 5B", TrafficShape(BOTH, most=5, age=60)),
         ("kind: disconnect, how: fin", None),
         ("kind: delay, delay: 1s", None),
     ],
 )
-def test_bytes_flow_as_the_rule_says(text: str, shape: Shape | None, hand: Any) -> None:
+def test_bytes_flow_as_the_rule_says(text: str, shape: TrafficShape | None, hand: Any) -> None:
     """For every connection that it is for; rules about frames shape nothing."""
     assert hand.effect(hand.rule(text)).shape(hand.connection()) == shape
 

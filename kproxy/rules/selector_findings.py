@@ -18,7 +18,7 @@ from kproxy.rules.kinds.base import Rule
 from kproxy.rules.match import ConnectionMatch
 from kproxy.wire import error_codes, schema
 
-Word = Literal["holds", "fails", "open"]
+SelectorState = Literal["holds", "fails", "open"]
 OF_CONNECTION = (*ConnectionMatch.model_fields, "node")
 PRODUCE = 0
 
@@ -26,7 +26,7 @@ M = TypeVar("M", bound=ConnectionMatch)
 
 
 @dataclass(frozen=True)
-class Subject:
+class KnownRequest:
     """What is known of a request. `known`: of its connection and its header, by selector; what is not in it is open.
 
     `entities`: what it is about; with `whole` that is all there is to know of them, else what an entity lacks is open.
@@ -44,43 +44,43 @@ class Subject:
         return f"{schema.load(self.key).name} {self.version}"
 
 
-class Finding(NamedTuple):
+class SelectorFinding(NamedTuple):
     """One selector: whether it holds, and why in words."""
 
     selector: str
-    word: Word
+    word: SelectorState
     text: str
 
 
-class Judgement(NamedTuple):
+class SelectorFindings(NamedTuple):
     """All selectors of a rule together. `findings` are those of `match` and `not` that decide it."""
 
-    word: Word
-    findings: tuple[Finding, ...]
+    word: SelectorState
+    findings: tuple[SelectorFinding, ...]
     entities: tuple[Entity, ...]
     """Those that are selected, as far as can be said."""
 
 
-def judge(rule: Rule, subject: Subject) -> Judgement:
+def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
     """Whether a rule's selectors hold for this request."""
     match, not_ = rule.match, rule.not_
     findings = list(findings_of(match, subject)) if match is not None else []
     entities = selected(match, subject)
     if not entities and not any(one.word == "fails" for one in findings):
         names = " and ".join(one.selector for one in findings if one.selector in OF_ENTITY)
-        findings.append(Finding(names, "fails", f"nothing that it asks about has this {names} together"))
+        findings.append(SelectorFinding(names, "fails", f"nothing that it asks about has this {names} together"))
     if not_ is not None:
         left, excluding = spared(not_, subject, entities)
         findings += excluding
         entities = left
     words = {one.word for one in findings}
-    word: Word = "fails" if "fails" in words else "open" if "open" in words else "holds"
-    return Judgement(word, tuple(one for one in findings if one.word == word), entities)
+    word: SelectorState = "fails" if "fails" in words else "open" if "open" in words else "holds"
+    return SelectorFindings(word, tuple(one for one in findings if one.word == word), entities)
 
 
 def spared(
-    not_: ConnectionMatch, subject: Subject, entities: tuple[Entity, ...]
-) -> tuple[tuple[Entity, ...], list[Finding]]:
+    not_: ConnectionMatch, subject: KnownRequest, entities: tuple[Entity, ...]
+) -> tuple[tuple[Entity, ...], list[SelectorFinding]]:
     """What `not` leaves of these entities. The findings are there if it leaves nothing, or if that is open."""
     findings = list(findings_of(not_, subject))
     if any(one.word == "fails" for one in findings):
@@ -92,11 +92,13 @@ def spared(
         return sure, []
     open_ = [one for one in findings if one.word == "open"]
     if open_:
-        return entities, [Finding(f"not {one.selector}", "open", one.text.replace("if", "unless", 1)) for one in open_]
-    return (), [Finding(f"not {one.selector}", "fails", one.text) for one in findings]
+        return entities, [
+            SelectorFinding(f"not {one.selector}", "open", one.text.replace("if", "unless", 1)) for one in open_
+        ]
+    return (), [SelectorFinding(f"not {one.selector}", "fails", one.text) for one in findings]
 
 
-def selected(match: ConnectionMatch | None, subject: Subject) -> tuple[Entity, ...]:
+def selected(match: ConnectionMatch | None, subject: KnownRequest) -> tuple[Entity, ...]:
     """The entities that the selectors about entities hold for, those included that are not known enough."""
     if not isinstance(match, FrameMatch):
         return subject.entities
@@ -104,26 +106,26 @@ def selected(match: ConnectionMatch | None, subject: Subject) -> tuple[Entity, .
     return tuple(one for one in subject.entities if all(holds(match, name, one, subject) != "fails" for name in names))
 
 
-def findings_of(match: ConnectionMatch, subject: Subject) -> Iterator[Finding]:
+def findings_of(match: ConnectionMatch, subject: KnownRequest) -> Iterator[SelectorFinding]:
     """Each selector that is used."""
     for name in type(match).model_fields:
         if getattr(match, name) is not None:
             yield finding(match, name, subject)
 
 
-def finding(match: ConnectionMatch, name: str, subject: Subject) -> Finding:
+def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
     """One selector, alone."""
     wants = wanted(match, name)
     if name in ("api", "version"):
         assert isinstance(match, FrameMatch)
-        word: Word = "holds" if alone(match, name).about_frame(subject.key, subject.version) else "fails"
-        return Finding(name, word, f"it is {subject.api}, the rule wants {wants}")
+        word: SelectorState = "holds" if alone(match, name).about_frame(subject.key, subject.version) else "fails"
+        return SelectorFinding(name, word, f"it is {subject.api}, the rule wants {wants}")
     if name in OF_ENTITY:
         return of_entities(match, name, subject)
     if name == "acks" and subject.key != PRODUCE:
-        return Finding(name, "fails", f"{subject.api} has no acks")
+        return SelectorFinding(name, "fails", f"{subject.api} has no acks")
     if name not in subject.known:
-        return Finding(name, "open", f"if its {spelled(name)} is {wants}")
+        return SelectorFinding(name, "open", f"if its {spelled(name)} is {wants}")
     value = subject.known[name]
     if name == "error":
         assert isinstance(match, FrameMatch)
@@ -137,26 +139,26 @@ def finding(match: ConnectionMatch, name: str, subject: Subject) -> Finding:
         exchange: Any = SimpleNamespace(**{name: value, "request_size": value})
         word = "holds" if alone(match, name).holds_frame(exchange) else "fails"
     found = "there is none" if value is None else f"it is {value}"
-    return Finding(name, word, f"{spelled(name)}: {found}, the rule wants {wants}")
+    return SelectorFinding(name, word, f"{spelled(name)}: {found}, the rule wants {wants}")
 
 
-def of_entities(match: ConnectionMatch, name: str, subject: Subject) -> Finding:
+def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
     """A selector about what a request asks about."""
     assert isinstance(match, FrameMatch)
     wants = wanted(match, name)
     if not carries(subject.key, subject.version, (name,)):
-        return Finding(name, "fails", f"{subject.api} requests say no {spelled(name)}")
+        return SelectorFinding(name, "fails", f"{subject.api} requests say no {spelled(name)}")
     words = {holds(match, name, one, subject) for one in subject.entities}
     if "holds" in words:
-        return Finding(name, "holds", f"{spelled(name)} is {wants}")
+        return SelectorFinding(name, "holds", f"{spelled(name)} is {wants}")
     if "open" in words:
-        return Finding(name, "open", f"if its {spelled(name)} is {wants}")
+        return SelectorFinding(name, "open", f"if its {spelled(name)} is {wants}")
     have = dict.fromkeys(str(value) for one in subject.entities if (value := getattr(one, name)) is not None)
     found = f"it is {', '.join(have)}" if have else "it has none"
-    return Finding(name, "fails", f"{spelled(name)}: {found}, the rule wants {wants}")
+    return SelectorFinding(name, "fails", f"{spelled(name)}: {found}, the rule wants {wants}")
 
 
-def holds(match: FrameMatch, name: str, entity: Entity, subject: Subject) -> Word:
+def holds(match: FrameMatch, name: str, entity: Entity, subject: KnownRequest) -> SelectorState:
     """One selector for one entity."""
     if getattr(entity, name) is None and not (subject.whole and (name != "topic" or entity.topic_id is None)):
         return "open"

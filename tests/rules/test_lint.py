@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from kproxy.rules.document import read_document
-from kproxy.rules.doubts import doubts
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.lint import lint_rules
+from kproxy.rules.parsed_rules import ListenerTraits
 from kproxy.rules.source import Source
-from kproxy.rules.written import Place
 
 ERROR = "kind: error, error: NOT_LEADER_OR_FOLLOWER"
 
 
-def found(*rules: str, listeners: dict[str, Place] | None = None) -> list[str]:
+def found(*rules: str, listeners: dict[str, ListenerTraits] | None = None) -> list[str]:
     """Doubts about these rules, from line and column on."""
     text = "rules:\n" + "\n".join(f"- {{name: r{number}, {rule}}}" for number, rule in enumerate(rules, 1))
     source = Source("f", text)
-    written = read_document(source).written
+    written = read_document(source).parsed_rules
     assert source.lines() == []
-    return [str(doubt).removeprefix("f:") for doubt in doubts(written, listeners)]
+    return [str(doubt).removeprefix("f:") for doubt in lint_rules(written, listeners)]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_what_only_tls_tells() -> None:
     """With listeners that have none."""
     rule = "kind: rename_topic, topics: {a: b}, match: {sni: x}"
 
-    assert found(rule, listeners={"in": Place("main", tls=True)}) == []
-    (doubt,) = found(rule, listeners={"in": Place("main", tls=False)})
+    assert found(rule, listeners={"in": ListenerTraits("main", tls=True)}) == []
+    (doubt,) = found(rule, listeners={"in": ListenerTraits("main", tls=False)})
     assert doubt.endswith("this rule can never act: sni is told by TLS, which no listener of it has")
 
 
@@ -130,7 +130,7 @@ scenario:
 """,
     )
 
-    assert [doubt.written.name for doubt in doubts(read_document(source).written)] == ["b"]
+    assert [doubt.parsed.name for doubt in lint_rules(read_document(source).parsed_rules)] == ["b"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,4 +138,4 @@ def test_no_example_of_a_kind_can_never_act(kind: str) -> None:
     """They are copied."""
     source = Source("f", "rules:\n" + KINDS[kind].example)
 
-    assert not [one for one in doubts(read_document(source).written) if "can never act" in one.text]
+    assert not [one for one in lint_rules(read_document(source).parsed_rules) if "can never act" in one.text]

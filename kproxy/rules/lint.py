@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kproxy.rules.all_names import Names
+from kproxy.rules.all_names import NameMaps
 from kproxy.rules.depth import Depth
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.facts import Facts
@@ -21,9 +21,9 @@ from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.kinds.name_rule import NameRule
 from kproxy.rules.match import ConnectionMatch
 from kproxy.rules.names import NameMap
+from kproxy.rules.parsed_rules import ListenerTraits, ParsedRule
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.rules.when import When
-from kproxy.rules.written import Place, Written
 from kproxy.wire import schema
 
 DIRECTIONS: tuple[Direction, ...] = ("request", "response")
@@ -39,26 +39,28 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Doubt:
+class LintWarning:
     """`where` is a path below the rule."""
 
-    written: Written
+    parsed: ParsedRule
     where: tuple[Any, ...]
     text: str
 
     def __str__(self) -> str:
-        source, at = self.written.source, (*self.written.at, *self.where)
+        source, at = self.parsed.source, (*self.parsed.at, *self.where)
         key = bool(self.where) and not isinstance(self.where[-1], int)
         return f"{source.position(at, key=key)}: {self.text}"
 
 
-def doubts(written: Sequence[Written], listeners: Mapping[str, Place] | None = None) -> list[Doubt]:
+def lint_rules(
+    parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, ListenerTraits] | None = None
+) -> list[LintWarning]:
     """All doubts about these rules, of which those without mistakes are looked at. Rules of a scenario's stage are seen
     beside those that are in force all the time."""
-    found: dict[str, Doubt] = {}
-    base = [one for one in written if one.stage is None]
-    stages = dict.fromkeys((id(one.source), one.stage) for one in written if one.stage is not None)
-    together = [base, *([one for one in written if one.stage is None or (id(one.source), one.stage) == stage]
+    found: dict[str, LintWarning] = {}
+    base = [one for one in parsed_rules if one.stage is None]
+    stages = dict.fromkeys((id(one.source), one.stage) for one in parsed_rules if one.stage is not None)
+    together = [base, *([one for one in parsed_rules if one.stage is None or (id(one.source), one.stage) == stage]
                         for stage in stages)]  # fmt: skip
     for group in together:
         for doubt in of_rules(group, listeners):
@@ -66,23 +68,25 @@ def doubts(written: Sequence[Written], listeners: Mapping[str, Place] | None = N
     return list(found.values())
 
 
-def of_rules(written: Sequence[Written], listeners: Mapping[str, Place] | None) -> Iterator[Doubt]:
+def of_rules(
+    parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, ListenerTraits] | None
+) -> Iterator[LintWarning]:
     """Of rules that are in force at the same time."""
-    always = [one.rule for one in written if one.rule is not None and one.rule.is_unconditional]
+    always = [one.rule for one in parsed_rules if one.rule is not None and one.rule.is_unconditional]
     limits = VersionLimits(tuple(rule.limit for rule in always if isinstance(rule, LimitVersions)))
-    names = Names.of(layer for rule in always if isinstance(rule, NameRule) for layer in rule.layers())
+    names = NameMaps.of(layer for rule in always if isinstance(rule, NameRule) for layer in rule.layers())
     earlier: dict[str, Earlier] = {}
-    for one in written:
+    for one in parsed_rules:
         rule = one.rule
         if rule is None:
             continue
         for where, text in (*of_selectors(rule), *of_listeners(rule, listeners)):
-            yield Doubt(one, where, text)
+            yield LintWarning(one, where, text)
         if isinstance(rule, LiveRule):
             for text in rule.warnings():
-                yield Doubt(one, (), text)
+                yield LintWarning(one, (), text)
             for where, text in (*of_trigger(rule), *of_live(rule, limits, names, list(earlier.values()))):
-                yield Doubt(one, where, text)
+                yield LintWarning(one, where, text)
             if decides(rule):
                 decided = Earlier(rule, selectors(rule.match), selectors(rule.not_))
                 if len(earlier) < MOST_DECIDING:
@@ -97,10 +101,10 @@ class Earlier(NamedTuple):
     not_: Mapping[str, Any]
 
 
-Told = tuple[tuple[Any, ...], str]
+LintMessage = tuple[tuple[Any, ...], str]
 
 
-def of_selectors(rule: Rule) -> Iterator[Told]:
+def of_selectors(rule: Rule) -> Iterator[LintMessage]:
     """`not` takes away all that `match` selects."""
     given = selectors(rule.not_)
     if given and all(selectors(rule.match).get(name) == value for name, value in given.items()):
@@ -114,7 +118,7 @@ def selectors(match: ConnectionMatch | None) -> dict[str, Any]:
     return {name: value for name in type(match).model_fields if (value := getattr(match, name)) is not None}
 
 
-def of_listeners(rule: Rule, listeners: Mapping[str, Place] | None) -> Iterator[Told]:
+def of_listeners(rule: Rule, listeners: Mapping[str, ListenerTraits] | None) -> Iterator[LintMessage]:
     """What only TLS tells, on listeners without it."""
     if listeners is None:
         return
@@ -124,7 +128,7 @@ def of_listeners(rule: Rule, listeners: Mapping[str, Place] | None) -> Iterator[
             yield ("match", name), f"this rule can never act: {name} is told by TLS, which no listener of it has"
 
 
-def of_trigger(rule: LiveRule) -> Iterator[Told]:
+def of_trigger(rule: LiveRule) -> Iterator[LintMessage]:
     """Words that leave nothing, or do nothing."""
     when: When | None = rule.when
     if when is None:
@@ -141,9 +145,11 @@ def of_trigger(rule: LiveRule) -> Iterator[Told]:
         yield ("when", "hold"), "nothing is held by a rule that selects errors: the request has gone by then"
 
 
-def of_live(rule: LiveRule, limits: VersionLimits, names: Names | None, earlier: Sequence[Earlier]) -> Iterator[Told]:
+def of_live(
+    rule: LiveRule, limits: VersionLimits, names: NameMaps | None, earlier: Sequence[Earlier]
+) -> Iterator[LintMessage]:
     """What no request can be, and what others leave."""
-    if rule.connects or rule.family == "code" or rule.start().shape(ANYBODY) is not None:
+    if rule.connects or rule.family == "code" or rule.start().shape(ANY_CONNECTION) is not None:
         return
     if isinstance(rule.match, FrameMatch):
         yield from of_names(rule.match, names)
@@ -174,7 +180,7 @@ def why_never(rule: LiveRule) -> str:
     """The first reason."""
     match = rule.match
     if match is None:
-        return f"{rule.kind}, as it is written here, does nothing with any API"
+        return f"{rule.kind}, as it is parsed_rules here, does nothing with any API"
     keys = sorted(schema.paths() if match._keys is None else match._keys)
     versions = [(key, version) for key in keys for version in schema.load(key).versions]
     about = [pair for pair in versions if match.about_frame(*pair)]
@@ -189,10 +195,10 @@ def why_never(rule: LiveRule) -> str:
         return f"no version of {apis} says {' and '.join(sorted(match.of_entities)).replace('_', ' ')} together"
     if rule.selects_errors and any(acts(rule, pair, DIRECTIONS) for pair in about):
         return 'it acts on requests, and "error" is known only when the response has come'
-    return f"{rule.kind}, as it is written here, does nothing with {apis}"
+    return f"{rule.kind}, as it is parsed_rules here, does nothing with {apis}"
 
 
-def of_names(match: FrameMatch, names: Names | None) -> Iterator[Told]:
+def of_names(match: FrameMatch, names: NameMaps | None) -> Iterator[LintMessage]:
     """Selectors speak the clients' names, and this is one of the brokers'."""
     for selector, field in NAMED.items():
         space: NameMap | None = None if names is None else getattr(names, field)
@@ -224,7 +230,7 @@ def decider(rule: LiveRule, earlier: Sequence[Earlier], limits: VersionLimits) -
     return None
 
 
-class Nobody:
+class UnknownCluster:
     """A cluster that nothing is known of."""
 
     nodes: tuple[int, ...] = ()
@@ -234,4 +240,4 @@ class Nobody:
         return None
 
 
-ANYBODY = ConnectionView(Facts("", "", ""), 0, Nobody())
+ANY_CONNECTION = ConnectionView(Facts("", "", ""), 0, UnknownCluster())

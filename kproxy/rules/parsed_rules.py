@@ -10,7 +10,7 @@ from kproxy.rules.kinds.base import Rule
 from kproxy.rules.source import Source, Where
 
 
-class Place(NamedTuple):
+class ListenerTraits(NamedTuple):
     """What rules must know of a listener: its cluster, whether it speaks TLS, and whether brokers keep their own
     addresses there."""
 
@@ -20,7 +20,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Written:
+class ParsedRule:
     """A rule and where it was written; `rule` is None when there are mistakes in it, `name` when it has none.
 
     `at` is its path in the source, `stage` the number of the scenario's stage that it belongs to (None: to none),

@@ -13,7 +13,7 @@ LIFE = 1.0
 half a second by default (`max_wait_ms`). Connections that end with a fetch under way take their promise with them."""
 
 
-class Promises:
+class FetchReservations:
     """Bytes by connection number, one promise each. `total` is all of them."""
 
     __slots__ = ("given", "total")

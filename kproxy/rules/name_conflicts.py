@@ -14,11 +14,11 @@ from heapq import merge
 from typing import NamedTuple
 
 from kproxy.rules.kinds.name_rule import NameRule, RenameRule
-from kproxy.rules.name_layer import ByPrefix, Entry, Layer, Pattern
+from kproxy.rules.name_layer import ByPrefix, Layer, NamePattern, RenameEntry
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import AnyLayer
 from kproxy.rules.namespace import NAMESPACES
-from kproxy.rules.written import Written
+from kproxy.rules.parsed_rules import ParsedRule
 
 MOST_STEPS = 60_000
 """Steps from rule to rule, of all names together: a second or two."""
@@ -26,36 +26,38 @@ SAMPLE = b"0kproxy0"
 """Stands for what a `*` may stand for; legal, and in nobody's pattern."""
 
 
-class Step(NamedTuple):
+class NameRuleStep(NamedTuple):
     """One rule on the way of a name to the brokers."""
 
-    written: Written
+    parsed: ParsedRule
     rule: NameRule
     layer: AnyLayer
 
 
-NameRules = Sequence[tuple[Written, NameRule]]
+NameRules = Sequence[tuple[ParsedRule, NameRule]]
 
 
 class TooManySteps(Exception):
     """More steps than `MOST_STEPS` would be needed."""
 
 
-def check_lost_names(rules: NameRules) -> None:
+def check_name_conflicts(rules: NameRules) -> None:
     """Note what rules that surely hold for the same connections take from each other."""
     left = MOST_STEPS
     layers = {id(rule): list(rule.layers()) for _, rule in rules}
     for group in _bound_together(rules):
         for space in NAMESPACES:
-            way = Way([Step(one, rule, layer) for one, rule in group for at, layer in layers[id(rule)] if at is space],
-                      left)  # fmt: skip
+            steps = [
+                NameRuleStep(one, rule, layer) for one, rule in group for at, layer in layers[id(rule)] if at is space
+            ]
+            path = NamePath(steps, left)
             try:
-                way.check()
+                path.check()
             except TooManySteps:
                 message = f"names would take more than {MOST_STEPS} steps through all the name rules for the same"
                 group[-1][0].note((), f"{message} connections: write fewer of them, or fewer that build on each other")
                 return
-            left = way.left
+            left = path.left
 
 
 def _bound_together(rules: NameRules) -> Iterator[NameRules]:
@@ -72,15 +74,15 @@ def _bound_together(rules: NameRules) -> Iterator[NameRules]:
             yield [rules[number] for number in merge(special, general)]
 
 
-class Way:
+class NamePath:
     """The steps of one group of rules in one namespace, and how names go through them. `left`: steps that may still be
     taken."""
 
-    def __init__(self, steps: Sequence[Step], left: int) -> None:
+    def __init__(self, steps: Sequence[NameRuleStep], left: int) -> None:
         self.steps, self.left = steps, left
         self.prefixes: list[int] = []
         self.exact: dict[bytes, list[int]] = {}
-        globs: list[tuple[Pattern, tuple[int, Entry]]] = []
+        globs: list[tuple[NamePattern, tuple[int, RenameEntry]]] = []
         for number, step in enumerate(steps):
             if isinstance(step.layer, PrefixLayer):
                 self.prefixes.append(number)
@@ -101,14 +103,14 @@ class Way:
             self.spend()
             if isinstance(step.rule, RenameRule) and isinstance(step.layer, Layer):
                 for entry in step.layer.entries:
-                    self._check_entry(step.written, step.rule.field, entry, number)
+                    self._check_entry(step.parsed, step.rule.field, entry, number)
 
     def spend(self, steps: int = 1) -> None:
         self.left -= steps
         if self.left < 0:
             raise TooManySteps
 
-    def _check_entry(self, one: Written, field: str, entry: Entry, number: int) -> None:
+    def _check_entry(self, one: ParsedRule, field: str, entry: RenameEntry, number: int) -> None:
         never = _never_comes(entry, self.steps[number - 1] if number else None)
         if never is not None:
             one.note((field, entry.key), f'"{entry.key}" never comes to this rule: {never}', key=True)
@@ -152,7 +154,7 @@ class Way:
         return min(nearest, default=-1)
 
 
-def _never_comes(entry: Entry, last: Step | None) -> str | None:
+def _never_comes(entry: RenameEntry, last: NameRuleStep | None) -> str | None:
     """All names that get past a prefix rule begin with its prefix, unless another rename follows it."""
     if last is None or not isinstance(last.layer, PrefixLayer):
         return None

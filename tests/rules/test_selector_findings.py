@@ -9,16 +9,16 @@ import pytest
 
 from kproxy.rules.document import parse_rules
 from kproxy.rules.entity import Entity
-from kproxy.rules.why import Subject, judge
+from kproxy.rules.selector_findings import KnownRequest, explain_selectors
 
 PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
 ORDERS_0 = Entity(topic="orders", partition=0, where=(0, 0))
 CLICKS_1 = Entity(topic="clicks", partition=1, where=(1, 0))
 
 
-def judged(selectors: str, subject: Subject) -> tuple[str, list[tuple[str, str]]]:
+def judged(selectors: str, subject: KnownRequest) -> tuple[str, list[tuple[str, str]]]:
     rule = parse_rules(f"rules: [{{name: r, kind: delay, delay: 1s, {selectors}}}]").rules[0]
-    found = judge(rule, subject)
+    found = explain_selectors(rule, subject)
     return found.word, [(one.selector, one.text) for one in found.findings]
 
 
@@ -45,7 +45,7 @@ def judged(selectors: str, subject: Subject) -> tuple[str, list[tuple[str, str]]
 )  # fmt: skip
 def test_selectors_of_connections_and_headers(selectors: str, known: dict[str, Any], word: str, text: str) -> None:
     """What holds, what fails and what is open, in words with both sides."""
-    found, reasons = judged(selectors, Subject(PRODUCE, 9, known))
+    found, reasons = judged(selectors, KnownRequest(PRODUCE, 9, known))
 
     assert (found, [text for _, text in reasons]) == (word, [text])
 
@@ -53,7 +53,7 @@ def test_selectors_of_connections_and_headers(selectors: str, known: dict[str, A
 def test_not_that_does_not_apply_says_nothing() -> None:
     """One selector of `not` that fails makes the rest of it irrelevant."""
     for selectors, known in (("not: {client_id: a, listener: x}", {"client_id": "b"}), ("not: {api: Fetch}", {})):
-        assert judged(selectors, Subject(PRODUCE, 9, known)) == ("holds", [])
+        assert judged(selectors, KnownRequest(PRODUCE, 9, known)) == ("holds", [])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_not_that_does_not_apply_says_nothing() -> None:
 )  # fmt: skip
 def test_selectors_of_what_a_frame_is_about(selectors: str, word: str, reasons: list[tuple[str, str]]) -> None:
     """All that a frame asks about is known; one entity must have all that is selected."""
-    assert judged(selectors, Subject(PRODUCE, 9, {}, (ORDERS_0, CLICKS_1), whole=True)) == (word, reasons)
+    assert judged(selectors, KnownRequest(PRODUCE, 9, {}, (ORDERS_0, CLICKS_1), whole=True)) == (word, reasons)
 
 
 def test_entities_are_those_that_are_selected() -> None:
@@ -82,14 +82,16 @@ def test_entities_are_those_that_are_selected() -> None:
         "rules: [{name: r, kind: delay, delay: 1s, match: {topic: [orders, clicks]}, not: {partition: 0}}]"
     )
 
-    assert judge(rule.rules[0], Subject(PRODUCE, 9, {}, (ORDERS_0, CLICKS_1), whole=True)).entities == (CLICKS_1,)
+    assert explain_selectors(
+        rule.rules[0], KnownRequest(PRODUCE, 9, {}, (ORDERS_0, CLICKS_1), whole=True)
+    ).entities == (CLICKS_1,)
 
 
 def test_a_topic_that_is_given_by_id_may_be_any() -> None:
     """Its name is not in the frame."""
     by_id = Entity(topic_id=UUID(int=7), partition=0)
 
-    assert judged("match: {topic: orders}", Subject(1, 13, {}, (by_id,), whole=True)) == (
+    assert judged("match: {topic: orders}", KnownRequest(1, 13, {}, (by_id,), whole=True)) == (
         "open",
         [("topic", "if its topic is orders")],
     )
@@ -97,8 +99,11 @@ def test_a_topic_that_is_given_by_id_may_be_any() -> None:
 
 def test_of_an_api_only_what_is_said_is_known() -> None:
     """The rest of what it is about is open."""
-    assert judged("match: {topic: orders, partition: 0}", Subject(PRODUCE, 9, {}, (Entity(topic="orders"),))) == (
+    assert judged("match: {topic: orders, partition: 0}", KnownRequest(PRODUCE, 9, {}, (Entity(topic="orders"),))) == (
         "open",
         [("partition", "if its partition is 0")],
     )
-    assert judged("match: {acks: all}", Subject(HEARTBEAT, 4, {})) == ("fails", [("acks", "Heartbeat 4 has no acks")])
+    assert judged("match: {acks: all}", KnownRequest(HEARTBEAT, 4, {})) == (
+        "fails",
+        [("acks", "Heartbeat 4 has no acks")],
+    )
