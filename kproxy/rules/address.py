@@ -67,12 +67,12 @@ def _reachable(address: Address) -> Address:
 
 
 def parse_target(text: str) -> Address:
-    """An address that somebody connects to. Raises ValueError with what is wrong."""
+    """Return an address that somebody connects to. Raises ValueError with what is wrong."""
     return _reachable(Address.parse(text))
 
 
 def parse_server(text: str) -> Address:
-    """A target, or a Unix socket of this machine, `unix:/path`. Raises ValueError with what is wrong."""
+    """Return a target, or a Unix socket of this machine, `unix:/path`. Raises ValueError with what is wrong."""
     return _reachable(Address.parse(_unix(text)))
 
 
@@ -94,7 +94,7 @@ ServerAddress = Annotated[Address, BeforeValidator(_unix, json_schema_input_type
 
 
 class PortRange(NamedTuple):
-    """Ports from first to last, both included."""
+    """Range of ports from first to last, both included."""
 
     first: int
     last: int
@@ -127,7 +127,7 @@ class PortRange(NamedTuple):
 
 
 def parse_port(text: str, lowest: int) -> int:
-    """A port number from `lowest` to 65535; raises ValueError."""
+    """Return a port number from `lowest` to 65535; raises ValueError."""
     text = text.strip()
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(LAST_PORT))):
         raise ValueError(f'"{text}" is no port, a number from {lowest} to {LAST_PORT} is wanted')
@@ -137,7 +137,7 @@ def parse_port(text: str, lowest: int) -> int:
 
 
 def check_host(host: str) -> str:
-    """A host name or an IP address, IPv6 with or without brackets; returned without. Raises ValueError."""
+    """Return a host name or an IP address, IPv6 without its brackets. Raises ValueError."""
     if ":" in host:
         return _ipv6(host.removeprefix("[").removesuffix("]"))
     if not host:

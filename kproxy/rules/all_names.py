@@ -1,4 +1,4 @@
-"""The maps of all namespaces that hold for one connection."""
+"""Name maps of all namespaces that hold for one connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, N
 
 @dataclass(frozen=True, slots=True)
 class NameMaps:
-    """None: no rule says anything about these names."""
+    """Name maps of one connection, by namespace; None: no rule says anything about these names."""
 
     topics: NameMap | None = None
     groups: NameMap | None = None
@@ -19,7 +19,7 @@ class NameMaps:
 
     @classmethod
     def of(cls, layers: Iterable[tuple[Namespace, AnyLayer]]) -> NameMaps | None:
-        """From the layers of all name rules in file order. None if there are none."""
+        """Return the maps that the layers of all name rules, in file order, come to; None if there are no layers."""
         by_space: dict[Namespace, list[AnyLayer]] = {}
         for space, layer in layers:
             by_space.setdefault(space, []).append(layer)
@@ -27,15 +27,15 @@ class NameMaps:
         return cls(*maps) if by_space else None
 
     def get(self, space: Namespace) -> NameMap | None:
-        """The map of one namespace."""
+        """Return the map of one namespace, None if no rule is about it."""
         return {TOPIC: self.topics, GROUP: self.groups, TRANSACTIONAL_ID: self.transactional_ids}[space]
 
     @property
     def maps(self) -> list[NameMap]:
-        """Those that there are."""
+        """Return the maps of those namespaces that rules are about."""
         return [one for one in (self.topics, self.groups, self.transactional_ids) if one is not None]
 
     @property
     def isolates(self) -> bool:
-        """Whether names of others are to be out of reach in any namespace."""
+        """Return True if names of others are to be out of reach in any namespace."""
         return any(one.isolates for one in self.maps)

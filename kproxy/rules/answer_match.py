@@ -1,4 +1,4 @@
-"""Selectors whose words may be found in the answer only: a Metadata request for all topics names none of them."""
+"""Selectors of things that only the answer may name: a Metadata request for all topics names none of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ ORDER = ("topic", "group", "transactional_id", "member", "topic_id", "partition"
 
 
 class AnswerMatch(FrameMatch):
-    """A request matches as long as it may be about what is selected; the kind then selects in the answer.
+    """Selectors that hold for a request as long as it may be about what is selected; the kind then selects in the
+    answer.
 
     So does a request that asks for everything, and one that names a topic but not its partitions. Triggers count such
     requests, too.
@@ -28,27 +29,26 @@ class AnswerMatch(FrameMatch):
     _by_name: list[tuple[str, Callable[[Entity], bool]]] = PrivateAttr(default_factory=list)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Remember which test is about which word."""
         super().model_post_init(context)
         names = [name for name in ORDER if getattr(self, name) is not None]
         self._by_name = list(zip(names, self._entity.values(), strict=True))
 
     @property
     def of_entities(self) -> frozenset[str]:
-        """Without the partition, which an answer names."""
+        """Return the selectors of entities without the partition, which an answer names."""
         return super().of_entities - {"partition"}
 
     def holds_entity(self, entity: Entity) -> bool:
-        """Whether what the request says of this entity leaves it possible that it is meant."""
+        """Return True if what the request says of this entity leaves it possible that it is meant."""
         return all(getattr(entity, name) is None or test(entity) for name, test in self._by_name)
 
     def selects(self, entity: Entity) -> bool:
-        """Whether this entity, found in the answer, is meant."""
+        """Return True if this entity, found in the answer, is meant."""
         return super().holds_entity(entity)
 
 
 def selects(yes: AnswerMatch | None, no: FrameMatch | None, exchange: Exchange, entity: Entity) -> bool:
-    """Whether `match` and `not` of a rule that fired for this exchange select an entity of its answer."""
+    """Return True if `match` and `not` of a rule that fired for this exchange select an entity of its answer."""
     if yes is not None and not yes.selects(entity):
         return False
     return no is None or not (

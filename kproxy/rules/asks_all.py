@@ -11,7 +11,7 @@ from kproxy.wire.shapes import Shape, shape
 
 
 def asks_all(request: Message) -> bool:
-    """Whether the answer lists things that this request does not name."""
+    """Return True if the answer lists things that this request does not name."""
     form = shape(request.api.key, request.version)
     if not form.lists or form.positional:
         return False
@@ -30,7 +30,7 @@ def any_all(form: Shape, depth: int, parent: Mapping[str, Any]) -> bool:
 
 
 def can_ask_all(key: int, version: int) -> bool:
-    """Whether there are such requests of this API and version; of one that the table lacks nobody can tell."""
+    """Return True if there are such requests of this API and version; of one that the table lacks nobody can tell."""
     if version not in schema.load(key).versions:
         return False
     form = shape(key, version)
@@ -38,7 +38,7 @@ def can_ask_all(key: int, version: int) -> bool:
 
 
 def listed_roles(key: int, version: int) -> frozenset[str]:
-    """The selectors that can hold for what such an answer lists."""
+    """Return the selectors that can hold for what such an answer lists."""
     form = shape(key, version)
     roles = {role for keys in (form.top, *(level.keys for level in form.lists)) for role, _ in keys}
     if "topic" in roles or "topic_id" in roles:

@@ -1,4 +1,4 @@
-"""What can be asked of the records of a Produce request, entry by entry.
+"""Checks of the records of a Produce request, entry by entry.
 
 Codec and producer stand in an entry's header. Sizes of records are measured as users make them: key, value and headers
 of one record, uncompressed. Only a compressed entry has to be decompressed for that, and only one that is large enough
@@ -18,12 +18,12 @@ from kproxy.wire.records.record import read_record
 
 
 def codec_name(entry: Batch | LegacyEntry) -> str:
-    """none, gzip, snappy, lz4, zstd; a number for one that is unknown."""
+    """Return none, gzip, snappy, lz4 or zstd; the number for a codec that is unknown."""
     return CODECS.get(entry.codec, str(entry.codec))
 
 
 def is_idempotent(entry: Batch | LegacyEntry) -> bool:
-    """Whether the producer has an id, so that a batch that is sent twice is stored once (KIP-98)."""
+    """Return True if the producer has an id, so that a batch that is sent twice is stored once (KIP-98)."""
     return isinstance(entry, Batch) and entry.producer_id >= 0
 
 
@@ -32,13 +32,13 @@ DAMAGED = DECOMPRESSED_LIMIT // 8
 
 
 class RecordSizes:
-    """Looks for records of more than `most` bytes. All that it decompresses, together, is at most `left` bytes."""
+    """Search for records of more than `most` bytes. All that it decompresses, together, is at most `left` bytes."""
 
     def __init__(self, most: int, left: int = DECOMPRESSED_LIMIT) -> None:
         self.most, self.left = most, left
 
     def too_large(self, entry: Entry) -> int:
-        """The size of the first such record in an entry, 0 if there is none.
+        """Return the size of the first such record in an entry, 0 if there is none.
 
         An entry that cannot be decompressed within the limit counts as one record of that size. Raises RecordsError for
         one that cannot be read: brokers may read more than kproxy does (Kafka looks at no content checksum of lz4).
@@ -54,7 +54,7 @@ class RecordSizes:
             raise
 
     def records(self, entry: Batch | LegacyEntry) -> Iterator[Record]:
-        """Those records that could be too large. Raises RecordsError."""
+        """Yield the records of an entry that could be too large. Raises RecordsError."""
         if isinstance(entry, LegacyEntry):
             if entry.codec or len(entry.body) > self.most:
                 yield from self.legacy(entry)
@@ -78,8 +78,8 @@ class RecordSizes:
 
 
 def long_records(data: memoryview, count: int, most: int) -> Iterator[Record]:
-    """Those of the `count` records that fill `data` that have more than `most` bytes as they stand there. Raises
-    RecordsError.
+    """Yield the records that have more than `most` bytes as they stand there, of the `count` records that fill `data`.
+    Raises RecordsError.
 
     The others are passed over by their lengths: a kilobyte can stand for millions of them.
     """
@@ -99,7 +99,7 @@ def long_records(data: memoryview, count: int, most: int) -> Iterator[Record]:
 
 
 def size_of(record: Record) -> int:
-    """Bytes that a user has put into it."""
+    """Return the bytes that a user has put into a record."""
     headers = sum(
         len(key.encode("utf-8", "surrogateescape")) + len(value or b"") for key, value in each(record.headers)
     )

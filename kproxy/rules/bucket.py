@@ -31,7 +31,7 @@ LEAST_FETCH, SMALL_FETCH = 0.1, 64 << 10
 
 
 class Bucket:
-    """`rate` tokens a second, at most `size` of them; full at `now`."""
+    """Token bucket of `rate` tokens a second, at most `size` of them; full at `now`."""
 
     __slots__ = ("level", "rate", "size", "then")
 
@@ -39,19 +39,19 @@ class Bucket:
         self.rate, self.size, self.level, self.then = rate, size, size, now
 
     def charge(self, amount: float, now: float) -> float:
-        """Take so many tokens out. Returns the seconds until the debt is paid, 0 when there is none."""
+        """Take so many tokens out, and return the seconds until the debt is paid, 0 when there is none."""
         self.fill(now)
         self.level = max(self.level - amount, -LONGEST_DEBT * self.rate)
         return max(0.0, -self.level / self.rate)
 
     def ahead(self, amount: float, now: float) -> float:
-        """The seconds that such a charge would make somebody wait; nothing is taken."""
+        """Return the seconds that such a charge would make somebody wait; nothing is taken."""
         self.fill(now)
         return max(0.0, (amount - self.level) / self.rate)
 
     @property
     def full_at(self) -> float:
-        """When it will be, or was, full."""
+        """Return the time when it will be, or was, full."""
         return self.then + (self.size - self.level) / self.rate
 
     def fill(self, now: float) -> None:
@@ -62,7 +62,7 @@ class Bucket:
 
 
 class FetchBucket(Bucket):
-    """Knows what fetches under way may bring."""
+    """Token bucket that knows what fetches under way may bring."""
 
     __slots__ = ("reservations",)
 
@@ -71,14 +71,14 @@ class FetchBucket(Bucket):
         self.reservations = FetchReservations()
 
     def allowed(self, number: int, now: float) -> int:
-        """What a fetch of this connection may bring, the one before being over."""
+        """Return the bytes that a fetch of this connection may bring, the one before being over."""
         self.fill(now)
         self.reservations.settle(number)
         self.reservations.expire(now)
         return self.room(self.reservations.total)
 
     def room(self, promised: float) -> int:
-        """What there is beside what is promised.
+        """Return the bytes that are left beside those that are reserved, 1 at least.
 
         The client goes on even with 1: of the first partition that has data a whole batch is sent, however long it is
         (KIP-74).
@@ -87,23 +87,23 @@ class FetchBucket(Bucket):
         return max(1, int(max(self.level - promised, least)))
 
     def promise(self, number: int, amount: float, now: float) -> None:
-        """A fetch of this connection begins, which may bring so much."""
+        """Reserve the bytes that a fetch of this connection may bring, as it begins."""
         self.reservations.give(number, amount, now)
 
     def settle(self, number: int, now: float) -> None:
-        """Its response is here."""
+        """End the reservation of a connection whose response is here."""
         self.reservations.settle(number)
 
 
 class Buckets(Generic[BucketKey]):
-    """A bucket for each key, made when it is first asked for; `make` gives None for what is not limited."""
+    """Buckets by key, made when they are first asked for; `make` gives None for what is not limited."""
 
     def __init__(self, make: Callable[[BucketKey, float], Bucket | None], most: int = MOST_BUCKETS) -> None:
         self.make, self.most = make, most
         self.buckets: OrderedDict[BucketKey, Bucket | None] = OrderedDict()
 
     def of(self, key: BucketKey, now: float) -> Bucket | None:
-        """The bucket for this key."""
+        """Return the bucket for this key, None for one that is not limited."""
         try:
             self.buckets.move_to_end(key)
             return self.buckets[key]
@@ -114,7 +114,7 @@ class Buckets(Generic[BucketKey]):
             return bucket
 
     def forget_one(self, now: float) -> None:
-        """Make room. Those that are not full get in line again, so that all are looked at in time."""
+        """Make room for one bucket. Those that are not full get in line again, so that all are looked at in time."""
         goes, first = None, float("inf")
         for key in list(islice(self.buckets, LOOKED_AT)):
             bucket = self.buckets[key]

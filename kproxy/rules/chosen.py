@@ -1,4 +1,4 @@
-"""Which APIs and versions a rule selects, found in what was written, for checks when it loads."""
+"""APIs and versions that a rule selects, found in what was written, for checks when it loads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kproxy.wire import schema
 
 
 class SelectedVersions(NamedTuple):
-    """One API with those of its versions that are selected.
+    """Versions that are selected of one API.
 
     `where`: the line that selects it. `by_name`: it alone is meant there; else a pattern stands for it and others.
     """
@@ -24,7 +24,7 @@ class SelectedVersions(NamedTuple):
 
 
 def chosen(raw: dict[Any, Any]) -> list[SelectedVersions]:
-    """The APIs that `match: {api: …}` selects; none if it selects no API, as far as it can be read.
+    """Return the APIs that `match: {api: …}` selects; none if it selects no API, as far as it can be read.
 
     Mistakes in the selectors themselves are reported by their own types.
     """
@@ -52,7 +52,7 @@ def keys_or_none(text: Any) -> frozenset[int]:
 
 
 def versions_of(api: schema.Api, selected: Any) -> tuple[int, ...]:
-    """The versions of this API that a `version` selector leaves."""
+    """Return the versions of this API that a `version` selector leaves."""
     if selected is None:
         return tuple(api.versions)
     try:
@@ -63,7 +63,7 @@ def versions_of(api: schema.Api, selected: Any) -> tuple[int, ...]:
 
 
 def spans(versions: Iterable[int]) -> str:
-    """`0-2,5` from ascending numbers."""
+    """Return versions in words, such as `0-2,5`, from ascending numbers."""
     ranges: list[tuple[int, int]] = []
     for version in versions:
         if ranges and version == ranges[-1][1] + 1:

@@ -1,9 +1,9 @@
-"""What the same rule in several processes counts together: numbers in a table that all of them have.
+"""Numbers that the same rule in several processes counts together, in a table that all of them have.
 
-With one process nothing of this is there, and triggers and buckets keep their numbers to themselves. With several,
-each takes the numbers out (nobody else has them then), does what it would do with its own, and puts them back. So a
-rule acts on the third request, wherever it came in, and a quota is one quota. Where the table is, and how it is locked,
-is not known here (`net.workers.shared_table`).
+With one process nothing of this is there, and triggers and buckets keep their numbers to themselves. With several, each
+takes the numbers out (nobody else has them then), does what it would do with its own, and puts them back. So a rule
+acts on the third request, wherever it came in, and a quota is one quota. Where the table is, and how it is locked, is
+not known here (`net.workers.shared_table`).
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ MOST_NUMBERS = 6
 
 
 class Cells(Protocol):
-    """The numbers of one key."""
+    """Numbers of one key in the common table."""
 
     def take(self, now: float) -> tuple[float, ...] | None:
-        """They are the caller's alone until `put`, which has to follow at once; None: the key has none yet, or they had
-        to go for others that were used later. `now`: monotonic seconds, which are the same in all processes."""
+        """Return the numbers, which are the caller's alone until `put`, which has to follow at once; None: the key has
+        none yet, or they had to go for others that were used later. `now`: monotonic seconds, which are the same in all
+        processes."""
 
     def put(self, *numbers: float, until: float | None = None) -> None:
-        """At most MOST_NUMBERS, always as many for one key; without any they stay as they were. `until`: when nothing
-        is lost if they go, where that is not now."""
+        """Store at most MOST_NUMBERS, always as many for one key; without any they stay as they were. `until`: the time
+        from which nothing is lost if they go, where that is not now."""
 
 
 class Table(Protocol):
-    """Numbers by key, for a bounded number of keys."""
+    """Table of numbers by key, for a bounded number of keys."""
 
     def cells(self, owner: bytes, what: str | None) -> Cells:
-        """`owner`: 8 bytes that stand for one life of one rule. `what`: for which client, or whatever else it tells
-        apart; None: for the rule as a whole, and these numbers stay while others go."""
+        """Return the cells of a key. `owner`: 8 bytes that stand for one life of one rule. `what`: for which client, or
+        whatever else it tells apart; None: for the rule as a whole, and these numbers stay while others go."""
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """The part of the table that belongs to one life of one rule: it ends when the rule begins anew.
+    """Part of the table that belongs to one life of one rule: it ends when the rule begins anew.
 
     `own` is put behind the seed of what cannot be drawn in common, so that processes do not draw the same; empty in the
     first of them.

@@ -19,7 +19,7 @@ HALF = LIFE / 2
 
 
 class CommonBucket(Bucket):
-    """Numbers: level, then."""
+    """Bucket that several processes charge. Numbers: level, then."""
 
     __slots__ = ("cells",)
 
@@ -28,7 +28,6 @@ class CommonBucket(Bucket):
         self.cells = cells
 
     def charge(self, amount: float, now: float) -> float:
-        """As alone."""
         self.load(now)
         try:
             return super().charge(amount, now)
@@ -36,7 +35,6 @@ class CommonBucket(Bucket):
             self.store()
 
     def ahead(self, amount: float, now: float) -> float:
-        """As alone."""
         self.load(now)
         try:
             return super().ahead(amount, now)
@@ -51,7 +49,8 @@ class CommonBucket(Bucket):
 
 
 class CommonFetchBucket(FetchBucket):
-    """Numbers: level, then, the half second that it is, and promises by the half second."""
+    """Bucket of fetches that several processes charge. Numbers: level, then, the half second that it is, and
+    reservations by the half second."""
 
     __slots__ = ("ages", "cells", "given", "half")
 
@@ -63,7 +62,6 @@ class CommonFetchBucket(FetchBucket):
         self.given: OrderedDict[int, tuple[int, float]] = OrderedDict()  # here: by connection number; oldest first
 
     def charge(self, amount: float, now: float) -> float:
-        """As alone."""
         self.load(now)
         try:
             return super().charge(amount, now)
@@ -71,7 +69,7 @@ class CommonFetchBucket(FetchBucket):
             self.store()
 
     def allowed(self, number: int, now: float) -> int:
-        """As alone, with what all have promised."""
+        """Return the bytes that a fetch of this connection may bring, beside what all processes have reserved."""
         self.load(now)
         try:
             self.fill(now)
@@ -81,7 +79,6 @@ class CommonFetchBucket(FetchBucket):
             self.store()
 
     def promise(self, number: int, amount: float, now: float) -> None:
-        """As alone."""
         self.load(now)
         try:
             self.take_back(number)
@@ -91,7 +88,6 @@ class CommonFetchBucket(FetchBucket):
             self.store()
 
     def settle(self, number: int, now: float) -> None:
-        """As alone."""
         if number in self.given:
             self.load(now)
             try:
@@ -100,7 +96,7 @@ class CommonFetchBucket(FetchBucket):
                 self.store()
 
     def take_back(self, number: int) -> None:
-        """The promise of a connection is over, if it still counted."""
+        """End the reservation of a connection, if it still counted."""
         half, amount = self.given.pop(number, (0, 0.0))
         if amount and self.half - half < AGES:
             self.ages[half % AGES] = max(0.0, self.ages[half % AGES] - amount)
@@ -108,7 +104,7 @@ class CommonFetchBucket(FetchBucket):
             self.given.popitem(last=False)
 
     def load(self, now: float) -> None:
-        """What the others have left, with promises forgotten that are too old."""
+        """Take over the numbers that the other processes have left, without reservations that are too old."""
         numbers = self.cells.take(now)
         self.level, self.then, half, *self.ages = (
             numbers if numbers is not None else (self.size, now, 0.0, 0.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""What an effect remembers by key, as a few numbers: in this process or, where several have the rule, in common.
+"""Numbers that an effect remembers by key: in this process or, where several have the rule, in common.
 
 For effects that answer one connection by what they have seen on another, such as a client that asks for a coordinator
 here and then talks to it there.
@@ -17,7 +17,7 @@ NumbersChange = Callable[[RememberedNumbers | None], RememberedNumbers | None]
 
 
 class HasCommon(Protocol):
-    """An effect."""
+    """Effect that may have its numbers in common with other processes."""
 
     common: Common | None
 
@@ -31,8 +31,9 @@ class Remembered:
         self.cells: OrderedDict[object, Cells] = OrderedDict()
 
     def change(self, key: tuple[object, ...], now: float, change: NumbersChange) -> RememberedNumbers | None:
-        """What `change` makes of the numbers (None: there are none) is what they are from now on, and comes back.
-        None: they stay. Nobody else sees them meanwhile. A key has texts and numbers in it."""
+        """Replace the numbers of a key by what `change` makes of them, and return that. It is called with None where
+        there are none; if it returns None, they stay. Nobody else sees them meanwhile. A key has texts and numbers in
+        it."""
         if self.effect.common is not None:
             return self._in_common(self.effect.common, key, now, change)
         after = change(self.here.get(key))

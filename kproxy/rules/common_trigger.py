@@ -1,4 +1,4 @@
-"""The trigger of a rule that is at work in several processes: they count together, and draw from one row of chances.
+"""Triggers of rules that are at work in several processes: they count together, and draw from one row of chances.
 
 Strategy: what all have counted is loaded into the count that a single process would have, which then decides, and is
 stored. The place in the row of chances is one of the numbers; a process passes over what the others have drawn. A
@@ -17,7 +17,7 @@ from kproxy.rules.when import When
 
 
 class CommonTrigger(Trigger):
-    """`common`: with whom it counts. Numbers: seen, fired, draws, since (NaN: not yet)."""
+    """Trigger that counts with other processes, by `common`. Numbers: seen, fired, draws, since (NaN: not yet)."""
 
     def __init__(self, when: When | None, seed: str, began: float, common: Common) -> None:
         super().__init__(when, seed, began)
@@ -25,7 +25,6 @@ class CommonTrigger(Trigger):
         self.cells: OrderedDict[str | None, Cells] = OrderedDict()
 
     def fires(self, now: float, connection: object = None, client_id: str | None = None) -> bool:
-        """As in one process."""
         when = self.when
         if when is None or when.count_per == "connection":
             return super().fires(now, connection, client_id)
@@ -49,7 +48,7 @@ class CommonTrigger(Trigger):
 
 
 def load(count: TriggerCount, numbers: tuple[float, ...] | None, let_go: int) -> None:
-    """Make it what all processes together have counted; None: nothing so far."""
+    """Set a count to what all processes together have counted; None: nothing so far."""
     seen, fired, draws, since = numbers[:4] if numbers is not None else (-let_go, 0, 0, nan)
     count.seen, count.fired = int(seen), int(fired)
     count.since = None if isnan(since) else since
@@ -58,7 +57,7 @@ def load(count: TriggerCount, numbers: tuple[float, ...] | None, let_go: int) ->
 
 
 def pass_over(count: TriggerCount, draws: int) -> None:
-    """Go to the chance that comes after so many."""
+    """Set a count's generator to the chance that comes after so many draws."""
     before, count.draws = count.draws, draws
     block, over = divmod(draws, BLOCK)
     if not before < draws or before // BLOCK != block or not before % BLOCK:

@@ -1,4 +1,4 @@
-"""The error that a broker answers with when something is not allowed."""
+"""Errors that a broker answers with when something is not allowed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED = {
 
 
 def denial(key: int, selected: frozenset[str], entity: Entity) -> int:
-    """The error code of this API for this entity, which was chosen by these selectors.
+    """Return the error code of this API for this entity, which was chosen by these selectors.
 
     Of the checks that a broker makes for it, that one fails which the rule selects on; else the first. A topic that
     nobody can name is unknown.
@@ -42,7 +42,7 @@ def denial(key: int, selected: frozenset[str], entity: Entity) -> int:
 
 
 def concerns(check: Check, entity: Entity) -> bool:
-    """Whether there is something in the entity that the check could be about."""
+    """Return True if there is something in the entity that the check could be about."""
     match check:
         case "topic":
             return entity.topic is not None or entity.topic_id is not None
@@ -55,7 +55,7 @@ def concerns(check: Check, entity: Entity) -> bool:
 
 
 def code_of(check: Check, entity: Entity) -> int:
-    """The error code of a check; `resource` and `coordinator` are what the entity says that they are."""
+    """Return the error code of a check; `resource` and `coordinator` are what the entity says that they are."""
     if check == "resource":
         return CODES[CONFIG_TYPES.get(entity.resource[0], "cluster") if entity.resource else "cluster"]
     if check == "coordinator":
@@ -67,7 +67,8 @@ def code_of(check: Check, entity: Entity) -> int:
 def refusals(
     exchange: Exchange, entities: Sequence[Entity], selected: frozenset[str], error: int | None
 ) -> tuple[Fail, ...]:
-    """Errors in the broker's place, each for the entities that get it; `error` is one for all instead of the API's."""
+    """Return errors in the broker's place, each for the entities that get it; `error` is one for all instead of the
+    API's."""
     key = exchange.api.key
     found: dict[int, list[Entity]] = defaultdict(list)
     for entity in each(entities):
@@ -78,5 +79,5 @@ def refusals(
 
 
 def refusal_of_all(key: int, error: int | None) -> Fail:
-    """The answer to a request that would change all there is, without naming it."""
+    """Return the answer to a request that would change all there is, without naming it."""
     return Fail(denial(key, frozenset(), Entity()) if error is None else error, whole=True)

@@ -38,7 +38,7 @@ LONGEST_TTL = 366 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What one document says, as far as it can be read. `parsed_rules` are its rules, then those of its stages."""
+    """Rules of one document, as far as it can be read: `parsed_rules` are its own, then those of its stages."""
 
     source: Source
     parsed_rules: list[ParsedRule] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Document:
 
 
 def load_rules(paths: Iterable[str | Path], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
-    """Rules of these files and folders, in order. With `listeners`, rules are also checked against them.
+    """Return the rules of these files and folders, in order. With `listeners`, rules are also checked against them.
 
     Raises DocumentError with all mistakes of all files.
     """
@@ -56,13 +56,13 @@ def load_rules(paths: Iterable[str | Path], listeners: Mapping[str, ListenerTrai
 def parse_rules(
     text: str | bytes, file: str = "<rules>", listeners: Mapping[str, ListenerTraits] | None = None
 ) -> RuleSet:
-    """Rules of one document that is not a file. Raises DocumentError."""
+    """Return the rules of one document that is not a file. Raises DocumentError."""
     return rules_from([Source(file, text)], listeners)
 
 
 def rules_from(sources: list[Source], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
-    """Rules of documents that are already read, those of all stages of their scenarios included: what `RuleStore` would
-    have in force at some time. Raises DocumentError with what was noted in them, too."""
+    """Return the rules of documents that are already read, those of all stages of their scenarios included: what
+    `RuleStore` would have in force at some time. Raises DocumentError with what was noted in them, too."""
     documents = [read_document(source) for source in sources]
     check_documents(documents, listeners)
     raise_mistakes(sources)
@@ -95,8 +95,8 @@ def check_documents(
 
 
 def rule_files(paths: Iterable[str | Path]) -> list[Path]:
-    """Files as given; folders with all `*.yaml` and `*.yml` below them, sorted, without hidden ones (a mounted
-    Kubernetes ConfigMap holds its files a second time under `..data`) and without `*.test.yaml`."""
+    """Return files as given, and for folders all `*.yaml` and `*.yml` below them, sorted, without hidden ones (a
+    mounted Kubernetes ConfigMap holds its files a second time under `..data`) and without `*.test.yaml`."""
     files: list[Path] = []
     for path in map(Path, paths):
         below = path.rglob("*") if path.is_dir() else ()
@@ -111,12 +111,13 @@ def _is_left_out(file: Path, folder: Path) -> bool:
 
 
 def read_rules(source: Source) -> list[ParsedRule]:
-    """The rules of one document, those of its scenario included; mistakes are noted in the source."""
+    """Return the rules of one document, those of its scenario included; mistakes are noted in the source."""
     return read_document(source).parsed_rules
 
 
 def read_document(source: Source, *, from_api: bool = False) -> Document:
-    """One document; mistakes are noted in the source. `from_api`: each rule may have a `ttl`, and none may run code."""
+    """Return what one document says; mistakes are noted in the source. `from_api`: each rule may have a `ttl`, and none
+    may run code."""
     if not source.is_yaml:
         return Document(source)
     document = to_value(source)
@@ -140,7 +141,7 @@ def read_document(source: Source, *, from_api: bool = False) -> Document:
 
 
 def _stages(scenario: Any) -> Iterator[Any]:
-    """The rules of each stage, as far as it can be said; what is no list there, the model has found."""
+    """Yield the rules of each stage, as far as it can be said; what is no list there, the model has found."""
     stages = scenario.get("stages") if isinstance(scenario, dict) else None
     for stage in stages if isinstance(stages, list) else ():
         rules = stage.get("rules") if isinstance(stage, dict) else None
@@ -180,7 +181,7 @@ def _read_ttl(source: Source, at: Where, raw: Any) -> float | None:
 
 
 def check_ttl(raw: Any) -> float:
-    """Seconds from a number or text such as 30s. Raises ValueError."""
+    """Return seconds from a number or text such as 30s. Raises ValueError."""
     seconds = parse_duration(raw)
     if not isinstance(seconds, float) or not 0 < seconds <= LONGEST_TTL:
         raise ValueError(f"a duration of more than 0 s and at most 366 days is wanted, found {found(raw)}")
@@ -200,7 +201,7 @@ def _runs_code(source: Source, at: Where, raw: dict[Any, Any]) -> bool:
 
 
 def unknown_kind(word: str) -> str:
-    """The message for a kind that there is not, with the nearest one."""
+    """Return the message for a kind that there is not, with the nearest one."""
     close = nearest(word, KINDS)
     hint = f', did you mean "{close}"?' if close else ";"
     return f'unknown kind "{word}"{hint} {ALL_KINDS}'

@@ -23,7 +23,7 @@ class Draws:
         self.clients: OrderedDict[str, Random] = OrderedDict()
 
     def of(self, exchange: Exchange) -> Random:
-        """The generator for this exchange."""
+        """Return the generator that draws for this exchange."""
         if self.count_per == "rule":
             return self.random
         if self.count_per == "connection":

@@ -1,4 +1,4 @@
-"""Which elements of a message's arrays belong to some of its entities."""
+"""Elements of a message's arrays that belong to some of its entities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SAID = tuple(field.name for field in fields(Entity) if field.name != "where")
 
 
 def elements_of(message: Message, entities: Sequence[Entity]) -> Lets:
-    """A test for elements: those of levels of entities (`wire/shapes.yaml`) pass if they are, or hold, one of these.
+    """Return a test for elements: those of levels of entities (`wire/shapes.yaml`) pass if they are, or hold, one of
+    these.
 
     Elements of all other arrays pass. The entities are those of the request, whatever the direction of the message is.
     """
@@ -71,7 +72,7 @@ class Sorted:
         self.entities = entities
 
     def near(self, roles: dict[str, Any], place: int) -> Sequence[Entity]:
-        """The fewest among which are all that an element can be about."""
+        """Return the fewest entities among which are all that an element can be about."""
         if self.form.positional:
             return [*self.by["where"].get((), ()), *self.by["where"].get((place,), ())]
         known, best = maker(self.form)(roles, ()), self.entities
@@ -88,7 +89,7 @@ class Sorted:
 
 
 def is_about(form: Shape, entity: Entity, roles: dict[str, Any], place: int) -> bool:
-    """Whether nothing that is known of an element speaks against this entity."""
+    """Return True if nothing that is known of an element speaks against this entity."""
     if form.positional:
         return entity.where[:1] in ((), (place,))
     known = maker(form)(roles, ())

@@ -41,7 +41,7 @@ SHARE_KEY = 2
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What a request asks about, in the client's names; None for what its API and version do not say.
+    """Smallest thing that a request asks about, in the client's names; None for what its API and version do not say.
 
     `resource`: type and name of a config resource or ACL. `where`: indexes into the request's nested arrays, () for a
     request that is one entity, and for a partition of a fetch session that this request does not list.
@@ -64,7 +64,8 @@ EntityMaker = Callable[[Roles, tuple[int, ...]], Entity]
 
 
 def entities(message: Message) -> tuple[Entity, ...]:
-    """The entities of a decoded request, in its order. One without arrays, or with none of them filled, is one."""
+    """Return the entities of a decoded request, in its order. One without arrays, or with none of them filled, is
+    one."""
     if message.direction != "request":
         raise ValueError(f"entities are those of a request, found a response of {message.api.name}")
     form = shape(message.api.key, message.version)
@@ -73,7 +74,7 @@ def entities(message: Message) -> tuple[Entity, ...]:
 
 
 def places(form: Shape, body: Mapping[str, Any]) -> Iterator[tuple[Roles, tuple[int, ...]]]:
-    """Role → value as the request has it, and where, of each entity."""
+    """Yield the roles with their values as the request has them, and the indexes, of each entity."""
     top = {role: body[field] for role, field in form.top}
     if not form.request or not form.request[0].elements(body):
         yield top, ()
@@ -95,13 +96,13 @@ def inner(
 
 
 def maker(form: Shape) -> EntityMaker:
-    """How entities of this shape are made from their roles."""
+    """Return the function that makes entities of this shape from their roles."""
     roles = {role for keys in (form.top, *(level.keys for level in form.request)) for role, _ in keys}
     return make_special if roles & SPECIAL else make_plain
 
 
 def make(roles: Roles, where: tuple[int, ...]) -> Entity:
-    """An entity with these roles."""
+    """Return an entity with these roles, whether they depend on others or not."""
     return make_plain(roles, where) if SPECIAL.isdisjoint(roles) else make_special(roles, where)
 
 
@@ -139,8 +140,8 @@ SAID = ("topic", "topic_id", "partition", "group", "transactional_id", "resource
 
 
 def coordinator(key: str | None, key_type: int) -> dict[str, Any]:
-    """What a coordinator key stands for. That of a share partition is `group:topic id:partition`, the id in base64.
-    What one of a type stands for that kproxy does not know nobody can tell: for either."""
+    """Return the roles that a coordinator key stands for. That of a share partition is `group:topic id:partition`, the
+    id in base64; one of a type that kproxy does not know stands for a group and for a transactional id."""
     if key_type in KEY_TYPES:
         return {KEY_TYPES[key_type]: key}
     if key_type != SHARE_KEY:
@@ -155,7 +156,7 @@ def coordinator(key: str | None, key_type: int) -> dict[str, Any]:
 
 
 def resource(said: Roles) -> dict[str, Any]:
-    """A config or ACL resource, and the topic, group or transactional id that it names: of ACLs that are made or
+    """Return a config or ACL resource, and the topic, group or transactional id that it names: of ACLs that are made or
     deleted literally, of those that are listed also as what names begin with."""
     name = said["resource_name"]
     if "acl_type" in said:
@@ -175,7 +176,8 @@ def resource(said: Roles) -> dict[str, Any]:
 
 
 def granted(said: Roles) -> tuple[tuple[str, str], ...]:
-    """What ACLs that a request makes or deletes hold for, beyond the one name that a literal one has."""
+    """Return the names that ACLs of a request hold for beyond the one of a literal ACL: role and beginning, "" for
+    all."""
     name, number = said.get("resource_name"), said["granted_acl"]
     roles = tuple(ACL_TYPES.values()) if number == ANY_TYPE else tuple(filter(None, (ACL_TYPES.get(number),)))
     pattern = said.get("granted_type", LITERAL)

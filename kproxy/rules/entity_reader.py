@@ -1,9 +1,9 @@
-"""The entities of a request from the bytes of its frame, without decoding the rest of it.
+"""Readers of entities: those of a request from the bytes of its frame, without decoding the rest of it.
 
-Strategy. A walk notes where the fields lie that identify entities, and nothing else: records are never looked at.
-These fields come in the order of the elements, and those of an element before its inner array, so the first of a
-level's fields opens an element and the last of the innermost level's completes an entity. An element of an outer level
-that is followed by no inner one had an empty (or a null) array, and is an entity itself.
+Strategy. A walk notes where the fields lie that identify entities, and nothing else: records are never looked at. These
+fields come in the order of the elements, and those of an element before its inner array, so the first of a level's
+fields opens an element and the last of the innermost level's completes an entity. An element of an outer level that is
+followed by no inner one had an empty (or a null) array, and is an entity itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read_uuid(buf: Buffer, start: int, end: int) -> UUID:
 
 
 def reader(slot: Slot) -> ValueReader:
-    """How the value hit of this slot, or of an element of it, is read."""
+    """Return the function that reads the value hit of this slot, or of an element of it."""
     if slot.type == "string":
         return string_reader(slot.compact)
     return read_uuid if slot.type == "uuid" else number_reader(slot.type)
@@ -60,7 +60,7 @@ def reader(slot: Slot) -> ValueReader:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a hit means: a value of this role at this level; whether it opens an element or completes an entity."""
+    """Meaning of a hit: a value of this role at this level; whether it opens an element or completes an entity."""
 
     level: int
     role: str
@@ -70,7 +70,7 @@ class Sighting:
 
 
 class EntityReader:
-    """Reads the entities of one API and version; agrees with `entities` of the decoded message."""
+    """Reader of the entities of one API and version; agrees with `entities` of the decoded message."""
 
     __slots__ = ("deepest", "make", "seen", "walk")
 
@@ -86,7 +86,8 @@ class EntityReader:
         )
 
     def read(self, buf: Buffer, body: int, end: int) -> tuple[Entity, ...]:
-        """The entities of the body at buf[body:end], in its order. Raises DecodeError for bytes that are no request."""
+        """Return the entities of the body at buf[body:end], in its order. Raises DecodeError for bytes that are no
+        request."""
         hits: Hits = []
         self.walk.run(buf, body, end, hits)
         seen, deepest, make = self.seen, self.deepest, self.make
@@ -118,12 +119,13 @@ class EntityReader:
 
 
 def what(slot: Slot) -> str:
-    """Which hit of this slot's path stands for an element: of an array that is a key as a whole, its count."""
+    """Return which hit of this slot's path stands for an element: of an array that is a key as a whole, its count."""
     return "count" if slot.array and slot.struct is not None else "value"
 
 
 def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Sighting]]:
-    """What is seen at each path. The innermost level's last field, in wire order, completes an entity."""
+    """Return the meaning of the hit at each path. The innermost level's last field, in wire order, completes an
+    entity."""
     found = [
         (field, Sighting(TOP, role, reader(slots[field]), opens=False, completes=False)) for role, field in form.top
     ]
@@ -142,7 +144,7 @@ def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Sighting]]
 
 
 def key_path(array: str, field: str, slots: dict[str, Slot]) -> str:
-    """The path of a key: the array's own if its elements are the values."""
+    """Return the path of a key: the array's own if its elements are the values."""
     if field == "*":
         return array
     return f"{array}.{field}" if f"{array}.{field}" in slots else f"{array}.{field}[]"
@@ -150,5 +152,5 @@ def key_path(array: str, field: str, slots: dict[str, Slot]) -> str:
 
 @cache
 def entity_reader(key: int, version: int) -> EntityReader:
-    """The reader of this API and version. Raises KeyError for one that the protocol table lacks."""
+    """Return the reader of this API and version. Raises KeyError for one that the protocol table lacks."""
     return EntityReader(shape(key, version))

@@ -1,4 +1,4 @@
-"""Where in a response an error stands: at its top, or at each entity.
+"""Places of errors in a response: at its top, or at each entity.
 
 Without a wish it stands where brokers put it; the responses of `core` know that (`outer` in `wire/shapes.yaml`).
 """
@@ -15,17 +15,17 @@ ErrorPlace = Literal["top", "entity"]
 
 
 def has_top(form: Shape) -> bool:
-    """Whether an error of the whole request has a place of its own, not only one at each entity."""
+    """Return True if an error of the whole request has a place of its own, not only one at each entity."""
     return form.code is not None or form.whole == "first"
 
 
 def only_at_top(form: Shape) -> bool:
-    """Whether requests are about several things, and an error can be said of all of them together only."""
+    """Return True if requests are about several things, and an error can be said of all of them together only."""
     return bool(form.request) and not form.carries and has_top(form)
 
 
 def can_say(key: int, version: int, place: ErrorPlace | None) -> bool:
-    """Whether the response can say an error there; None: anywhere.
+    """Return True if the response can say an error at this place; None: anywhere.
 
     What asks about one thing has the error of that at the top. A version that the table lacks says nothing.
     """
@@ -39,7 +39,7 @@ def can_say(key: int, version: int, place: ErrorPlace | None) -> bool:
 
 
 def has_text(key: int, version: int) -> bool:
-    """Whether the response has a field for a text beside some error."""
+    """Return True if the response has a field for a text beside some error."""
     form = shape(key, version)
     return form.text is not None or any(level.text is not None for level in form.response)
 
@@ -49,7 +49,7 @@ def fail_outermost(
 ) -> bool:
     """Put an error at the elements of the outermost array, in place: the top for each of several groups (KIP-709).
 
-    Only at those of these groups, at all of them if that is empty. Whether there was any.
+    Only at those of these groups, at all of them if that is empty. Returns True if there was any.
     """
     level, *deeper = form.response
     failed = False

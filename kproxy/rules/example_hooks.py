@@ -8,5 +8,5 @@ from kproxy.wire.message import Message
 
 
 def many_topics_wait(exchange: Exchange, message: Message) -> Decision | None:
-    """A second's delay for requests that write to more than ten topics."""
+    """Delay requests that write to more than ten topics by a second."""
     return Delay(1.0) if len(message.body["topic_data"]) > 10 else None

@@ -1,4 +1,5 @@
-"""What live rules may look at: one request with its response, its connection, and its cluster. Names are the client's.
+"""Exchanges as live rules see them: one request with its response, its connection, and its cluster. Names are the
+client's.
 
 Messages are decoded on first access. `core` makes these objects, only for requests that some rule is about.
 """
@@ -16,20 +17,20 @@ from kproxy.wire.schema import Api
 
 
 class ClusterView(Protocol):
-    """What the cluster's answers have shown."""
+    """Cluster as its answers have shown it."""
 
     def topic_of(self, topic_id: UUID) -> str | None:
-        """The client-side name of the topic with this id; None when no Metadata answer has shown it."""
+        """Return the client-side name of the topic with this id; None when no Metadata answer has shown it."""
         ...
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Ids of the brokers that this connection was told of, ascending."""
+        """Return ids of the brokers that this connection was told of, ascending."""
         ...
 
 
 class IdentityView(Protocol):
-    """What has been said so far of who the client is."""
+    """Identity of a client, as far as it has been said."""
 
     @property
     def principal(self) -> str | None: ...
@@ -38,7 +39,7 @@ class IdentityView(Protocol):
 
 
 class ConnectionView:
-    """One client connection. `memory` is for effects: it lives as long as the connection does."""
+    """Client connection as rules see it. `memory` is for effects: it lives as long as the connection does."""
 
     __slots__ = ("cluster", "facts", "identity", "memory", "number")
 
@@ -48,17 +49,18 @@ class ConnectionView:
 
     @property
     def principal(self) -> str | None:
-        """Whom the broker has authenticated, else the subject of the client's certificate; None: nobody."""
+        """Return the name that the broker has authenticated, else the subject of the client's certificate; None:
+        nobody."""
         return self.facts.certificate if self.identity is None else self.identity.principal
 
     @property
     def software(self) -> str | None:
-        """`name/version` of the client's library; None when it has not said."""
+        """Return `name/version` of the client's library; None when it has not said."""
         return None if self.identity is None else self.identity.software
 
 
 class Exchange:
-    """One request, and its response once it is there.
+    """Request, and its response once it is there.
 
     Attributes: connection; api, version; correlation_id; client_id (None: null); request_size, response_size (lengths
     of the frames without their size field; 0 as long as there is no response); came (when the request's header was
@@ -88,17 +90,17 @@ class Exchange:
 
     @property
     def principal(self) -> str | None:
-        """Whom the broker has authenticated, None before that."""
+        """Return the name that the broker has authenticated, None before that."""
         return self.connection.principal
 
     @property
     def client_software(self) -> str | None:
-        """`name/version` of the client's library, None when it has not said."""
+        """Return `name/version` of the client's library, None when it has not said."""
         return self.connection.software
 
     @property
     def request(self) -> Message:
-        """The request, decoded; change its body only together with an `Edit`. Raises DecodeError."""
+        """Return the request, decoded; change its body only together with an `Edit`. Raises DecodeError."""
         if self._request is None:
             assert self.read_request is not None, "a rule that acts on headers reads no body"
             self._request = self.read_request()
@@ -106,7 +108,7 @@ class Exchange:
 
     @property
     def response(self) -> Message:
-        """The response, decoded; change its body only together with an `Edit`. Raises DecodeError."""
+        """Return the response, decoded; change its body only together with an `Edit`. Raises DecodeError."""
         if self._response is None:
             assert self.read_response is not None, "there is no response yet"
             self._response = self.read_response()
@@ -114,7 +116,7 @@ class Exchange:
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """What the request is about, in its order. Raises DecodeError."""
+        """Return the entities that the request is about, in its order. Raises DecodeError."""
         if self._entities is None:
             assert self.find is not None, "a rule that acts on headers has no entities"
             self._entities = self.find()

@@ -1,8 +1,8 @@
-"""What pydantic found wrong → our own words, at the right place.
+"""Mistakes that pydantic found, in our own words and at the right place.
 
-`Model` is the base of everything a user can write. It adds to pydantic what one wants of messages: unknown keys
-with the nearest valid one, and `cross_check` for what concerns several fields. Both are reported together with the
-mistakes in single fields, not after them.
+`Model` is the base of everything a user can write. It adds to pydantic what one wants of messages: unknown keys with
+the nearest valid one, and `cross_check` for what concerns several fields. Both are reported together with the mistakes
+in single fields, not after them.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Model(BaseModel):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Mistakes that concern several fields, found in the raw values; override."""
+        """Return mistakes that concern several fields, found in the raw values; override."""
         return ()
 
     @classmethod
     def keys(cls) -> list[str]:
-        """The keys that may be written, in order of declaration."""
+        """Return the keys that may be written, in order of declaration."""
         return [info.alias or name for name, info in cls.model_fields.items()]
 
     @classmethod
     def unknown_key(cls, name: object) -> str:
-        """The message for a key that this model does not have."""
+        """Return the message for a key that this model does not have."""
         return unknown("key", name, cls.keys())
 
     @model_validator(mode="wrap")
@@ -82,13 +82,13 @@ def validate(model: type[M], value: Any, source: Source, at: Where = (), context
 
 
 def wrong(title: str, mistakes: Iterable[Wrong]) -> ValidationError | None:
-    """Several mistakes as one error, to be raised from a validator; None when there are none."""
+    """Return several mistakes as one error, to be raised from a validator; None when there are none."""
     details = [_detail(where, message, None) for where, message in mistakes]
     return ValidationError.from_exception_data(title, details) if details else None
 
 
 def unknown(what: str, word: object, words: Iterable[str]) -> str:
-    """`unknown key "topcs", did you mean "topics"? allowed: …`."""
+    """Return a message such as `unknown key "topcs", did you mean "topics"? allowed: …`."""
     words = list(words)
     close = nearest(word, words)
     hint = f', did you mean "{close}"?' if close else ","
@@ -96,7 +96,7 @@ def unknown(what: str, word: object, words: Iterable[str]) -> str:
 
 
 def found(value: Any) -> str:
-    """What was written, in words: `text "abc"`, `the number 5`, `a list`, `nothing`."""
+    """Return what was written, in words: `text "abc"`, `the number 5`, `a list`, `nothing`."""
     match value:
         case None:
             return "nothing"
@@ -129,7 +129,8 @@ def _numbers_for_truths(model: type[BaseModel], data: dict[Any, Any]) -> Iterato
 
 @cache
 def _truths(model: type[BaseModel]) -> tuple[tuple[str, str, bool], ...]:
-    """The keys whose values may be true or false as one choice of several: these, and whether numbers are others."""
+    """Return the keys whose values may be true or false as one choice of several: these, and whether numbers are
+    others."""
     found = []
     for name, field in model.model_fields.items():
         leaves = list(_leaves(field.annotation))
@@ -141,7 +142,7 @@ def _truths(model: type[BaseModel]) -> tuple[tuple[str, str, bool], ...]:
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:
-    """The types that an annotation allows, and the values of its literals."""
+    """Yield the types that an annotation allows, and the values of its literals."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         yield from inner
@@ -155,7 +156,7 @@ def _leaves(annotation: Any) -> Iterator[Any]:
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:
-    """An error that pydantic reported, ready to be reported once more from a wrapping validator."""
+    """Return an error that pydantic reported, ready to be reported once more from a wrapping validator."""
     context = error.get("ctx", {})
     if error["type"] == "kproxy":
         return _detail(error["loc"], context["message"], error["input"])

@@ -1,4 +1,4 @@
-"""What is known of a connection when it opens, and does not change while it lives."""
+"""Facts about a connection that are known when it opens, and do not change while it lives."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`client_address` is an IP without port, `sni` the name that a TLS client asked for, `certificate` the subject
-    of its certificate (`subject_name`) or what the listener's rules of principals make of it, `node` the broker that
-    it connects to (a bootstrap connection: none); None where there is none."""
+    """Facts about one connection. `client_address` is an IP without port, `sni` the name that a TLS client asked for,
+    `certificate` the subject of its certificate (`subject_name`) or what the listener's rules of principals make of it,
+    `node` the broker that it connects to (a bootstrap connection: none); None where there is none."""
 
     listener: str
     cluster: str
@@ -30,7 +30,7 @@ _SPECIAL = re.compile(r'([,+"\\<>;]|^[# ]| $)')
 
 
 def subject_name(peer_certificate: Mapping[str, Any] | None) -> str | None:
-    """`CN=etl,OU=data,O=Example`, as Kafka's own principals have it (RFC 4514: most specific first), from what
+    """Return `CN=etl,OU=data,O=Example`, as Kafka's own principals have it (RFC 4514: most specific first), from what
     `ssl.SSLObject.getpeercert()` gives; None without a certificate."""
     if not peer_certificate:
         return None

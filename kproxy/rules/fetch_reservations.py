@@ -1,4 +1,4 @@
-"""What fetches under way may bring, while nobody knows yet how much they will.
+"""Reservations for fetches under way, while nobody knows yet how many bytes they will bring.
 
 A Fetch is charged when its response is here. Many that start at the same time would each be let bring all that is in
 the bucket; so what one may bring is put aside for as long as it is under way.
@@ -14,7 +14,7 @@ half a second by default (`max_wait_ms`). Connections that end with a fetch unde
 
 
 class FetchReservations:
-    """Bytes by connection number, one promise each. `total` is all of them."""
+    """Bytes by connection number, one reservation each. `total` is all of them."""
 
     __slots__ = ("given", "total")
 
@@ -23,18 +23,18 @@ class FetchReservations:
         self.total = 0.0
 
     def give(self, number: int, amount: float, now: float) -> None:
-        """This connection's new promise, in place of the one that it had."""
+        """Reserve so many bytes for this connection, in place of those that it had."""
         self.settle(number)
         self.given[number] = now + LIFE, amount
         self.total += amount
 
     def settle(self, number: int) -> None:
-        """Its response is here."""
+        """End the reservation of a connection whose response is here."""
         if number in self.given:
             self.total -= self.given.pop(number)[1]
 
     def expire(self, now: float) -> None:
-        """Forget those that are too old."""
+        """Forget the reservations that have come to their end by `now`."""
         while self.given and next(iter(self.given.values()))[0] <= now:
             self.total -= self.given.popitem(last=False)[1][1]
         if not self.given:

@@ -24,7 +24,7 @@ _PART = re.compile(r"([a-z][a-z0-9_]*)(?:\[([0-9]*)\])?")
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """One name of a path; `index` is None without brackets, EVERY for `[]`."""
+    """Name in a path; `index` is None without brackets, EVERY for `[]`."""
 
     name: str
     index: int | None = None
@@ -37,7 +37,7 @@ Path = tuple[PathStep, ...]
 
 
 def parse_path(text: str) -> Path:
-    """The steps of a path. Raises ValueError for what is none."""
+    """Return the steps of a path. Raises ValueError for text that is none."""
     steps = []
     for part in text.split("."):
         found = _PART.fullmatch(part)
@@ -52,18 +52,19 @@ def parse_path(text: str) -> Path:
 
 
 def plain(path: Path) -> str:
-    """The path as layouts spell it, every index left out."""
+    """Return the path as layouts spell it, every index left out."""
     return ".".join(step.name + ("" if step.index is None else "[]") for step in path)
 
 
 @cache
 def slots(key: int, version: int, direction: str) -> dict[str, Slot]:
-    """The fields of a message by their paths; none for a version that the table lacks."""
+    """Return the fields of a message by their paths; none for a version that the table lacks."""
     return {slot.path: slot for slot in layout.body(key, version, direction).everywhere()}
 
 
 def slot_at(path: Path, key: int, version: int, direction: str) -> Slot | None:
-    """The field that a path leads to; None if this version has none. A path may name an array without its brackets."""
+    """Return the field that a path leads to; None if this version has none. A path may name an array without its
+    brackets."""
     fields, text = slots(key, version, direction), plain(path)
     if path[-1].index is None and f"{text}[]" in fields:
         return fields[f"{text}[]"]
@@ -71,7 +72,7 @@ def slot_at(path: Path, key: int, version: int, direction: str) -> Slot | None:
 
 
 def nearest_path(path: Path, key: int, versions: Iterable[int], direction: str) -> str | None:
-    """The path of this message that is most like a wrong one: with the same last name, or spelled alike."""
+    """Return the path of this message that is most like a wrong one: with the same last name, or spelled alike."""
     known = list(dict.fromkeys(text for version in versions for text in slots(key, version, direction)))
     last = path[-1].name
     same = [text for text in known if text.rpartition(".")[2].removesuffix("[]") == last]
@@ -82,7 +83,7 @@ FieldPlaces = Iterator[tuple[Any, Any]]
 
 
 class FieldFinder:
-    """Where a path leads in a body: (container, key) pairs, so that container[key] can be set.
+    """Finder of the places that a path leads to in a body: (container, key) pairs, so that container[key] can be set.
 
     `lets` is asked for each element of an array on the way, as (the array, index).
     """
@@ -91,7 +92,7 @@ class FieldFinder:
         self.struct, self.path = struct, path
 
     def find(self, body: dict[str, Any], lets: Any = None) -> FieldPlaces:
-        """All places, in the order of the body."""
+        """Yield all places that the path leads to, in the order of the body."""
         yield from self.below(self.struct, body, 0, lets)
 
     def below(self, struct: Struct, parent: dict[str, Any], depth: int, lets: Any) -> FieldPlaces:
@@ -118,5 +119,5 @@ class FieldFinder:
 
 
 def fresh(struct: Struct) -> dict[str, Any]:
-    """A struct of defaults."""
+    """Return a struct of which each field has its default."""
     return {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}

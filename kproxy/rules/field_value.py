@@ -12,7 +12,7 @@ BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64"
 
 
 def field_value(slot: Slot, value: Any, *, element: bool) -> Any:
-    """The value as `kproxy.wire` has it; `element`: of one element of an array. Raises ValueError.
+    """Return the value as `kproxy.wire` has it; `element`: of one element of an array. Raises ValueError.
 
     Bytes are written as text, for its UTF-8, or as `hex:0a0b`; ids as Kafka's tools print them.
     """
@@ -30,13 +30,13 @@ def field_value(slot: Slot, value: Any, *, element: bool) -> Any:
 
 
 def nothing(slot: Slot, what: str) -> None:
-    """Null, where it is legal."""
+    """Check that null is legal for a field (or array). Raises ValueError if it is not, and for each null element."""
     if not slot.nullable or what == "element":
         raise ValueError(f"null is not legal for this {what} ({slot.path})")
 
 
 def struct_value(slot: Slot, struct: Struct, value: Any) -> dict[str, Any]:
-    """A mapping; fields that are left out have their defaults."""
+    """Return the fields of a struct from a mapping; those that are left out have their defaults. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"a mapping of fields is wanted for {slot.path}, found {found(value)}")
     fields = {inner.name: inner for inner in (*struct.slots, *struct.tagged)}
@@ -50,7 +50,8 @@ def struct_value(slot: Slot, struct: Struct, value: Any) -> dict[str, Any]:
 
 
 def plain_value(slot: Slot, value: Any) -> Any:
-    """A number, text, truth value, id or bytes."""
+    """Return a number, text, truth value, id or bytes of the slot's type. Raises ValueError for a value of another
+    type."""
     kind = slot.type
     if kind in BITS:
         return whole_number(slot, value)

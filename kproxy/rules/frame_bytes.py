@@ -18,24 +18,25 @@ SIZE = 4
 
 
 def body_at(frame: bytes, exchange: Exchange, direction: Direction) -> int:
-    """Where the body begins; behind the frame when its header does not end."""
+    """Return the position at which the body begins; behind the frame when its header does not end."""
     version = header_version(exchange.api.key, exchange.version, direction)
     start = body_start(frame, SIZE, len(frame), version, direction)
     return len(frame) if start is None else start
 
 
 def sized(content: bytes) -> bytes:
-    """A frame with the right size."""
+    """Return a frame: the content with its size in front."""
     return len(content).to_bytes(SIZE, "big") + content
 
 
 def kept(length: int, size: int | None, fraction: float) -> int:
-    """How many of `length` bytes stay: so many, or that part of them."""
+    """Return how many of `length` bytes stay: so many, or that part of them."""
     return min(size, length) if size is not None else int(length * fraction)
 
 
 def flipped(data: bytes, start: int, end: int, bits: int, random: Random) -> bytes:
-    """Other values for so many different bits of data[start:end], or for all of them if there are not so many."""
+    """Return the data with other values for so many different bits of data[start:end], or for all of them if there are
+    not so many."""
     places = list(range(start * 8, end * 8)) if (end - start) * 8 <= bits else _draw(start * 8, end * 8, bits, random)
     spoilt = bytearray(data)
     for place in each(places):

@@ -1,4 +1,4 @@
-"""Selectors of live rules: what is known of a connection, and of a frame and what it is about.
+"""Selectors of live rules: fields of a connection, and of a frame and the entities that it is about.
 
 All lines must hold; a list is "any of". A selector whose field the request lacks does not match.
 """
@@ -26,7 +26,7 @@ OF_ENTITY = ("topic", "topic_id", "partition", "group", "transactional_id", "mem
 
 
 class FrameMatch(ConnectionMatch):
-    """Selects frames, by their connection and by what they hold. Names are those that clients see."""
+    """Selectors of frames, by their connection and by what they hold. Names are those that clients see."""
 
     node: Ranges | None = Field(
         default=None, description="id of the broker that the connection is for; a bootstrap connection has none"
@@ -58,7 +58,6 @@ class FrameMatch(ConnectionMatch):
     _errors: frozenset[int] | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Compile the tests once."""
         super().model_post_init(context)
         if (nodes := self.node) is not None:
             self._tests.append(("node", [lambda node: any(node in one for one in nodes)]))
@@ -84,11 +83,11 @@ class FrameMatch(ConnectionMatch):
     # ---- before any frame
 
     def about(self, key: int, version: int) -> bool:
-        """Whether a request of this API and version can match at all."""
+        """Return True if a request of this API and version can match at all."""
         return self.about_frame(key, version) and (not self.of_entities or carries(key, version, self.of_entities))
 
     def about_frame(self, key: int, version: int) -> bool:
-        """The same, whatever a request of that version says that it is about."""
+        """Return True if a request of this API and version can match, whatever it says that it is about."""
         if self._keys is not None and key not in self._keys:
             return False
         if self.version is not None and not any(version in one for one in self.version):
@@ -97,60 +96,59 @@ class FrameMatch(ConnectionMatch):
 
     @property
     def of_entities(self) -> frozenset[str]:
-        """The selectors in use that look at what a request is about."""
+        """Return the selectors in use that look at what a request is about."""
         return frozenset(name for name in OF_ENTITY if getattr(self, name) is not None)
 
     @property
     def sees_body(self) -> bool:
-        """Whether a request has to be read beyond its header."""
+        """Return True if a request has to be read beyond its header."""
         return bool(self._entity) or self.acks is not None
 
     @property
     def sees_error(self) -> bool:
-        """Whether the broker's response has to be read."""
+        """Return True if the broker's response has to be read."""
         return self._errors is not None
 
     @property
     def of_any_connection(self) -> bool:
-        """Whether nothing of the connection is selected."""
+        """Return True if nothing of the connection is selected."""
         return not self._tests
 
     @property
     def of_connection(self) -> bool:
-        """Whether nothing but the connection is selected."""
+        """Return True if nothing but the connection is selected."""
         return not (self.api or self.version or self._frame or self._entity or self._errors)
 
     # ---- with a frame
 
     @property
     def frame_tests(self) -> tuple[Callable[[Exchange], bool], ...]:
-        """Those of `holds_frame`, for who asks often."""
+        """Return the tests that `holds_frame` makes, for callers that make them often."""
         return tuple(self._frame)
 
     @cached_property
     def entity_tests(self) -> tuple[Callable[[Entity], bool], ...]:
-        """Those of `holds_entity`, for who asks often."""
+        """Return the tests that `holds_entity` makes, for callers that make them often."""
         return tuple(self._entity.values())
 
     def holds_frame(self, exchange: Exchange) -> bool:
-        """Whether the selectors about the frame as a whole hold."""
+        """Return True if the selectors about the frame as a whole hold."""
         return all(test(exchange) for test in self._frame)
 
     def holds_entity(self, entity: Entity) -> bool:
-        """Whether the selectors about this entity hold."""
+        """Return True if the selectors about this entity hold."""
         return all(test(entity) for test in self.entity_tests)
 
     def holds_but_for(self, name: str, entity: Entity) -> bool:
-        """The same without looking at one of them."""
+        """Return True if the selectors about this entity hold, one of them left aside."""
         return all(test(entity) for one, test in self._entity.items() if one != name)
 
     def holds_error(self, code: int) -> bool:
-        """Whether the response's error for an entity is selected."""
+        """Return True if the response's error for an entity is selected."""
         return self._errors is None or code in self._errors
 
     @classmethod
     def unknown_key(cls, name: object) -> str:
-        """The nearest selector."""
         return unknown("selector", name, cls.keys())
 
 
@@ -177,7 +175,7 @@ PARTITIONS = ("partition", "partition_index", "partition_indexes", "index", "par
 
 @lru_cache(4096)
 def carries(key: int, version: int, selectors: frozenset[str]) -> bool:
-    """Whether requests of this API have a field for each of these selectors."""
+    """Return True if requests of this API have a field for each of these selectors."""
     if version not in schema.load(key).versions:
         return False
     slots = list(layout.body(key, version, "request").everywhere())

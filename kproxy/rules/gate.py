@@ -1,4 +1,4 @@
-"""The gate: decides by the rules `allow_from` who may connect, before there is a session, or TLS.
+"""Gate: decides by the rules `allow_from` who may connect, before there is a session, or TLS.
 
 Of the rules that hold for a connection any may let it in; one for which none holds comes in. A rule that observes
 counts where it would have kept a client out, beside all the others, and changes nothing.
@@ -20,14 +20,14 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """A client that may not come in. `rules`: those of which any would have had to let it in."""
+    """Refusal of a client that may not come in. `rules`: those of which any would have had to let it in."""
 
     client_address: str
     rules: tuple[Running, ...]
 
     @property
     def how(self) -> Literal["rst", "fin"]:
-        """How its connection ends: as the first rule says."""
+        """Return the way in which its connection ends: as the first rule says."""
         return _model(self.rules[0]).how
 
     @property
@@ -37,14 +37,14 @@ class Barred:
 
     @property
     def why(self) -> str:
-        """The reason, for the log."""
+        """Return the reason for the log, with the names of some rules."""
         names = ", ".join(f'"{one.name}"' for one in self.rules[:SHOWN])
         more = f" and {len(self.rules) - SHOWN} more" if len(self.rules) > SHOWN else ""
         return f"{self.client_address} is in none of the networks of {names}{more}"
 
 
 class Gate:
-    """The rules `allow_from` of a rule set."""
+    """Gate of a rule set: its rules `allow_from`."""
 
     __slots__ = ("rules",)
 

@@ -16,7 +16,7 @@ LONGEST_WORD = 100
 
 
 class Hints:
-    """Hints that are left for one document."""
+    """Budget of hints that are left for one document."""
 
     __slots__ = ("left",)
 
@@ -24,7 +24,7 @@ class Hints:
         self.left = left
 
     def spend(self) -> bool:
-        """Take one, and return True if there was one."""
+        """Take one hint, and return True if there was one."""
         self.left -= 1
         return self.left >= 0
 

@@ -31,7 +31,8 @@ _CALL = re.compile(
 
 
 def find_hook(call: str) -> UserHook:
-    """The function that `module:function` names; its module is imported. Raises ValueError, which says why not."""
+    """Return the function that `module:function` names; its module is imported. Raises ValueError, which says why
+    not."""
     found = _CALL.fullmatch(call)
     if found is None:
         raise ValueError(f'"{call}" is not module:function, such as hooks:slow_writes')
@@ -47,7 +48,7 @@ def find_hook(call: str) -> UserHook:
 
 
 def imported(name: str) -> Any:
-    """A module. Raises ValueError."""
+    """Return the module of this name, imported if need be. Raises ValueError with the reason if it cannot be."""
     here = os.getcwd()
     added = here not in sys.path
     if added:
@@ -68,7 +69,7 @@ def imported(name: str) -> Any:
 
 
 def checked(call: str, value: Any) -> UserHook:
-    """A function that takes two arguments and returns at once. Raises ValueError."""
+    """Return the function if it takes two arguments and returns at once. Raises ValueError."""
     if not callable(value):
         raise ValueError(f"{call} is no function, but {type(value).__name__}")
     if inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value):
@@ -83,7 +84,7 @@ def checked(call: str, value: Any) -> UserHook:
 
 
 def decisions_of(said: Any, message: Message, direction: Direction) -> Sequence[Decision]:
-    """What a hook has returned, as decisions that can be carried out. Raises TypeError, ValueError, EncodeError."""
+    """Return the result of a hook as decisions that can be carried out. Raises TypeError, ValueError, EncodeError."""
     listed = [] if said is None else list(said) if isinstance(said, list | tuple) else [said]
     other: Direction = "response" if direction == "request" else "request"
     for one in listed:
@@ -96,7 +97,7 @@ def decisions_of(said: Any, message: Message, direction: Direction) -> Sequence[
 
 
 def check(decision: Decision, message: Message) -> None:
-    """That bytes can be made of it."""
+    """Check that bytes can be made of a decision. Raises TypeError, ValueError or EncodeError."""
     match decision:
         case Edit():
             encode(message)

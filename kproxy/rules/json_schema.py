@@ -14,14 +14,15 @@ DEFS = "#/$defs/{model}"
 
 
 def rules_schema() -> dict[str, Any]:
-    """Schema of a rule document: a list of rules of all kinds, told apart by `kind`, and perhaps a scenario."""
+    """Return the schema of a rule document: a list of rules of all kinds, told apart by `kind`, and perhaps a
+    scenario."""
     document, definitions = document_schema(DEFS)
     return {"$schema": DIALECT, "title": "kproxy rules", **document, "$defs": definitions}
 
 
 def document_schema(reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of a document, and the definitions that it uses: `Rule` is any rule. `reference` is how they are
-    referred to, with `{model}` for the name."""
+    """Return the schema of a document, and the definitions that it uses: `Rule` is any rule. `reference` is how they
+    are referred to, with `{model}` for the name."""
     any_kind: Any = Union[tuple(KINDS.values())]  # noqa: UP007 - made from a table
     rule = TypeAdapter(Annotated[any_kind, Field(discriminator="kind")]).json_schema(ref_template=reference)
     scenario = Scenario.model_json_schema(ref_template=reference)

@@ -32,7 +32,8 @@ _TOKEN = re.compile(
 
 
 def json_source(file: str, data: bytes) -> Source:
-    """The source of a JSON document. One that is no JSON is a source with that mistake, and `is_yaml` is False."""
+    """Return the source of a JSON document. One that is no JSON is a source with that mistake, and `is_yaml` is
+    False."""
     source = Source(file, "")
     try:
         text = data.decode()
@@ -80,7 +81,7 @@ def _measure(text: str) -> None:
 
 
 def read_json(text: str) -> YamlNode:
-    """The root node of text that is known to be JSON. Raises YamlMistake when there is too much of it."""
+    """Return the root node of text that is known to be JSON. Raises YamlMistake when there is too much of it."""
     root = Sequence(1, 1)
     stack: list[Sequence | Mapping] = [root]
     line, start, count, position = 1, 0, 0, 0

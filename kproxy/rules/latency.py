@@ -1,4 +1,4 @@
-"""How long a delay is: always the same, or drawn from a distribution.
+"""Lengths of delays: always the same, or drawn from a distribution.
 
 A draw needs exactly one `random()` and is computed from it by formula, so that a seed gives the same delays with every
 version of Python, which promises that for `random()` alone.
@@ -32,14 +32,15 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """`form` is fixed, uniform, normal or lognormal; `first` and `second` in seconds, but for sigma."""
+    """Length of a delay. `form` is fixed, uniform, normal or lognormal; `first` and `second` in seconds, but for
+    sigma."""
 
     form: str
     first: float
     second: float = 0.0
 
     def draw(self, random: Random) -> float:
-        """Seconds, 0 or more. A fixed one draws nothing."""
+        """Return seconds, 0 or more. A fixed one draws nothing."""
         if self.form == "fixed":
             return self.first
         chance = random.random() or SMALLEST_DRAW
@@ -58,7 +59,7 @@ class Latency:
 
 
 def parse_latency(value: Any) -> Latency:
-    """`200ms`, a number of seconds, or a mapping such as `{normal: [200ms, 50ms]}`. Raises ValueError."""
+    """Read `200ms`, a number of seconds, or a mapping such as `{normal: [200ms, 50ms]}`. Raises ValueError."""
     if isinstance(value, Latency):
         return value
     if not isinstance(value, dict):

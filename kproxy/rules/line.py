@@ -1,4 +1,4 @@
-"""What rules about whole connections can select on, and when they are in force."""
+"""Checks of rules about whole connections: which selectors they can have, and when they are in force."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TIMES = ("after", "for")
 
 
 def of_frames(raw: dict[Any, Any], known: Sequence[str] = OPENING) -> Iterator[tuple[str, Where]]:
-    """The selectors, as they are written, about something that a connection that opens does not have; their places.
-    `known`: what it has."""
+    """Yield the selectors, as they are written, about something that a connection that opens does not have; their
+    places. `known`: what it has."""
     for side in ("match", "not"):
         for name in raw[side] if isinstance(raw.get(side), dict) else ():
             if name in FrameMatch.model_fields and name not in known:
@@ -25,13 +25,13 @@ def of_frames(raw: dict[Any, Any], known: Sequence[str] = OPENING) -> Iterator[t
 
 
 def for_connections(raw: dict[Any, Any], what: str, known: Sequence[str] = OPENING) -> Iterable[Wrong]:
-    """A rule about whole connections selects nothing of frames."""
+    """Yield a mistake for each selector of frames: a rule about whole connections has none."""
     for name, where in of_frames(raw, known):
         yield where, f'{what}, so that "{name}" cannot be selected on, only {", ".join(known)}'
 
 
 def for_a_time(raw: dict[Any, Any], what: str) -> Iterable[Wrong]:
-    """A rule about how bytes flow has no requests to count: of `when` it has only times."""
+    """Yield a mistake for each word of `when` but times: a rule about how bytes flow has no requests to count."""
     when = raw.get("when")
     for word, value in when.items() if isinstance(when, dict) else ():
         if word not in TIMES:

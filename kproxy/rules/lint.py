@@ -1,4 +1,4 @@
-"""What is right with rules, and yet not what one may think: rules that can never act, alone or beside others.
+"""Lint of rules: what is right with them, and yet not what one may think, such as rules that can never act.
 
 Strategy. Nothing here is a mistake: a rule set with doubts is loaded. Each doubt has its place, and its reason in words
 of the document. "Can never act" is only said where it is certain for every request of every connection.
@@ -40,7 +40,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class LintWarning:
-    """`where` is a path below the rule."""
+    """Warning about a rule that is no mistake. `where` is a path below the rule."""
 
     parsed: ParsedRule
     where: tuple[Any, ...]
@@ -55,8 +55,8 @@ class LintWarning:
 def lint_rules(
     parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, ListenerTraits] | None = None
 ) -> list[LintWarning]:
-    """All doubts about these rules, of which those without mistakes are looked at. Rules of a scenario's stage are seen
-    beside those that are in force all the time."""
+    """Return all warnings about these rules, of which those without mistakes are looked at. Rules of a scenario's stage
+    are seen beside those that are in force all the time."""
     found: dict[str, LintWarning] = {}
     base = [one for one in parsed_rules if one.stage is None]
     stages = dict.fromkeys((id(one.source), one.stage) for one in parsed_rules if one.stage is not None)
@@ -71,7 +71,7 @@ def lint_rules(
 def of_rules(
     parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, ListenerTraits] | None
 ) -> Iterator[LintWarning]:
-    """Of rules that are in force at the same time."""
+    """Yield the warnings about rules that are in force at the same time."""
     always = [one.rule for one in parsed_rules if one.rule is not None and one.rule.is_unconditional]
     limits = VersionLimits(tuple(rule.limit for rule in always if isinstance(rule, LimitVersions)))
     names = NameMaps.of(layer for rule in always if isinstance(rule, NameRule) for layer in rule.layers())
@@ -94,7 +94,7 @@ def of_rules(
 
 
 class Earlier(NamedTuple):
-    """A rule that decides all that it selects, with its selectors."""
+    """Rule that decides all that it selects, with its selectors."""
 
     rule: LiveRule
     match: Mapping[str, Any]
@@ -105,21 +105,21 @@ LintMessage = tuple[tuple[Any, ...], str]
 
 
 def of_selectors(rule: Rule) -> Iterator[LintMessage]:
-    """`not` takes away all that `match` selects."""
+    """Yield a warning if `not` takes away all that `match` selects."""
     given = selectors(rule.not_)
     if given and all(selectors(rule.match).get(name) == value for name, value in given.items()):
         yield ("not",), "this rule can never act: not takes away all that match selects"
 
 
 def selectors(match: ConnectionMatch | None) -> dict[str, Any]:
-    """Those that are used."""
+    """Return the selectors that are used, with their values."""
     if match is None:
         return {}
     return {name: value for name in type(match).model_fields if (value := getattr(match, name)) is not None}
 
 
 def of_listeners(rule: Rule, listeners: Mapping[str, ListenerTraits] | None) -> Iterator[LintMessage]:
-    """What only TLS tells, on listeners without it."""
+    """Yield a warning for each selector that only TLS fills, on listeners without it."""
     if listeners is None:
         return
     for name in OF_TLS:
@@ -129,7 +129,7 @@ def of_listeners(rule: Rule, listeners: Mapping[str, ListenerTraits] | None) -> 
 
 
 def of_trigger(rule: LiveRule) -> Iterator[LintMessage]:
-    """Words that leave nothing, or do nothing."""
+    """Yield a warning for words of `when` that leave nothing, or do nothing."""
     when: When | None = rule.when
     if when is None:
         return
@@ -148,7 +148,7 @@ def of_trigger(rule: LiveRule) -> Iterator[LintMessage]:
 def of_live(
     rule: LiveRule, limits: VersionLimits, names: NameMaps | None, earlier: Sequence[Earlier]
 ) -> Iterator[LintMessage]:
-    """What no request can be, and what others leave."""
+    """Yield warnings about selectors that no request can fulfil, and about rules that others leave nothing to."""
     if rule.connects or rule.family == "code" or rule.start().shape(ANY_CONNECTION) is not None:
         return
     if isinstance(rule.match, FrameMatch):
@@ -163,7 +163,7 @@ def of_live(
 
 
 def pairs(rule: LiveRule) -> Iterator[Pair]:
-    """The APIs and versions in which the rule can do something."""
+    """Yield the APIs and versions in which the rule can do something."""
     keys = sorted(schema.paths() if rule.match is None or rule.match._keys is None else rule.match._keys)
     directions: tuple[Direction, ...] = ("response",) if rule.selects_errors else DIRECTIONS
     for key in keys:
@@ -177,7 +177,7 @@ def acts(rule: LiveRule, pair: Pair, directions: Iterable[Direction]) -> bool:
 
 
 def why_never(rule: LiveRule) -> str:
-    """The first reason."""
+    """Return the first reason for which a rule never acts, in words."""
     match = rule.match
     if match is None:
         return f"{rule.kind}, as it is parsed_rules here, does nothing with any API"
@@ -199,7 +199,7 @@ def why_never(rule: LiveRule) -> str:
 
 
 def of_names(match: FrameMatch, names: NameMaps | None) -> Iterator[LintMessage]:
-    """Selectors speak the clients' names, and this is one of the brokers'."""
+    """Yield a warning for each name that is one of the brokers': selectors speak the clients' names."""
     for selector, field in NAMED.items():
         space: NameMap | None = None if names is None else getattr(names, field)
         for index, text in enumerate(getattr(match, selector) or ()):
@@ -214,13 +214,14 @@ def of_names(match: FrameMatch, names: NameMaps | None) -> Iterator[LintMessage]
 
 
 def decides(rule: LiveRule) -> bool:
-    """Whether all that it selects is decided then, always."""
+    """Return True if a rule decides all that it selects, always."""
     quiet = rule.when is not None or rule.mode == "observe" or rule.selects_errors or rule.connects
     return rule.kind in DECIDING and not quiet
 
 
 def decider(rule: LiveRule, earlier: Sequence[Earlier], limits: VersionLimits) -> LiveRule | None:
-    """A rule before this one that surely takes all requests (or all in them) that it is about."""
+    """Return a rule before this one that surely takes all requests (or all in them) that it is about; None if there is
+    none."""
     match, not_ = selectors(rule.match), selectors(rule.not_)
     for other in earlier:
         if all(match.get(name) == value for name, value in other.match.items()) and other.not_ in ({}, not_):
@@ -231,12 +232,11 @@ def decider(rule: LiveRule, earlier: Sequence[Earlier], limits: VersionLimits) -
 
 
 class UnknownCluster:
-    """A cluster that nothing is known of."""
+    """Cluster of which nothing is known."""
 
     nodes: tuple[int, ...] = ()
 
     def topic_of(self, topic_id: Any) -> str | None:
-        """Nobody has said."""
         return None
 
 

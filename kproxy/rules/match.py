@@ -32,7 +32,7 @@ MAX_EXPRESSION_MEMORY = 1 << 20
 
 
 def text_test(pattern: str) -> Test:
-    """A test for exact text, a glob or a `/regular expression/`. Raises ValueError for a bad expression."""
+    """Return a test for exact text, a glob or a `/regular expression/`. Raises ValueError for a bad expression."""
     if is_expression(pattern):
         return _expression(pattern[1:-1])
     parts = pattern.split("*")
@@ -44,14 +44,14 @@ def text_test(pattern: str) -> Test:
 
 
 def readable(text: str) -> str:
-    """Text as brokers read it: bytes that are no UTF-8 are replacement characters, as in Java."""
+    """Return text as brokers read it: bytes that are no UTF-8 are replacement characters, as in Java."""
     if text.isascii():
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _ends(begin: str, end: str) -> Test:
-    """A glob with one star, as most have: a fifth of what an expression takes."""
+    """Return a test for a glob with one star, as most have: a fifth of what an expression takes."""
     least = len(begin) + len(end)
 
     def test(text: str) -> bool:
@@ -61,17 +61,17 @@ def _ends(begin: str, end: str) -> Test:
 
 
 def is_expression(pattern: str) -> bool:
-    """Whether it is a `/regular expression/`."""
+    """Return True if a pattern is a `/regular expression/`."""
     return len(pattern) >= 2 and pattern.startswith("/") and pattern.endswith("/")
 
 
 def is_pattern(pattern: str) -> bool:
-    """Whether it may hold for other text than itself."""
+    """Return True if a pattern may hold for other text than itself."""
     return "*" in pattern or is_expression(pattern)
 
 
 def compiled(pattern: str) -> Any:
-    """The expression as RE2 has it, within bounds of memory. Raises ValueError for a bad one."""
+    """Return the expression as RE2 has it, within bounds of memory. Raises ValueError for a bad one."""
     import re2  # 10 ms, and most rule sets have no pattern
 
     options = re2.Options()
@@ -99,7 +99,7 @@ def _expression(pattern: str) -> Test:
 
 
 def address_test(networks: list[str]) -> Test:
-    """A test for an IP in any of these networks; IPv4 in IPv6 (`::ffff:10.0.0.1`) counts as IPv4, in both."""
+    """Return a test for an IP in any of these networks; IPv4 in IPv6 (`::ffff:10.0.0.1`) counts as IPv4, in both."""
     parsed = [_plain_network(network) for network in networks]
     spans = {4: _spans(one for one in parsed if one.version == 4), 6: _spans(one for one in parsed if one.version == 6)}
 
@@ -118,7 +118,7 @@ def address_test(networks: list[str]) -> Test:
 
 
 def _plain_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """The network; one of IPv4 in IPv6 as plain IPv4."""
+    """Return the network that the text means; one of IPv4 in IPv6 as plain IPv4."""
     network = ipaddress.ip_network(text, strict=False)
     if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= MAPPED:
         mapped = network.network_address.ipv4_mapped
@@ -128,7 +128,7 @@ def _plain_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def _spans(networks: Iterable[Any]) -> tuple[list[int], list[int]]:
-    """First and last addresses of networks of one version, as numbers in order, without overlaps."""
+    """Return first and last addresses of networks of one version, as numbers in order, without overlaps."""
     merged = list(ipaddress.collapse_addresses(networks))
     return [int(one.network_address) for one in merged], [int(one.broadcast_address) for one in merged]
 
@@ -180,7 +180,6 @@ class ConnectionMatch(Model):
     _tests: list[tuple[str, list[Callable[[Any], bool]]]] = PrivateAttr(default_factory=list)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Compile the tests once."""
         for name in ConnectionMatch.model_fields:
             patterns = getattr(self, name)
             if patterns is not None:
@@ -189,7 +188,7 @@ class ConnectionMatch(Model):
                 self._tests.append((name, tests))
 
     def holds(self, facts: Facts) -> bool:
-        """Whether every selector matches this connection."""
+        """Return True if every selector matches this connection."""
         for name, tests in self._tests:
             value = getattr(facts, name)
             if value is None or not any(test(value) for test in tests):
@@ -197,17 +196,17 @@ class ConnectionMatch(Model):
         return True
 
     def may_hold(self, listener: str, cluster: str) -> bool:
-        """Whether it can match some connection on that listener."""
+        """Return True if the selectors can match some connection on that listener."""
         known = {"listener": listener, "cluster": cluster}
         return all(any(test(known[name]) for test in tests) for name, tests in self._tests if name in known)
 
     def always_holds(self, listener: str, cluster: str) -> bool:
-        """Return True if it matches every connection on that listener, whoever has opened it."""
+        """Return True if the selectors match every connection on that listener, whoever has opened it."""
         return all(name in ("listener", "cluster") for name, _ in self._tests) and self.may_hold(listener, cluster)
 
     @classmethod
     def unknown_key(cls, name: object) -> str:
-        """Selectors of other kinds get the reason, all else the nearest word."""
+        """Return the reason for selectors that other kinds have, and the nearest word for all else."""
         if name in FRAME_SELECTORS:
             return (
                 f'"{name}" cannot be selected on here: this rule binds when a connection opens, '

@@ -68,7 +68,7 @@ FieldPaths = frozenset[str]
 
 @cache
 def loose(key: int, version: int, direction: str) -> FieldPaths:
-    """The paths of names in this message that are no key of an entity, nor stand beside one."""
+    """Return the paths of names in this message that are no key of an entity, nor stand beside one."""
     if version not in schema.load(key).versions:
         return frozenset()
     form, slots = shape(key, version), list(layout.body(key, version, direction).everywhere())
@@ -83,7 +83,7 @@ def loose(key: int, version: int, direction: str) -> FieldPaths:
 
 
 def keyed(form: Shape, direction: str) -> set[str]:
-    """The paths by which entities are told apart."""
+    """Return the paths by which entities are told apart."""
     levels: tuple[Level, ...] = form.request if direction == "request" else (*form.response, *form.lists)
     found = {field for _, field in form.top} if direction == "request" else set()
     for level in levels:
@@ -95,13 +95,13 @@ def keyed(form: Shape, direction: str) -> set[str]:
 
 
 def parent(path: str) -> str:
-    """The path of the struct around a field."""
+    """Return the path of the struct around a field."""
     return path.rpartition(".")[0]
 
 
 @cache
 def mentioned(key: int, version: int, direction: str) -> FieldPaths:
-    """The selectors that can hold for what such a message mentions."""
+    """Return the selectors that can hold for what such a message mentions."""
     paths = loose(key, version, direction)
     slots = layout.body(key, version, direction).everywhere() if paths else ()
     roles = frozenset[str]().union(*(ROLES[slot.kind or ""] for slot in slots if slot.path in paths))
@@ -112,7 +112,7 @@ def mentioned(key: int, version: int, direction: str) -> FieldPaths:
 
 @cache
 def texts(key: int, version: int) -> FieldPaths:
-    """The paths of such texts in this answer."""
+    """Return the paths of texts in this answer that name topics nobody asked for."""
     paths = TEXTS.get(schema.load(key).name, frozenset())
     if not paths or version not in schema.load(key).versions:
         return frozenset()
@@ -121,7 +121,7 @@ def texts(key: int, version: int) -> FieldPaths:
 
 @cache
 def refused(key: int, version: int) -> FieldPaths:
-    """The paths of a request's mentions for which it fails as a whole if they are forbidden."""
+    """Return the paths of a request's mentions for which it fails as a whole if they are forbidden."""
     api = schema.load(key).name
     slots = layout.body(key, version, "request").everywhere() if loose(key, version, "request") else ()
     paths = loose(key, version, "request")
@@ -131,7 +131,7 @@ def refused(key: int, version: int) -> FieldPaths:
 
 
 def said(request: Message, paths: FieldPaths | None = None) -> Iterator[Entity]:
-    """What a request mentions, as entities of their own; `paths`: only there."""
+    """Yield the things that a request mentions, as entities of their own; `paths`: only there."""
     key, version = request.api.key, request.version
     wanted = refused(key, version) if paths is None else paths
     if wanted:
@@ -142,14 +142,14 @@ def said(request: Message, paths: FieldPaths | None = None) -> Iterator[Entity]:
 
 
 def made(request: Message) -> Iterator[Entity]:
-    """The topics that brokers would make for it if they are not there."""
+    """Yield the topics that brokers would make for a request if they are not there."""
     paths = MAKES.get(request.api.name)
     if paths:
         yield from said(request, paths)
 
 
 def values(struct: Struct, body: Mapping[str, Any], paths: FieldPaths) -> Iterator[tuple[Slot, Any]]:
-    """The fields at these paths with their values, those of arrays one by one."""
+    """Yield the fields at these paths with their values, those of arrays one by one."""
     for slot in (*struct.slots, *struct.tagged):
         value = body.get(slot.name)
         if value is None:

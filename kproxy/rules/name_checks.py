@@ -1,7 +1,7 @@
-"""What is wrong with the map of a rename rule, all of it at once.
+"""Checks of the map of a rename rule, with all mistakes at once.
 
-Every line by itself (legal names, stars) and the lines against each other: a map in which two client names lead
-to one broker name has no inverse, and a client would be shown one thing as the other.
+Every line by itself (legal names, stars) and the lines against each other: a map in which two client names lead to one
+broker name has no inverse, and a client would be shown one thing as the other.
 
 Strategy. Only lines whose broker-side patterns have names in common are compared: one prefix begins with the other, and
 one suffix ends with the other. They are found in order of prefixes and of suffixes, so that thousands of lines of which
@@ -33,8 +33,8 @@ LONGEST_GLOB = 1000
 
 
 def check_renames(names: Mapping[object, object], space: Namespace = TOPIC) -> Iterator[Wrong]:
-    """Mistakes in a map of client-side to broker-side names; paths are below the map. Values that are no text are
-    left to the model."""
+    """Yield the mistakes in a map of client-side to broker-side names; paths are below the map. Values that are no text
+    are left to the model."""
     entries = []
     for key, value in names.items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -64,7 +64,7 @@ def _stars(name: str) -> str:
 
 
 class _Inverse:
-    """The comparison of all lines of one map with each other. A line is told once, whatever it clashes with."""
+    """Comparison of all lines of one map with each other. A line is reported once, whatever it clashes with."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
@@ -99,7 +99,7 @@ class _Inverse:
     def pairs(
         self, globs: Mapping[NamePattern, RenameEntry], exact: Mapping[bytes, RenameEntry]
     ) -> Iterator[tuple[RenameEntry, RenameEntry]]:
-        """Lines whose broker-side patterns may have names in common, each pair once."""
+        """Yield lines whose broker-side patterns may have names in common, each pair once."""
         by_prefix: dict[bytes, _Suffixes] = {}
         for pattern, glob in globs.items():
             by_prefix.setdefault(pattern.prefix, _Suffixes()).add(glob)
@@ -119,7 +119,7 @@ class _Inverse:
                             yield other, glob
 
     def meet(self, one: RenameEntry, two: RenameEntry) -> Iterator[Wrong]:
-        """A clash if some broker-side name is reached through both entries from different client names."""
+        """Yield a clash if some broker-side name is reached through both entries from different client names."""
         if self.numbers[id(one)] > self.numbers[id(two)]:
             one, two = two, one
         if id(two) not in self.told:
@@ -128,7 +128,7 @@ class _Inverse:
                 yield from self.clash(one, two, names)
 
     def clash(self, one: RenameEntry, two: RenameEntry, names: tuple[bytes, bytes, bytes]) -> Iterator[Wrong]:
-        """Told at the entry that stands later in the file."""
+        """Yield the mistake at the entry that stands later in the file, once for each entry."""
         if id(two) not in self.told:
             self.told.add(id(two))
             first, second, broker = (f'"{name.replace(_ANYTHING, "…".encode()).decode()}"' for name in names)
@@ -156,13 +156,13 @@ class _Suffixes:
         return sorted(((suffix[::-1], entry) for suffix, entry in self.by_suffix.items()), key=_first)
 
     def ending(self, text: bytes) -> Iterator[RenameEntry]:
-        """Globs whose suffix is an end of the text, or all of it."""
+        """Yield the globs whose suffix is an end of the text, or all of it."""
         for length in _up_to(self.lengths, len(text)):
             if (found := self.by_suffix.get(text[len(text) - length :])) is not None:
                 yield found
 
     def longer(self, suffix: bytes) -> Iterator[RenameEntry]:
-        """Globs whose suffix ends with this one, and is longer."""
+        """Yield the globs whose suffix ends with this one, and is longer."""
         begin = suffix[::-1]
         for at in range(bisect_left(self.backwards, begin, key=_first), len(self.backwards)):
             text, entry = self.backwards[at]
@@ -184,7 +184,7 @@ def _up_to(lengths: Sequence[int], longest: int) -> Iterator[int]:
 
 
 def _meeting(layer: Layer, one: RenameEntry, two: RenameEntry) -> tuple[bytes, bytes, bytes] | None:
-    """Two client names and the broker-side name that both would have, if there are such."""
+    """Return two client names and the broker-side name that both would have; None if there are no such names."""
     names = [two.broker.prefix] if not two.is_glob else [one.broker.prefix] if not one.is_glob else None
     for name in _common_names(one.broker, two.broker) if names is None else names:
         if not (one.broker.matches(name) and two.broker.matches(name)):
@@ -200,7 +200,7 @@ def _decides(layer: Layer, entry: RenameEntry, client: bytes) -> bool:
 
 
 def _common_names(one: NamePattern, two: NamePattern) -> list[bytes]:
-    """Names that stand for all that two globs have in common."""
+    """Return names that stand for all that two globs have in common."""
     if not (one.prefix.startswith(two.prefix) or two.prefix.startswith(one.prefix)):
         return []
     prefix = max(one.prefix, two.prefix, key=len)

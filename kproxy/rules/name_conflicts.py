@@ -1,4 +1,4 @@
-"""What can be wrong between name rules: names that a later rule takes away, and names that never get to a rule.
+"""Conflicts between name rules: names that a later rule takes away, and names that never get to a rule.
 
 Strategy. Each name that a rule gives is followed through the rules behind it. Which of them a name meets next is looked
 up, in dicts of exact names and of the prefixes of globs, so that thousands of rules of which each has names of its own
@@ -27,7 +27,7 @@ SAMPLE = b"0kproxy0"
 
 
 class NameRuleStep(NamedTuple):
-    """One rule on the way of a name to the brokers."""
+    """Step of a name on its way to the brokers: one rule."""
 
     parsed: ParsedRule
     rule: NameRule
@@ -61,7 +61,7 @@ def check_name_conflicts(rules: NameRules) -> None:
 
 
 def _bound_together(rules: NameRules) -> Iterator[NameRules]:
-    """Rules with the same selectors, or with none, in order."""
+    """Yield groups of rules, in order, that have the same selectors or none."""
     general: list[int] = []
     by_selector: dict[str, list[int]] = {}
     for number, (_, rule) in enumerate(rules):
@@ -75,7 +75,7 @@ def _bound_together(rules: NameRules) -> Iterator[NameRules]:
 
 
 class NamePath:
-    """The steps of one group of rules in one namespace, and how names go through them. `left`: steps that may still be
+    """Steps of one group of rules in one namespace, and how names go through them. `left`: steps that may still be
     taken."""
 
     def __init__(self, steps: Sequence[NameRuleStep], left: int) -> None:
@@ -118,8 +118,8 @@ class NamePath:
             one.note((field, entry.key), f'"{entry.value}" would be unreachable: {taken}')
 
     def taken_by(self, name: bytes, number: int) -> str | None:
-        """A name that one rule gives must not be the target of a later rule for another name: it would be
-        unreachable."""
+        """Return which rule behind step `number` gives the same name to another one, in words: the name would be
+        unreachable. None: no rule does. Raises TooManySteps."""
         passed: list[tuple[bytes, int]] = []
         found: str | None = None
         while True:
@@ -144,7 +144,7 @@ class NamePath:
         return found
 
     def next_step(self, name: bytes, number: int) -> int:
-        """The first step behind this one that may be about the name; -1: there is none."""
+        """Return the first step behind this one that may be about the name; -1: there is none."""
         nearest = [steps[at] for steps in (self.exact.get(name, ()), self.prefixes)
                    if (at := bisect_right(steps, number)) < len(steps)]  # fmt: skip
         for at, _ in self.globs.matching(name):
@@ -155,7 +155,8 @@ class NamePath:
 
 
 def _never_comes(entry: RenameEntry, last: NameRuleStep | None) -> str | None:
-    """All names that get past a prefix rule begin with its prefix, unless another rename follows it."""
+    """Return why no name of this entry gets past the prefix rule before it, in words; None: some do. All names that get
+    past one begin with its prefix, unless another rename follows it."""
     if last is None or not isinstance(last.layer, PrefixLayer):
         return None
     prefix, begins = last.layer.prefix, entry.client.prefix

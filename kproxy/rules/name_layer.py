@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
-    """An exact name (`suffix` None), or what stands before and after the one `*`, which may stand for nothing."""
+    """Pattern of names: an exact name (`suffix` None), or what stands before and after the one `*`, which may stand for
+    nothing."""
 
     prefix: bytes
     suffix: bytes | None = None
@@ -42,7 +43,7 @@ class NamePattern:
         return len(name) >= self.literals and name.startswith(self.prefix) and name.endswith(self.suffix)
 
     def middle(self, name: bytes) -> bytes:
-        """What the `*` stands for in a name that matches."""
+        """Return the bytes that the `*` stands for in a name that matches."""
         return name[len(self.prefix) : len(name) - len(self.suffix or b"")]
 
     def fill(self, middle: bytes) -> bytes:
@@ -51,7 +52,7 @@ class NamePattern:
 
 @dataclass(frozen=True, slots=True)
 class RenameEntry:
-    """One line of a rename; both patterns have a star or neither has."""
+    """Line of a rename; both patterns have a star or neither has."""
 
     client: NamePattern
     broker: NamePattern
@@ -74,7 +75,7 @@ class RenameEntry:
 
 
 class Layer:
-    """The entries of one rule, indexed both ways."""
+    """Layer of one rename rule: its entries, indexed both ways."""
 
     def __init__(self, entries: Iterable[RenameEntry], space: Namespace = TOPIC) -> None:
         self.space = space
@@ -90,11 +91,11 @@ class Layer:
         return cls((RenameEntry.parse(key, value) for key, value in names.items()), space)
 
     def winner(self, client: bytes) -> RenameEntry | None:
-        """The entry that decides about a client-side name."""
+        """Return the entry that decides about a client-side name, None if none does."""
         return self._exact.get(client) or next(self._by_client.matching(client), None)
 
     def source(self, broker: bytes) -> bytes | None:
-        """The client-side name that an entry maps to this broker-side one."""
+        """Return the client-side name that an entry maps to this broker-side one, None if none does."""
         if (exact := self._exact_back.get(broker)) is not None:
             return exact.client.prefix
         for entry in self._by_broker.matching(broker):
@@ -104,7 +105,7 @@ class Layer:
         return None
 
     def forward(self, client: bytes) -> bytes | None:
-        """Broker-side name; None when a client may not reach anything by this name."""
+        """Return the broker-side name; None when a client may not reach anything by this name."""
         if not self.space.is_legal(client):
             return client
         entry = self.winner(client)
@@ -114,7 +115,7 @@ class Layer:
         return broker if self.space.is_legal(broker) else None
 
     def backward(self, broker: bytes) -> bytes | None:
-        """Client-side name; None when it is hidden from clients."""
+        """Return the client-side name; None when it is hidden from clients."""
         if not self.space.is_legal(broker):
             return broker
         client = self.source(broker)
@@ -128,7 +129,7 @@ FEW = 8
 
 
 class ByPrefix(Generic[T]):
-    """Globs found by looking up the prefixes of a name, longest first, with whatever belongs to each."""
+    """Table of globs, found by looking up the prefixes of a name, longest first, with whatever belongs to each."""
 
     def __init__(self, pairs: Iterable[tuple[NamePattern, T]]) -> None:
         table: dict[bytes, list[tuple[NamePattern, T]]] = {}
@@ -150,7 +151,7 @@ class ByPrefix(Generic[T]):
 
 
 class BySuffix(Generic[T]):
-    """Many globs with the same prefix, found by looking up the suffixes of a name, longest first."""
+    """Table of many globs with the same prefix, found by looking up the suffixes of a name, longest first."""
 
     def __init__(self, pairs: Iterable[tuple[NamePattern, T]]) -> None:
         self._table: dict[bytes, list[tuple[NamePattern, T]]] = {}

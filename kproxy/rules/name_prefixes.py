@@ -15,7 +15,7 @@ NO_NAMES = (b".", b"..")
 
 
 def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:
-    """Client-side prefix → broker-side prefix; None when it straddles."""
+    """Return the broker-side prefix for a client-side one; None when it straddles."""
     touched = [entry for entry in layer.entries if _touches(entry.client, prefix)]
     if not touched:
         return prefix if not any(_touches(entry.broker, prefix) for entry in layer.entries) else None
@@ -33,7 +33,7 @@ def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:
 
 
 def prefix_backward(layer: Layer, prefix: bytes) -> bytes | None:
-    """Broker-side prefix → the client-side prefix that `prefix_forward` maps to it; None when there is none."""
+    """Return the client-side prefix that `prefix_forward` maps to this broker-side one; None when there is none."""
     candidates = [
         entry.client.prefix + prefix[len(entry.broker.prefix) :]
         for entry in layer.globs
@@ -43,14 +43,14 @@ def prefix_backward(layer: Layer, prefix: bytes) -> bytes | None:
 
 
 def _touches(pattern: NamePattern, prefix: bytes) -> bool:
-    """Whether some name matches the pattern and begins with the prefix."""
+    """Return True if some name matches the pattern and begins with the prefix."""
     if pattern.suffix is None:
         return pattern.prefix.startswith(prefix)
     return pattern.prefix.startswith(prefix) or prefix.startswith(pattern.prefix)
 
 
 def _cover(touched: list[RenameEntry], prefix: bytes) -> RenameEntry | None:
-    """The trailing-star glob with the longest client-side prefix that matches every name with this prefix."""
+    """Return the trailing-star glob with the longest client-side prefix that matches every name with this prefix."""
     covers = [
         entry
         for entry in touched
@@ -60,7 +60,7 @@ def _cover(touched: list[RenameEntry], prefix: bytes) -> RenameEntry | None:
 
 
 def _agrees(cover: RenameEntry, entry: RenameEntry) -> bool:
-    """Whether an entry maps its names as the cover would."""
+    """Return True if an entry maps its names as the cover would."""
     short, long = sorted((cover, entry), key=lambda one: len(one.client.prefix))
     if not long.client.prefix.startswith(short.client.prefix):
         return False
@@ -74,7 +74,7 @@ def _holds_internal(layer: Layer, prefix: bytes) -> bool:
 
 
 def _leaves_one_out(layer: Layer, prefix: bytes, moved: bytes) -> bool:
-    """Whether a name has one of the prefixes, and keeps its own name since its other spelling is none."""
+    """Return True if a name has one of the prefixes, and keeps its own name since its other spelling is none."""
     back = (layer.backward(moved + one[len(prefix) :]) for one in NO_NAMES if one.startswith(prefix))
     forth = (layer.forward(prefix + one[len(moved) :]) for one in NO_NAMES if one.startswith(moved))
     return any(name is not None and not name.startswith(prefix) for name in back) or any(

@@ -26,7 +26,7 @@ AnyLayer = Layer | PrefixLayer
 
 
 class NameMap:
-    """The composed map; immutable but for its caches. Shared by all connections with the same rules."""
+    """Composed map of one namespace; immutable but for its caches. Shared by all connections with the same rules."""
 
     def __init__(self, layers: Sequence[AnyLayer], space: Namespace = TOPIC) -> None:
         self.space = space
@@ -37,49 +37,50 @@ class NameMap:
 
     @classmethod
     def of(cls, *renames: Mapping[str, str], space: Namespace = TOPIC) -> NameMap:
-        """From the maps of one or more rename rules, in file order. Nothing is checked: see `name_checks.py`."""
+        """Return the map of one or more rename rules, in file order. Nothing is checked: see `name_checks.py`."""
         return cls([Layer.of(one, space) for one in renames], space)
 
     @property
     def isolates(self) -> bool:
-        """Whether all but what belongs to this client is invisible to it, by whatever way it is asked for."""
+        """Return True if all but what belongs to this client is invisible to it, by whatever way it is asked for."""
         return bool(self._prefixes)
 
     @property
     def owner(self) -> bytes:
-        """What tells tenants apart, also when rules are loaded anew: the prefixes of their names."""
+        """Return the bytes that tell tenants apart, also when rules are loaded anew: the prefixes of their names."""
         return b"".join(layer.prefix for layer in self._prefixes)
 
     def to_broker(self, name: bytes) -> bytes:
-        """The name to ask the broker for; `is_escaped` when it must not be found. Never fails."""
+        """Return the name to ask the broker for; `is_escaped` when it must not be found. Never fails."""
         mapped = self._cached_forward(name) if len(name) <= LONGEST_CACHED else self._forward(name)
         return self.escaped(name) if mapped is None else mapped
 
     def to_client(self, name: bytes) -> bytes | None:
-        """The name to show to the client; None: hidden, it belongs to others or a rename has taken its spelling."""
+        """Return the name to show to the client; None: hidden, it belongs to others or a rename has taken its
+        spelling."""
         return self._cached_backward(name) if len(name) <= LONGEST_CACHED else self._backward(name)
 
     def escaped(self, client: bytes) -> bytes:
-        """A broker-side name that nothing has, and that leads back to this client-side one."""
+        """Return a broker-side name that nothing has, and that leads back to this client-side one."""
         name = self.space.escape + client
         for layer in self._prefixes:
             name = layer.prefix + name
         return name
 
     def is_escaped(self, broker: bytes) -> bool:
-        """Whether this broker-side name stands for one that must not be reached."""
+        """Return True if this broker-side name stands for one that must not be reached."""
         return self._unescaped(broker) is not None
 
     def is_unreachable(self, client_name: bytes) -> bool:
-        """Whether a client names something by a name that is not its own: a rename's target, or a taken name.
+        """Return True if a client names something by a name that is not its own: a rename's target, or a taken name.
 
         False for names that are no names at all; those the broker itself refuses.
         """
         return self.space.is_legal(client_name) and self._cached_forward(client_name) is None
 
     def prefix_to_broker(self, prefix: bytes) -> bytes | None:
-        """For prefixed ACLs: the broker-side prefix of exactly the names with this one; None when it straddles a
-        mapping, so that no single prefix means the same."""
+        """Return, for prefixed ACLs, the broker-side prefix of exactly the names with this one; None when it straddles
+        a mapping, so that no single prefix means the same."""
         mapped: bytes | None = prefix
         for layer in self.layers:
             if mapped is not None:
@@ -88,7 +89,7 @@ class NameMap:
         return mapped
 
     def prefix_to_client(self, prefix: bytes) -> bytes | None:
-        """The inverse of `prefix_to_broker`; None when no client-side prefix means the same."""
+        """Return the inverse of `prefix_to_broker`; None when no client-side prefix means the same."""
         mapped: bytes | None = prefix
         for layer in reversed(self.layers):
             if mapped is not None:
@@ -118,7 +119,7 @@ class NameMap:
         return None if mapped is None or mapped.startswith(self.space.escape) else mapped
 
     def _unescaped(self, broker: bytes) -> bytes | None:
-        """The client-side name that `escaped` made this from; None if it did not."""
+        """Return the client-side name that `escaped` made this from; None if it did not."""
         for layer in reversed(self._prefixes):
             if not broker.startswith(layer.prefix):
                 return None

@@ -1,4 +1,4 @@
-"""The three sorts of names that rules translate: topics, groups, transactional ids. Names are bytes.
+"""Namespaces: the three sorts of names that rules translate (topics, groups, transactional ids). Names are bytes.
 
 Strategy: what differs between them is data. Topic names have a small alphabet, so a name outside of it is one that no
 broker can have. Group ids and transactional ids may be any text, so nothing is impossible there; names that must not
@@ -24,10 +24,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Namespace:
-    """One sort of names.
+    """Sort of names, such as topics.
 
-    `noun` is for messages, `plural` for counters (`groups_hidden`), `changed` counts changed names, `escape` stands
-    in front of a name that must not be reached.
+    `noun` is for messages, `plural` for counters (`groups_hidden`), `changed` counts changed names, `escape` stands in
+    front of a name that must not be reached.
     """
 
     noun: str
@@ -40,34 +40,34 @@ class Namespace:
 
     @property
     def hidden(self) -> str:
-        """The counter of names left out of answers."""
+        """Return the counter of names left out of answers."""
         return f"{self.plural}_hidden"
 
     @property
     def unreachable(self) -> str:
-        """The counter of names that a client may not use."""
+        """Return the counter of names that a client may not use."""
         return f"{self.plural}_unreachable"
 
     def is_legal(self, name: bytes) -> bool:
-        """Whether renames may touch this name: it can exist, and is not internal. Any length, because a result that
-        is too long must still lead back to the name that the client asked for."""
+        """Return True if renames may touch this name: it can exist, and is not internal. Any length, because a result
+        that is too long must still lead back to the name that the client asked for."""
         return self.can_exist(name) and name not in self.internal
 
     def can_exist(self, name: bytes) -> bool:
-        """Whether something can be called so, internal or not."""
+        """Return True if something can be called so, internal or not."""
         if self.alphabet is None:
             return name != b"" and not name.startswith(self.escape)
         return name not in (b".", b"..") and self.alphabet.fullmatch(name) is not None
 
     def takes_prefix(self, name: bytes) -> bool:
-        """Whether a tenant's prefix goes in front of it: whether brokers would take it for a name. A group without one
+        """Return True if a tenant's prefix goes in front of it: brokers would take it for a name. A group without one
         is a group, too: simple consumers keep offsets there."""
         if self.alphabet is None:
             return name != b"" or self is GROUP
         return self.can_exist(name)
 
     def problem(self, text: str) -> str | None:
-        """Why this is no name or glob for a rule, else None; a continuation of "the name …"."""
+        """Return why this is no name or glob for a rule, else None; a continuation of "the name …"."""
         if not text:
             return "is empty"
         if self.alphabet is not None and (illegal := _NOT_TOPIC.search(text)) is not None:

@@ -1,4 +1,4 @@
-"""Rules as they stand in their documents, before they become a rule set."""
+"""Rules as they are parsed from their documents, before they become a rule set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kproxy.rules.source import Source, Where
 
 
 class ListenerTraits(NamedTuple):
-    """What rules must know of a listener: its cluster, whether it speaks TLS, and whether brokers keep their own
+    """Listener as far as rules must know it: its cluster, whether it speaks TLS, and whether brokers keep their own
     addresses there."""
 
     cluster: str
@@ -21,10 +21,10 @@ class ListenerTraits(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedRule:
-    """A rule and where it was written; `rule` is None when there are mistakes in it, `name` when it has none.
+    """Rule and where it was written; `rule` is None when there are mistakes in it, `name` when it has none.
 
-    `at` is its path in the source, `stage` the number of the scenario's stage that it belongs to (None: to none),
-    `ttl` after how many seconds it goes away by itself (None: it does not), `raw` what was written, without that.
+    `at` is its path in the source, `stage` the number of the scenario's stage that it belongs to (None: to none), `ttl`
+    after how many seconds it goes away by itself (None: it does not), `raw` what was written, without that.
     """
 
     name: str | None
@@ -41,5 +41,5 @@ class ParsedRule:
 
     @cached_property
     def position(self) -> str:
-        """`file:line:column`."""
+        """Return the rule's place in its document as `file:line:column`."""
         return self.source.position(self.at)

@@ -28,7 +28,7 @@ Ends = dict[int, dict[str, list[tuple[str, int]]]]
 
 
 class PatternSet:
-    """Patterns with a number each; several may have the same."""
+    """Set of patterns with a number each; several may have the same."""
 
     __slots__ = ("alone", "begins", "ends", "sets")
 
@@ -39,7 +39,7 @@ class PatternSet:
         self.alone: list[tuple[Test, int]] = []
 
     def add(self, pattern: str, number: int) -> None:
-        """A glob or a `/regular expression/`."""
+        """Add a glob or a `/regular expression/` under a number. Raises ValueError for a bad expression."""
         begin, *rest = pattern.split("*")
         if not is_expression(pattern) and len(rest) == 1:
             table, key, other = (self.begins, begin, rest[0]) if begin else (self.ends, rest[0], begin)
@@ -55,7 +55,7 @@ class PatternSet:
         self.sets[-1].add(expression, text_test(pattern), number, size)
 
     def matching(self, text: str) -> Iterator[int]:
-        """The numbers of the patterns that hold for a text."""
+        """Yield the numbers of the patterns that hold for a text."""
         length = len(text)
         for size, table in self.begins.items():
             for end, number in table.get(text[:size], ()):
@@ -72,7 +72,7 @@ class PatternSet:
 
 
 def is_narrow(pattern: str) -> bool:
-    """Whether few of many such patterns are in play anywhere in a text."""
+    """Return True if few of many such patterns are in play anywhere in a text."""
     if is_expression(pattern):
         return pattern[1:2].isalnum()
     begin, *rest = pattern.split("*")
@@ -92,7 +92,7 @@ class RegularSet:
         self.compiled: Any = None
 
     def add(self, expression: str, test: Test, number: int, size: int) -> None:
-        """One more; `test` is the same by itself."""
+        """Add an expression under a number; `test` does the same by itself, `size` counts its instructions."""
         self.expressions.append(expression)
         self.tests.append(test)
         self.numbers.append(number)
@@ -100,7 +100,7 @@ class RegularSet:
         self.compiled = None
 
     def matching(self, text: str) -> Iterator[int]:
-        """The numbers of those that hold for the whole of a text."""
+        """Yield the numbers of the expressions that hold for the whole of a text."""
         if self.compiled is None:
             self.compiled = self.compile()
         try:
@@ -116,7 +116,7 @@ class RegularSet:
                 yield self.numbers[place - 1]
 
     def compile(self) -> Any:
-        """The set as RE2 has it; False: it cannot be made."""
+        """Return the set as RE2 has it; False: it cannot be made."""
         import re2  # 10 ms, and most rule sets have no pattern
 
         options = re2.Options()

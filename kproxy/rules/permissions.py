@@ -1,9 +1,9 @@
-"""What brokers check before they do what a request asks, and what it would change: a line for each API.
+"""Permissions: what brokers check before they do what a request asks, and what it would change. A line for each API.
 
 *checks*: of whom permission is asked, in the order in which a rule looks for what it selects; the first is asked when
 it selects nothing of them. `resource` is the topic, group or cluster that a config resource belongs to, `coordinator`
-the group or transactional id of a coordinator key. `nobody`: anybody may, and no authorization error exists.
-From KafkaApis, ControllerApis and AclApis of Kafka 3.9 and 4.
+the group or transactional id of a coordinator key. `nobody`: anybody may, and no authorization error exists. From
+KafkaApis, ControllerApis and AclApis of Kafka 3.9 and 4.
 
 *changes*: `nothing`; `data`, what is stored or set; `offsets`, how far a group has read; `members`, who is in a group,
 which a client that only reads needs, too.
@@ -26,7 +26,7 @@ ChangedState = Literal["nothing", "data", "offsets", "members"]
 
 
 class Permission(NamedTuple):
-    """One line of the table."""
+    """Line of the table of permissions."""
 
     checks: tuple[Check, ...]
     changes: ChangedState
@@ -138,12 +138,13 @@ UnregisterController            cluster                         data
 
 @cache
 def permissions() -> Mapping[int, Permission]:
-    """API key → its line."""
+    """Return the line of the table for each API key."""
     return read(TABLE)
 
 
 def read(text: str) -> Mapping[int, Permission]:
-    """A table as it is written. Raises KeyError for an unknown API, ValueError for an unknown word."""
+    """Return the lines of a table as it is written. Raises KeyError for an unknown API, ValueError for an unknown
+    word."""
     found = {}
     for line in text.strip().splitlines():
         name, *words = line.split()

@@ -1,4 +1,4 @@
-"""The name that a client's certificate gives it, by rules in the notation of Kafka's `ssl.principal.mapping.rules`.
+r"""Names that clients' certificates give them, by rules in the notation of Kafka's `ssl.principal.mapping.rules`.
 
     RULE:^CN=([^,]+),OU=Services.*$/$1/L    the whole subject must match; $1 … are its groups; L or U: lower, upper case
     DEFAULT                                 the subject as it is
@@ -23,13 +23,13 @@ _CASES: dict[str, Callable[[str], str]] = {"": str, "L": str.lower, "U": str.upp
 
 
 class PrincipalRules:
-    """Made from the rules' texts, in order. Raises ValueError for one that is none."""
+    """Rules of one listener, made from their texts, in order. Raises ValueError for a text that is none."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.rules = [(text, None if text == DEFAULT else PrincipalRule(text)) for text in texts]
 
     def name(self, subject: str) -> str | None:
-        """Of the client with this subject; None: no rule matches."""
+        """Return the name of the client with this subject; None: no rule matches."""
         for _, rule in self.rules:
             name = subject if rule is None else rule.name(subject)
             if name is not None:
@@ -38,7 +38,7 @@ class PrincipalRules:
 
 
 class PrincipalRule:
-    """One of them."""
+    """Rule that makes a name from the subjects that match its pattern."""
 
     def __init__(self, text: str) -> None:
         import re2  # 10 ms, and most listeners have no pattern

@@ -1,4 +1,4 @@
-"""What a quota is counted for (`per`), and the limits that hold there (`overrides`)."""
+"""Limits of quotas: what one is counted for (`per`), and the limits that hold there (`overrides`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Override(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """It has a selector and a limit."""
+        """Yield a mistake for an override without a selector, and for one without a limit."""
         if not selectors(raw):
             yield (), f"an override selects whom it is for, by one of {', '.join(SELECTORS)}"
         if not any(raw.get(one) is not None for one in RESOURCES):
@@ -56,13 +56,12 @@ class Override(Model):
 
     @classmethod
     def unknown_key(cls, name: object) -> str:
-        """A connection cannot be selected: its number is nobody's to know."""
+        """Return the message for a key that an override does not have; a connection's number is nobody's to know."""
         if name == "connection":
             return '"connection" cannot be selected, connections have no names'
         return unknown("key", name, cls.keys())
 
     def model_post_init(self, context: Any, /) -> None:
-        """Compile the tests once."""
         for name in ("client_id", "principal", "topic", "listener"):
             if (texts := getattr(self, name)) is not None:
                 self._tests[name] = [text_test(text) for text in texts]
@@ -74,7 +73,7 @@ class Override(Model):
             self._tests["node"] = [one.__contains__ for one in self.node]
 
     def holds(self, values: Mapping[QuotaWord, Value]) -> bool:
-        """Whether it is for what these values stand for; what is not among them does not match."""
+        """Return True if it is for what these values stand for; what is not among them does not match."""
         return all(
             (value := values.get(name)) is not None and any(test(value) for test in tests)  # type: ignore[call-overload]
             for name, tests in self._tests.items()
@@ -85,17 +84,17 @@ SELECTORS = tuple(name for name in Override.model_fields if name not in RESOURCE
 
 
 def selectors(raw: Mapping[Any, Any]) -> list[str]:
-    """The selectors that an override has as it is written."""
+    """Return the selectors that an override has as it is written."""
     return [name for name in SELECTORS if raw.get(name) is not None]
 
 
 def key_of(words: Iterable[QuotaWord], exchange: Exchange, entity: Entity | None) -> QuotaKey:
-    """What tells this exchange, or the part of it that is about this entity, from others."""
+    """Return the values that tell this exchange, or the part of it that is about this entity, from others."""
     return tuple(short(_value(word, exchange, entity)) for word in words)
 
 
 def short(value: Value) -> Value:
-    """A value that is kept: of text as long as no name is, its beginning and a digest of all of it."""
+    """Return a value as it is kept: of text longer than names are, its beginning and a digest of all of it."""
     if not isinstance(value, str) or len(value) <= LONGEST_TEXT:
         return value
     digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
@@ -103,7 +102,7 @@ def short(value: Value) -> Value:
 
 
 def connection_key(words: Iterable[QuotaWord], connection: ConnectionView) -> QuotaKey:
-    """The same for a connection that is being made, of which only `AT_CONNECT` is known."""
+    """Return the key of a connection that is being made, of which only `AT_CONNECT` is known."""
     return tuple(_of_connection(word, connection) for word in words)
 
 

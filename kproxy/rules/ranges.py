@@ -14,7 +14,7 @@ _BOUND = re.compile(r"(>=|<=|>|<)\s*(-?[0-9]+)")
 
 
 class Range(tuple[int, int]):
-    """First and last number, both included."""
+    """Range of numbers, first and last included."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class Range(tuple[int, int]):
 
 
 def parse_range(value: Any) -> Range:
-    """A number or text such as `0-11` or `>=4`. Raises ValueError for anything else."""
+    """Read a number or text such as `0-11` or `>=4`. Raises ValueError for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return Range((value, value))
     if isinstance(value, str):

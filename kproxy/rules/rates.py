@@ -16,7 +16,8 @@ _PERIODS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_byte_rate(value: Any) -> Any:
-    """Bytes per second from `10MB/s` or a plain number of them. Raises ValueError for text that is no such rate."""
+    """Return bytes per second from `10MB/s` or a plain number of them. Raises ValueError for text that is no such
+    rate."""
     if not isinstance(value, str):
         return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
     size, period = _split(value, "a rate is wanted, such as 10MB/s")
@@ -24,7 +25,8 @@ def parse_byte_rate(value: Any) -> Any:
 
 
 def parse_count_rate(value: Any) -> Any:
-    """How many per second, from `200/s`, `600/min` or a plain number. Raises ValueError for text that is no rate."""
+    """Return the number per second from `200/s`, `600/min` or a plain number. Raises ValueError for text that is no
+    rate."""
     if not isinstance(value, str):
         return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
     wanted = "a rate is wanted, such as 200/s"

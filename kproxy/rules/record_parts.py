@@ -1,4 +1,4 @@
-"""How many bytes of records a message has for each partition."""
+"""Bytes of records that a message has for each partition."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _ARRAYS = {
 
 
 def carries_records(key: int, direction: str) -> bool:
-    """Whether messages of this API carry records in this direction, and a client is at their end."""
+    """Return True if messages of this API carry records in this direction, and a client is at their end."""
     return (key, direction) in _ARRAYS
 
 
 def partitions(message: Message) -> Iterator[tuple[PartitionName, dict[str, object]]]:
-    """The partitions of a Produce request or a Fetch or ShareFetch response, whose `records` are bytes or None."""
+    """Yield the partitions of a Produce request or a Fetch or ShareFetch response, whose `records` are bytes or
+    None."""
     topics, name, parts, index = _ARRAYS[message.api.key, message.direction]
     for topic in message.body[topics] or ():
         called = topic[name] if name in topic else topic["topic_id"]
@@ -33,7 +34,7 @@ def partitions(message: Message) -> Iterator[tuple[PartitionName, dict[str, obje
 
 
 def selected(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, dict[str, object]]]:
-    """Those partitions that are among the entities."""
+    """Yield the partitions of a message that are among the entities, each with its entity."""
     known: dict[PartitionName, Entity] = {}
     for entity in entities:
         if entity.partition is not None:
@@ -46,13 +47,14 @@ def selected(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Ent
 
 
 def record_bytes(part: dict[str, object]) -> int:
-    """The length of its records."""
+    """Return the length of a partition's records; 0 without any."""
     records = part["records"]
     return len(records) if isinstance(records, bytes | bytearray | memoryview) else 0
 
 
 def shares(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, float]]:
-    """Which part of all record bytes of the message each of these entities has; none when there are no records."""
+    """Yield each of these entities with the part of all record bytes of the message that it has; none when there are no
+    records."""
     total = sum(record_bytes(part) for _, part in partitions(message))
     if total:
         for entity, part in selected(message, entities):

@@ -19,7 +19,7 @@ from kproxy.rules.units import parse_duration, parse_size
 
 
 class FieldRow(NamedTuple):
-    """One field: its key, what may stand there, the default (empty: it must be given), what it is for."""
+    """Row about one field: its key, what may stand there, the default (empty: it must be given), what it is for."""
 
     key: str
     what: str
@@ -28,7 +28,7 @@ class FieldRow(NamedTuple):
 
 
 def rows(model: type[BaseModel]) -> Iterator[FieldRow]:
-    """The fields of a model in order of declaration."""
+    """Yield a row for each field of a model, in order of declaration."""
     for name, field in model.model_fields.items():
         yield FieldRow(
             field.alias or name, _what(field.annotation, field.metadata), _default(field), field.description or ""
@@ -36,7 +36,7 @@ def rows(model: type[BaseModel]) -> Iterator[FieldRow]:
 
 
 def markdown_table(model: type[BaseModel]) -> str:
-    """The same as a table for a page."""
+    """Return the rows of a model as a Markdown table for a page."""
     lines = ["| key | what | default | |", "|---|---|---|---|"]
     for row in rows(model):
         default = f"`{row.default}`" if row.default else "**required**"
@@ -45,13 +45,13 @@ def markdown_table(model: type[BaseModel]) -> str:
 
 
 def sentence(model: type[BaseModel]) -> str:
-    """The first sentence of a model's docstring."""
+    """Return the first sentence of a model's docstring."""
     text = " ".join((model.__doc__ or "").split("\n\n")[0].split())
     return text.split(". ")[0].rstrip(".") + "."
 
 
 def title(model: type[BaseModel]) -> str:
-    """A model's name in words: `ListenerTls` is listener tls, `ClusterConfig` is cluster."""
+    """Return a model's name in words: `ListenerTls` is listener tls, `ClusterConfig` is cluster."""
     words = re.findall("[A-Z][a-z]+", model.__name__)
     return " ".join(word.lower() for word in words if word not in ("Config", "Connection"))
 

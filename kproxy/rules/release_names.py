@@ -10,7 +10,7 @@ _WRITTEN = re.compile(r"v?(\d+(?:\.\d+)*)(?:\.x|\.\*|-SNAPSHOT|-rc\d+)?", re.IGN
 
 
 def parse_release(text: str) -> str:
-    """The release line that is meant: `2.8`, `v2.8`, `2.8.1` and `2.8.x` are `2.8`.
+    """Return the release line that is meant: `2.8`, `v2.8`, `2.8.1` and `2.8.x` are `2.8`.
 
     Raises ValueError, with the nearest one, for what is no release that kproxy knows.
     """

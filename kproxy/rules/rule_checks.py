@@ -1,4 +1,4 @@
-"""What can be wrong between rules: names given twice, rules that can never act, listeners that do not exist."""
+"""Checks between rules: names given twice, rules that can never act, listeners that do not exist."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_names(parsed_rules: Sequence[ParsedRule]) -> None:
 
 
 def _check_advertise(rules: Sequence[tuple[ParsedRule, AdvertiseRule]]) -> None:
-    """The first rule that matches is taken, so one for all connections leaves nothing for the next."""
+    """Note rules behind one for all connections: the first that matches is taken, which leaves nothing for the next."""
     general: AdvertiseRule | None = None
     for one, rule in rules:
         if general is not None:
@@ -84,7 +84,7 @@ def _check_transparent(one: ParsedRule, rule: AdvertiseRule, listeners: Mapping[
 
 
 def why_tls(advertise: Advertise) -> str:
-    """The reason in words."""
+    """Return the reason, in words, for which an advertise rule needs TLS."""
     if advertise.sni is not None:
         return "sni needs TLS towards clients"
     ports = ", ".join(map(str, advertise.shared_ports))

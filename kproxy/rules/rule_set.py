@@ -1,4 +1,4 @@
-"""All rules in file order, and what of them holds for one connection."""
+"""Rule sets: all rules in file order, and which of them hold for one connection."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ CACHED_BINDINGS = 256
 
 @dataclass(frozen=True, slots=True)
 class BoundRules:
-    """What one connection keeps until it closes: the names of the rules that match it, and what they come to.
+    """Rules that one connection keeps until it closes: the names of those that match it, and what they come to.
 
     `names`, `advertise` and `versions` are None when no rule says anything about them. `live` are the live rules that
-    can be about this connection, in file order; unlike all else they change while it is open. `key` is the same for
-    the same connection rules, in whatever rule set. Connections that match the same rules share one object.
+    can be about this connection, in file order; unlike all else they change while it is open. `key` is the same for the
+    same connection rules, in whatever rule set. Connections that match the same rules share one object.
     """
 
     rules: tuple[str, ...] = ()
@@ -69,7 +69,8 @@ class RuleSet:
         return len(self.rules)
 
     def bind(self, facts: Facts) -> BoundRules:
-        """What holds for a connection, decided once when it opens; its live rules anew with each rule set."""
+        """Return the rules that hold for a connection, decided once when it opens; its live rules anew with each rule
+        set."""
         return self._constant or self._bound(
             frozenset(index for index in self._selective if not self.rules[index].holds(facts))
         )
@@ -89,6 +90,6 @@ class RuleSet:
 
 
 def content_id(rules: Iterable[Rule]) -> str:
-    """12 hexadecimal digits that change when a rule does, or their order."""
+    """Return 12 hexadecimal digits that change when a rule does, or their order."""
     content = "\n".join(rule.content for rule in rules)
     return hashlib.sha256(content.encode()).hexdigest()[:12]

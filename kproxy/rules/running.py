@@ -1,6 +1,6 @@
-"""A live rule at work: its model, its trigger, its effect and its counters. It outlives the rule set it is in: a rule
-that a new set has unchanged goes on counting. Where several processes have the same rule, each has one of these, and
-they decide together (`common`)."""
+"""Live rules at work: model, trigger, effect and counters of each. A rule outlives the rule set it is in: one that a
+new set has unchanged goes on counting. Where several processes have the same rule, each has one of these, and they
+decide together (`common`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kproxy.rules.trigger import Trigger
 
 
 class Running:
-    """Counters (promise 7): matched, the selectors held; fired, the trigger too; applied, what it changed has been
-    handed to the kernel. `on_count` is called after any of them grew."""
+    """Live rule at work, with its counters (promise 7): matched, the selectors held; fired, the trigger too; applied,
+    what it changed has been handed to the kernel. `on_count` is called after any of them grew."""
 
     __slots__ = ("applied", "born", "effect", "enabled", "fired", "held", "holds", "lives", "matched", "observes",
                  "on_count", "origin", "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
@@ -40,35 +40,35 @@ class Running:
         return self.rule.name
 
     def count(self, *, fired: bool) -> None:
-        """One request matched, and perhaps fired."""
+        """Count a request that matched, and perhaps fired."""
         self.matched += 1
         self.fired += fired
         if self.on_count is not None:
             self.on_count()
 
     def was_applied(self) -> None:
-        """What it changed has gone out."""
+        """Count a change of this rule that has gone out."""
         self.applied += 1
         if self.on_count is not None:
             self.on_count()
 
     @property
     def problems(self) -> int:
-        """How often something went wrong in it."""
+        """Return how often something went wrong in it."""
         return self.raised + sum(one.count for one in self.effect.problems())
 
     @property
     def problem(self) -> str:
-        """What was said about that last; empty when all is well."""
+        """Return what was said about the last problem; empty when all is well."""
         return "; ".join(text for text in (self.said, *(one.last for one in self.effect.problems())) if text)
 
     def failed(self, error: Exception) -> None:
-        """The effect raised."""
+        """Count an error that the effect raised, and remember it."""
         self.raised += 1
         self.said = f"{type(error).__name__}: {error}"
 
     def restart(self, began: float, common: Common | None = None) -> None:
-        """From the beginning, as if it were new: its trigger and its effect. Counters go on."""
+        """Begin anew, as if the rule were new: its trigger and its effect. Counters go on."""
         self.lives += 1
         when, seed = self.rule.when, f"{self.seed}:{self.rule.name}"
         self.trigger = Trigger(when, seed, began) if common is None else CommonTrigger(when, seed, began, common)
@@ -77,13 +77,13 @@ class Running:
         self.effect.common = common
 
     def release(self) -> int:
-        """Let go what is held. Returns how many requests that were."""
+        """Let go what is held, and return how many requests that were."""
         held, self.held = self.held, []
         for let_go in held:
             let_go()
         return len(held)
 
     def reset(self) -> None:
-        """All counters from 0 on."""
+        """Set all counters back to 0."""
         self.resets += 1
         self.matched = self.fired = self.applied = 0

@@ -36,7 +36,7 @@ Repetition = Annotated[
 
 
 class Stage(Model):
-    """Some rules and how long they are in force."""
+    """Stage of a scenario: some rules and how long they are in force."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         default=None, description="shown in logs and by the admin API; by default the stage's number, from 1"
@@ -48,7 +48,7 @@ class Stage(Model):
 
 
 class Scenario(Model):
-    """Stages, one after the other."""
+    """Scenario of a rule document: stages, one after the other."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         default=None, description="shown in logs and by the admin API"
@@ -59,12 +59,12 @@ class Scenario(Model):
     stages: list[Stage] = Field(min_length=1, description="what happens in turn")
 
     def stage_name(self, index: int) -> str:
-        """What a stage is called: its name, or its number from 1."""
+        """Return the name of a stage, or its number from 1 if it has none."""
         return self.stages[index].name or str(index + 1)
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """A stage without an end leaves nothing to what follows it."""
+        """Yield stages without an end that are not the last one, as mistakes: they leave nothing to what follows."""
         stages = raw.get("stages")
         if not isinstance(stages, list):
             return
@@ -77,8 +77,8 @@ class Scenario(Model):
 
 
 class Moment(NamedTuple):
-    """Where a scenario is: its round and stage, both from 0, when that stage began and when it ends (infinity:
-    never), in seconds since the scenario began."""
+    """Point in a scenario: its round and stage, both from 0, when that stage began and when it ends (infinity: never),
+    in seconds since the scenario began."""
 
     round: int
     stage: int
@@ -87,7 +87,7 @@ class Moment(NamedTuple):
 
 
 def moment(scenario: Scenario, elapsed: float) -> Moment | None:
-    """Where a scenario is so many seconds after it began; None when it is over."""
+    """Return the point that a scenario is at so many seconds after it began; None when it is over."""
     lengths = [math.inf if stage.for_ is None else stage.for_ for stage in scenario.stages]
     whole = math.fsum(lengths)
     endless = whole == math.inf

@@ -11,7 +11,7 @@ LEAST_SEED, LARGEST_SEED = -(2**63), 2**63 - 1
 
 
 def checked_seed(number: int) -> int:
-    """The number. Raises ValueError when it has more than 64 bits."""
+    """Return the number. Raises ValueError when it has more than 64 bits."""
     if not LEAST_SEED <= number <= LARGEST_SEED:
         raise ValueError(f"a number of at most 64 bits is wanted, {LEAST_SEED} to {LARGEST_SEED}, found {number}")
     return number

@@ -28,7 +28,7 @@ def _as_list(value: Any) -> Any:
 
 
 def keys_of(text: str | int) -> frozenset[int]:
-    """The API keys that a name, glob, expression or number stands for. Raises ValueError when there are none."""
+    """Return the API keys that a name, glob, expression or number stands for. Raises ValueError when there are none."""
     names = schema.names()
     if isinstance(text, int) or text.isdigit():
         if int(text) not in schema.paths():
@@ -48,7 +48,7 @@ def keys_of(text: str | int) -> frozenset[int]:
 
 
 def api_keys(texts: list[str | int]) -> frozenset[int]:
-    """The API keys that a list of them stands for."""
+    """Return the API keys that a list of names, globs, expressions or numbers stands for."""
     return frozenset[int]().union(*(keys_of(text) for text in texts))
 
 
@@ -69,7 +69,7 @@ ApiNames = Annotated[
 
 
 def error_number(value: Any) -> int:
-    """The number of an error given by name or number. Raises ValueError for one that Kafka does not have."""
+    """Return the number of an error given by name or number. Raises ValueError for one that Kafka does not have."""
     if isinstance(value, int) and not isinstance(value, bool):
         if value not in error_codes.numbers():
             known = error_codes.numbers()
@@ -91,7 +91,7 @@ def _error(value: Any) -> Any:
 
 
 def error_numbers(values: list[str | int]) -> frozenset[int]:
-    """The numbers of these errors; `any` is all but 0."""
+    """Return the numbers of these errors; `any` is all but 0."""
     if ANY in values:
         return frozenset(code for code in error_codes.numbers() if code)
     return frozenset(map(error_number, values))
@@ -110,7 +110,7 @@ ErrorNames = Annotated[
 
 
 def acks_number(value: Any) -> int:
-    """-1, 0 or 1; `all` is -1. Raises ValueError."""
+    """Return -1, 0 or 1; `all` is -1. Raises ValueError."""
     if value == "all":
         return -1
     if type(value) is int and value in (-1, 0, 1):
@@ -126,7 +126,7 @@ AcksValues = Annotated[
 
 
 def parse_sizes(value: Any) -> Range:
-    """`>1MB`, `<=100B`, `1kB-64kB`, or an exact size. Raises ValueError."""
+    """Read `>1MB`, `<=100B`, `1kB-64kB`, or an exact size. Raises ValueError."""
     if isinstance(value, str):
         if found := _BOUNDED.fullmatch(value.strip()):
             number = parse_size(found[2])
@@ -160,7 +160,7 @@ Sizes = Annotated[
 
 
 def topic_id(value: Any) -> UUID:
-    """From Kafka's own spelling (URL-safe base64 of 16 bytes, 22 characters) or a UUID's. Raises ValueError."""
+    """Read Kafka's own spelling (URL-safe base64 of 16 bytes, 22 characters) or a UUID's. Raises ValueError."""
     if isinstance(value, UUID):
         return value
     if isinstance(value, str):

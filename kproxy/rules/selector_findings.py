@@ -1,4 +1,4 @@
-"""Why a rule is about a request, or is not: selector by selector, also where not all is known of the request.
+"""Findings about selectors: why a rule is about a request, or is not, also where not all is known of the request.
 
 Strategy. Each selector that a rule has is tested alone, by the tests that the engine uses: a model with only that one
 is made, and asked. What is not known of a request leaves a selector open: it neither holds nor fails.
@@ -27,7 +27,7 @@ M = TypeVar("M", bound=ConnectionMatch)
 
 @dataclass(frozen=True)
 class KnownRequest:
-    """What is known of a request. `known`: of its connection and its header, by selector; what is not in it is open.
+    """Known part of a request. `known`: its connection and its header, by selector; what is not in it is open.
 
     `entities`: what it is about; with `whole` that is all there is to know of them, else what an entity lacks is open.
     """
@@ -40,12 +40,11 @@ class KnownRequest:
 
     @property
     def api(self) -> str:
-        """Name and version."""
         return f"{schema.load(self.key).name} {self.version}"
 
 
 class SelectorFinding(NamedTuple):
-    """One selector: whether it holds, and why in words."""
+    """Finding about one selector: whether it holds, and why in words."""
 
     selector: str
     word: SelectorState
@@ -53,7 +52,7 @@ class SelectorFinding(NamedTuple):
 
 
 class SelectorFindings(NamedTuple):
-    """All selectors of a rule together. `findings` are those of `match` and `not` that decide it."""
+    """Findings about all selectors of a rule together; `findings` are those of `match` and `not` that decide it."""
 
     word: SelectorState
     findings: tuple[SelectorFinding, ...]
@@ -62,7 +61,8 @@ class SelectorFindings(NamedTuple):
 
 
 def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
-    """Whether a rule's selectors hold for this request."""
+    """Return whether a rule's selectors hold for this request, with the findings that decide it and the entities that
+    are left."""
     match, not_ = rule.match, rule.not_
     findings = list(findings_of(match, subject)) if match is not None else []
     entities = selected(match, subject)
@@ -81,7 +81,8 @@ def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
 def spared(
     not_: ConnectionMatch, subject: KnownRequest, entities: tuple[Entity, ...]
 ) -> tuple[tuple[Entity, ...], list[SelectorFinding]]:
-    """What `not` leaves of these entities. The findings are there if it leaves nothing, or if that is open."""
+    """Return the entities that `not` leaves of these. The findings are there if it leaves nothing, or if that is
+    open."""
     findings = list(findings_of(not_, subject))
     if any(one.word == "fails" for one in findings):
         return entities, []
@@ -99,7 +100,7 @@ def spared(
 
 
 def selected(match: ConnectionMatch | None, subject: KnownRequest) -> tuple[Entity, ...]:
-    """The entities that the selectors about entities hold for, those included that are not known enough."""
+    """Return the entities that the selectors about entities hold for, those included that are not known enough."""
     if not isinstance(match, FrameMatch):
         return subject.entities
     names = match.of_entities
@@ -107,14 +108,14 @@ def selected(match: ConnectionMatch | None, subject: KnownRequest) -> tuple[Enti
 
 
 def findings_of(match: ConnectionMatch, subject: KnownRequest) -> Iterator[SelectorFinding]:
-    """Each selector that is used."""
+    """Yield a finding for each selector that the match uses."""
     for name in type(match).model_fields:
         if getattr(match, name) is not None:
             yield finding(match, name, subject)
 
 
 def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
-    """One selector, alone."""
+    """Return the finding about one selector, with all others left aside."""
     wants = wanted(match, name)
     if name in ("api", "version"):
         assert isinstance(match, FrameMatch)
@@ -143,7 +144,7 @@ def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> Selecto
 
 
 def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
-    """A selector about what a request asks about."""
+    """Return the finding about a selector that looks at what a request asks about."""
     assert isinstance(match, FrameMatch)
     wants = wanted(match, name)
     if not carries(subject.key, subject.version, (name,)):
@@ -159,24 +160,24 @@ def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> Sel
 
 
 def holds(match: FrameMatch, name: str, entity: Entity, subject: KnownRequest) -> SelectorState:
-    """One selector for one entity."""
+    """Return whether one selector holds for one entity."""
     if getattr(entity, name) is None and not (subject.whole and (name != "topic" or entity.topic_id is None)):
         return "open"
     return "holds" if alone(match, name).holds_entity(entity) else "fails"
 
 
 def alone(match: M, name: str) -> M:
-    """A model with this selector only."""
+    """Return a model that has only this selector of the match."""
     return type(match).model_construct(**{name: getattr(match, name)})
 
 
 def facts(name: str, value: Any) -> Facts:
-    """A connection of which one thing is known."""
+    """Return the facts of a connection of which one thing is known."""
     return Facts(**({"listener": "", "cluster": "", "client_address": ""} | {name: value}))
 
 
 def wanted(match: ConnectionMatch, name: str) -> str:
-    """What the rule selects, in words."""
+    """Return the values that the rule selects, in words."""
     return " or ".join(str(one) for one in getattr(match, name))
 
 

@@ -12,10 +12,9 @@ ShapedDirection = Literal["to_client", "to_broker"]
 class TrafficShape:
     """Limits on one or both directions of a connection.
 
-    rate   bytes per second, None: as fast as they come
-    piece  bytes written at once, with `pause` seconds between two pieces
-    most   bytes after which the connection is closed as `how` says, both directions together
-    age    seconds after which it is closed, counted from its opening
+    rate bytes per second, None: as fast as they come piece bytes written at once, with `pause` seconds between two
+    pieces most bytes after which the connection is closed as `how` says, both directions together age seconds after
+    which it is closed, counted from its opening
     """
 
     ways: frozenset[ShapedDirection] = frozenset(("to_client", "to_broker"))

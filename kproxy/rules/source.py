@@ -26,7 +26,7 @@ LONGEST_MESSAGE = 600
 
 
 class Source:
-    """A file's tree and its mistakes; `root` is None when the file is empty or no YAML."""
+    """Tree of one file, and its mistakes; `root` is None when the file is empty or no YAML."""
 
     def __init__(self, file: str, data: str | bytes) -> None:
         self.file = file
@@ -77,32 +77,32 @@ class Source:
         self.hints = Hints(MOST_MISTAKES)
 
     def place(self, where: Where, *, key: bool = False) -> tuple[int, int]:
-        """Line and column, from 1, of the value (or key) at a path."""
+        """Return line and column, from 1, of the value (or key) at a path."""
         node, name = self._find(where)
         chosen = name if key and name is not None else node
         return (chosen.line, chosen.column) if chosen is not None else (1, 1)
 
     def position(self, where: Where, *, key: bool = False) -> str:
-        """`file:line:column` of a path."""
+        """Return a path in the document as `file:line:column`."""
         line, column = self.place(where, key=key)
         return f"{self.file}:{line}:{column}"
 
     def scalar(self, where: Where) -> Scalar | None:
-        """The scalar at this path, as it was written."""
+        """Return the scalar at this path, as it was written; None where there is none."""
         node, _ = self._find(where)
         return node if isinstance(node, Scalar) else None
 
     def lines(self) -> list[str]:
-        """The mistakes that are told, as `file:line:column: message`, in file order."""
+        """Return the mistakes that are told, as `file:line:column: message`, in file order."""
         return [f"{self.file}:{line}:{column}: {text}" for line, column, text in sorted(self._mistakes)]
 
     @property
     def untold(self) -> int:
-        """Number of mistakes beyond those that are told."""
+        """Return the number of mistakes beyond those that are told."""
         return len(self._untold)
 
     def _find(self, where: Where) -> tuple[YamlNode | None, YamlNode | None]:
-        """Node and key at a path; parts that name nothing (a union's tag, a missing key) are passed over."""
+        """Return node and key at a path; parts that name nothing (a union's tag, a missing key) are passed over."""
         node, name = self.root, None
         for part in where:
             found = _step(node, part)
@@ -112,7 +112,7 @@ class Source:
 
 
 def _one_line(message: str) -> str:
-    """What a file holds may be long, and may hold line ends or a terminal's control sequences."""
+    """Return a message without line ends, a terminal's control sequences and more than `LONGEST_MESSAGE` characters."""
     shown = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
 

@@ -1,4 +1,4 @@
-"""All rules of the process by where they come from, and the rule set that is in force.
+"""Store of all rules of the process by where they come from, with the rule set that is in force.
 
 Strategy. Each operation makes the documents as they would be, checks them all together, and only then takes them over:
 a mistake anywhere leaves everything as it was. From the documents come the rules (a rule that was there before,
@@ -36,7 +36,7 @@ MOST_COMPARED = 100
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A store as it was."""
+    """State of a store, as `restore` takes it."""
 
     documents: tuple[StoredDocument, ...]
     stored_rules: dict[str, StoredRule]
@@ -45,7 +45,7 @@ class Saved:
 
 
 class Begin(NamedTuple):
-    """What a rule at work is told when another rule set comes: whether it is in force, and, where it is to begin anew,
+    """Change for a rule at work when another rule set comes: whether it is in force, and, where it is to begin anew,
     since when."""
 
     running: Running
@@ -53,14 +53,14 @@ class Begin(NamedTuple):
     again: float | None
 
     def take_effect(self) -> None:
-        """Tell it."""
         if self.again is not None:
             self.running.restart(self.again)
         self.running.enabled = self.active
 
 
 class RuleStore:
-    """`rule_set` is what is in force; `killed`: whether all faults are off; `off`: rules that somebody has turned off.
+    """Store of rules. `rule_set` is what is in force; `killed`: whether all faults are off; `off`: rules that somebody
+    has turned off.
 
     `seed` is for all chances of rules without a seed of their own. `listeners` are what rules are checked against.
     """
@@ -77,7 +77,7 @@ class RuleStore:
         self.original: tuple[object, ...] = ()  # what the store had when this trial began
 
     def __getitem__(self, name: str) -> StoredRule:
-        """Raises NoSuchRule."""
+        """Return the rule of this name. Raises NoSuchRule."""
         try:
             return self.stored_rules[name]
         except KeyError:
@@ -86,14 +86,14 @@ class RuleStore:
             raise NoSuchRule(f'there is no rule "{name}"{hint}') from None
 
     def is_enabled(self, name: str) -> bool:
-        """Whether nobody has turned it off; by the kill switch, or outside of its stage, it may still not be in
+        """Return True if nobody has turned it off; by the kill switch, or outside of its stage, it may still not be in
         force."""
         return name not in self.off
 
     # ---- operations: each raises DocumentError with every mistake, and has changed nothing then
 
     def replace_files(self, files: Iterable[Source | Document], now: float) -> StoreChange:
-        """The files' rules are those of these, in this order. A scenario that did not change goes on.
+        """Replace the files' rules by those of these, in this order. A scenario that did not change goes on.
 
         Reading a source is the long part of it; whoever must not wait for it does it elsewhere, by `read_document`.
         """
@@ -102,7 +102,7 @@ class RuleStore:
         return self._adopt([*new, *self._of("api"), *self._of("test")], now)
 
     def replace_api(self, source: Source, now: float, *, ttl: float | None = None) -> StoreChange:
-        """The API's rules are those of this document; what comes from files and tests stays."""
+        """Replace the API's rules by those of this document; what comes from files and tests stays."""
         return self._adopt([*self._of("file"), *self._split(source, "api", now, ttl), *self._of("test")], now, on=True)
 
     def put(
@@ -123,31 +123,31 @@ class RuleStore:
         return self._adopt([*self._in_order(origin, documents)], now, on=True)
 
     def remove(self, name: str, now: float) -> StoreChange:
-        """Raises NoSuchRule, and RuleInUse when it stands in a file or in a scenario."""
+        """Remove a rule. Raises NoSuchRule, and RuleInUse when it stands in a file or in a scenario."""
         stored_rule = self[name]
         self._check_changeable(stored_rule)
         return self._adopt([one for one in self.documents if one is not stored_rule.stored_document], now)
 
     def clear(self, origin: Literal["api", "test"], now: float) -> StoreChange:
-        """Remove all rules and scenarios that came so."""
+        """Remove all rules and scenarios of this origin."""
         return self._adopt([one for one in self.documents if one.origin != origin], now)
 
     def enable(self, name: str, now: float) -> StoreChange:
-        """Undo `disable`. Raises NoSuchRule."""
+        """Undo `disable` for a rule. Raises NoSuchRule."""
         return self._adopt(self.documents, now, off=self.off - {self[name].name})
 
     def disable(self, name: str, now: float) -> StoreChange:
-        """The rule stays, with its counters, and is in force no more; not after a reload either, until it is enabled
-        or gone. Raises NoSuchRule."""
+        """Turn a rule off: it stays, with its counters, and is in force no more; not after a reload either, until it is
+        enabled or gone. Raises NoSuchRule."""
         return self._adopt(self.documents, now, off=self.off | {self[name].name})
 
     def kill(self, on: bool, now: float) -> StoreChange:
-        """All faults off, or as they were. A killed store stays killed whatever is loaded."""
+        """Turn all faults off, or back to what they were. A killed store stays killed whatever is loaded."""
         return self._take_over(self.documents, self.off, on, now)
 
     def reset(self, name: str | None, now: float) -> int:
-        """Counters of this live rule, or of all, to 0, and they begin anew: `nth` counts from 1 again. How many those
-        were. Raises NoSuchRule."""
+        """Set the counters of this live rule, or of all, to 0, and begin anew: `nth` counts from 1 again. Returns how
+        many rules that were. Raises NoSuchRule."""
         rules = list(self.stored_rules.values()) if name is None else [self[name]]
         running = [rule.running for rule in rules if rule.running is not None]
         for one in running:
@@ -185,18 +185,18 @@ class RuleStore:
     # ---- operations that others must agree to
 
     def saved(self) -> Saved:
-        """What `restore` goes back to."""
+        """Return the state that `restore` goes back to."""
         return Saved(self.documents, self.stored_rules, self.off, self.killed)
 
     def restore(self, saved: Saved, now: float) -> None:
-        """Undo what was done since. What time has brought meanwhile stays."""
+        """Undo what was done since `saved`. What time has brought meanwhile stays."""
         self.stored_rules = saved.stored_rules
         self._take_over(saved.documents, saved.off, saved.killed, now)
 
     # ---- time
 
     def due(self, now: float) -> float | None:
-        """When `expire` has something to do next; None: never."""
+        """Return when `expire` has something to do next; None: never."""
         ends = [rule.until for rule in self.stored_rules.values() if rule.until is not None]
         ends += [stored.next_change(now) for stored in self.documents]
         return min((end for end in ends if end < math.inf), default=None)
@@ -233,7 +233,7 @@ class RuleStore:
         return [self._stored(origin, part, now) for part in parts]
 
     def _stored(self, origin: RuleOrigin, document: Document, now: float) -> StoredDocument:
-        """A file or an API document whose scenario is the same as before goes on where it is."""
+        """Return the document as it is stored: one whose scenario is the same as before goes on where it is."""
         if origin == "file" and document.scenario is not None:
             for old in self._of(origin):
                 same = old.document.source.file == document.source.file

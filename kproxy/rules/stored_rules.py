@@ -1,4 +1,4 @@
-"""What a rule store keeps: documents by where they come from, and each rule with what has become of it."""
+"""Stored rules: documents by where they come from, and each rule with what has become of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORIGINS: tuple[RuleOrigin, ...] = ("file", "api", "test")
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document in force. `began`: when it (or one with the same scenario in its place) was loaded.
+    """Document in force. `began`: when it (or one with the same scenario in its place) was loaded.
 
     What comes over the API is stored rule by rule, a scenario as one, so that each can be replaced in its place.
     """
@@ -31,20 +31,20 @@ class StoredDocument:
     began: float
 
     def moment(self, now: float) -> Moment | None:
-        """Where its scenario is; None when it has none, or when it is over."""
+        """Return the point that its scenario is at; None when it has none, or when it is over."""
         scenario = self.document.scenario
         return None if scenario is None else moment(scenario, max(0.0, now - self.began))
 
     def next_change(self, now: float) -> float:
-        """When the stage in force ends; infinity: never."""
+        """Return the time when the stage in force ends; infinity: never."""
         at = self.moment(now)
         return math.inf if at is None else self.began + at.ends
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRule:
-    """A rule in the store. `since`: when it came, or last changed. `until`: when it goes by itself. `running`: of a
-    live rule, once it has been in force. `active`: whether it is in force now."""
+    """Rule in the store. `since`: when it came, or last changed. `until`: when it goes by itself. `running`: of a live
+    rule, once it has been in force. `active`: whether it is in force now."""
 
     name: str
     rule: Rule
@@ -62,7 +62,7 @@ class StoredRule:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the kill switch turns it off."""
+        """Return True if the kill switch turns it off."""
         return isinstance(self.rule, LiveRule) and self.rule.is_fault
 
     @property
@@ -73,8 +73,8 @@ class StoredRule:
         return self.origin == "file" and ever and self.is_fault
 
     def begins(self, now: float) -> float | None:
-        """Since when it would be in force now, were it enabled: a rule of a stage since the stage began; None: its
-        stage is not the one in force."""
+        """Return the time since which it would be in force now, were it enabled: a rule of a stage since the stage
+        began; None: its stage is not the one in force."""
         if self.parsed.stage is None:
             return self.since
         at = self.stored_document.moment(now)
@@ -83,15 +83,16 @@ class StoredRule:
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """What an operation came to: rules that are new, and live rules that are not in force any more (what they hold
-    must be let go)."""
+    """Result of an operation: rules that are new, and live rules that are not in force any more (what they hold must be
+    let go)."""
 
     new: tuple[StoredRule, ...] = ()
     left: tuple[Running, ...] = ()
 
 
 def carry_over(documents: Iterable[StoredDocument], before: dict[str, StoredRule], now: float) -> Iterator[StoredRule]:
-    """All rules of valid documents, in order. One that was there before, unchanged and from the same place, goes on."""
+    """Yield all rules of valid documents, in order. One that was there before, unchanged and from the same place, goes
+    on."""
     for stored in documents:
         for parsed in stored.document.parsed_rules:
             assert parsed.rule is not None, "there is a mistake in it"

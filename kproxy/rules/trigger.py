@@ -1,4 +1,5 @@
-"""Whether a rule acts on a request that it is about: the same seed and the same traffic give the same answers.
+"""Triggers: whether a rule acts on a request that it is about. The same seed and the same traffic give the same
+answers.
 
 Counts are kept per rule, or per connection or client id (`count_per`); chances come from a generator that is seeded by
 the seed, the rule's name and what is counted for, so that no other rule and no other connection moves them.
@@ -20,7 +21,7 @@ starts anew."""
 
 
 class TriggerCount:
-    """How often, and with which chances, for one key."""
+    """Count of one key: how often its rule was asked and acted, and with which chances."""
 
     __slots__ = ("draws", "fired", "random", "seed", "seen", "since")
 
@@ -32,19 +33,19 @@ class TriggerCount:
         self.since: float | None = None
 
     def next_block(self) -> None:
-        """The generator for the next chances."""
+        """Make the generator for the next chances."""
         self.random = Random(f"{self.seed}#{self.draws // BLOCK}")
 
 
 class Trigger:
-    """`began` is when the rule began to be in force."""
+    """Trigger of one rule. `began` is when the rule began to be in force, in monotonic seconds."""
 
     def __init__(self, when: When | None, seed: str, began: float) -> None:
         self.when, self.seed, self.began = when, seed, began
         self.counts: OrderedDict[object, TriggerCount] = OrderedDict()
 
     def fires(self, now: float, connection: object = None, client_id: str | None = None) -> bool:
-        """Counts one matching request and says whether the rule acts on it."""
+        """Count one matching request, and return True if the rule acts on it."""
         when = self.when
         if when is None:
             return True
@@ -67,7 +68,8 @@ class Trigger:
         return True
 
     def open(self, now: float) -> bool:
-        """Whether a rule without requests, such as one about the line itself, is in force now: `after` and `for`."""
+        """Return True if a rule without requests, such as one about the line itself, is in force now: `after` and
+        `for`."""
         when = self.when
         if when is None:
             return True
@@ -75,7 +77,7 @@ class Trigger:
         return now >= since and (when.for_ is None or now < since + when.for_)
 
     def next_change(self, now: float) -> float | None:
-        """When `open` will say something else; None: never."""
+        """Return the time when `open` will say something else; None: never."""
         when = self.when
         if when is None:
             return None
@@ -84,7 +86,7 @@ class Trigger:
         return min((time for time in (since, *ends) if time > now), default=None)
 
     def over(self, now: float) -> bool:
-        """Whether `for` has passed, so that the rule never acts again."""
+        """Return True if `for` has passed, so that the rule never acts again."""
         when = self.when
         return (
             when is not None
@@ -107,7 +109,7 @@ class Trigger:
         return count
 
     def begun(self, when: When, count: TriggerCount, now: float) -> bool:
-        """Past `after`. Counts the request if it is; `count.since` is when that was."""
+        """Return True if `after` is past, and count the request then; `count.since` is when that was."""
         if isinstance(when.after, float):
             start = self.began + when.after
             if now < start:
@@ -124,7 +126,7 @@ class Trigger:
 
 
 def in_turn(when: When, number: int) -> bool:
-    """nth, first, every."""
+    """Return True if `nth`, `first` and `every` let the request with this number through."""
     if when.nth is not None and number not in when.nth:
         return False
     if when.first is not None and number > when.first:
@@ -133,5 +135,5 @@ def in_turn(when: When, number: int) -> bool:
 
 
 def let_go(when: When) -> int:
-    """How many requests go first."""
+    """Return how many requests `after` lets go first."""
     return when.after if isinstance(when.after, int) else 0

@@ -15,14 +15,15 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
 
 
 def parse_duration(value: Any) -> Any:
-    """Seconds from `10s` or a plain number of seconds. Raises ValueError for text that is no duration."""
+    """Return seconds from `10s` or a plain number of seconds. Raises ValueError for text that is no duration."""
     if isinstance(value, str):
         return _quantity(value, _DURATIONS, "a duration is wanted, such as 10s")
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def parse_size(value: Any) -> Any:
-    """Bytes from `64KiB` (binary), `100MB` (decimal) or a plain number. Raises ValueError for text that is no size."""
+    """Return bytes from `64KiB` (binary), `100MB` (decimal) or a plain number. Raises ValueError for text that is no
+    size."""
     return int(_quantity(value, _SIZES, "a size is wanted, such as 64KiB")) if isinstance(value, str) else value
 
 

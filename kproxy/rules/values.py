@@ -29,7 +29,7 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def to_value(source: Source, *, variables: bool = False, environment: Dict[str, str] | None = None) -> Any:
-    """The whole document as dicts, lists and scalars; notes duplicate and odd keys, and missing variables.
+    """Return the whole document as dicts, lists and scalars; note duplicate and odd keys, and missing variables.
 
     `variables`: replace `${NAME}` in values from the environment (config documents only); `$${` stands for `${`.
     """

@@ -1,4 +1,4 @@
-"""What can be wrong between rules that limit versions: together they leave nothing of an API.
+"""Checks between rules that limit versions: whether together they leave nothing of an API.
 
 Strategy: of the rules that stand before, it is enough to know for each API the one that begins highest and the one that
 ends lowest: if any of them leaves nothing beside a rule, one of these two does. So each rule is looked at once.

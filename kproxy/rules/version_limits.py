@@ -1,4 +1,4 @@
-"""Which versions of which APIs clients may use: what all `limit_versions` rules that bind a connection leave."""
+"""Limits of versions: what all `limit_versions` rules that bind a connection leave to clients."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ NOTHING: Span = (0, -1)
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One rule's part: by API key. `others`: whether APIs that are not in `spans` may be used in any version."""
+    """Limit of one rule, by API key. `others`: whether APIs that are not in `spans` may be used in any version."""
 
     rule: str
     spans: Mapping[int, Span]
     others: bool = True
 
     def span(self, key: int) -> Span | None:
-        """What this rule leaves of an API; None: all of it."""
+        """Return the versions that this rule leaves of an API; None: all of it."""
         return self.spans.get(key, None if self.others else NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionLimits:
-    """Several limits, of which all hold."""
+    """Limits of several rules, of which all hold."""
 
     limits: tuple[Limit, ...]
 
     def span(self, key: int) -> Span | None:
-        """What is left of an API; None: no rule says anything about it."""
+        """Return the versions that are left of an API; None: no rule says anything about it."""
         spans = [span for limit in self.limits if (span := limit.span(key)) is not None]
         return (max(first for first, _ in spans), min(last for _, last in spans)) if spans else None
 
     def refusal(self, key: int, version: int) -> str:
-        """Why a frame of this version is stopped, with the first rule that is against it; empty: it may pass."""
+        """Return why a frame of this version is stopped, with the first rule that is against it; empty: it may pass."""
         for limit in self.limits:
             span = limit.span(key)
             if span is not None and not span[0] <= version <= span[1]:
@@ -50,7 +50,7 @@ class VersionLimits:
 
 
 def spelled(span: Span) -> str:
-    """`0-11`, `9`, `4 and newer`, `none`."""
+    """Return a span in words: `0-11`, `9`, `4 and newer`, `none`."""
     first, last = span
     if first > last:
         return "none"

@@ -34,7 +34,8 @@ After = Annotated[
 
 
 class When(Model):
-    """Evaluated in this order: after, then nth/first/every, then probability and ramp, then for and times.
+    """Words of `when:`, evaluated in this order: after, then nth/first/every, then probability and ramp, then for and
+    times.
 
     What is counted are requests with at least one entity that matches, retries included, in order of arrival.
     """
@@ -67,7 +68,7 @@ class When(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Words that exclude each other."""
+        """Yield the words that exclude each other, as mistakes."""
         if "once" in raw and "times" in raw:
             yield ("once",), '"once" is the same as "times: 1"; one of the two is enough'
         if "nth" in raw and ("first" in raw or "every" in raw):
@@ -77,10 +78,10 @@ class When(Model):
 
     @property
     def limit(self) -> int | None:
-        """How often the rule acts at most."""
+        """Return how often the rule acts at most; None: without end."""
         return 1 if self.once else self.times
 
     @property
     def by_chance(self) -> bool:
-        """Whether a seed is needed."""
+        """Return True if the rule acts by chance, so that a seed is needed."""
         return self.probability is not None or self.ramp is not None

@@ -1,9 +1,9 @@
-"""YAML text → a tree of nodes that know their line and column.
+"""Trees of nodes that know their line and column, from YAML text.
 
-Strategy: libyaml gives a flat stream of events; the tree is built here, with a stack of our own, so that
-nesting is bounded (the C composer recurses and kills the process at some ten thousand brackets). An alias shares
-the node that its anchor marked; `weight` counts what it would be if written out, so that aliases of aliases stay
-bounded too. Nothing is interpreted yet: `values.py` does that.
+Strategy: libyaml gives a flat stream of events; the tree is built here, with a stack of our own, so that nesting is
+bounded (the C composer recurses and kills the process at some ten thousand brackets). An alias shares the node that its
+anchor marked; `weight` counts what it would be if written out, so that aliases of aliases stay bounded too. Nothing is
+interpreted yet: `values.py` does that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class YamlMistake(Exception):
 
 @dataclass(slots=True)
 class Scalar:
-    """Text; plain means without quotes and without a tag such as `!!str`."""
+    """Node of text; plain means without quotes and without a tag such as `!!str`."""
 
     line: int
     column: int
@@ -65,7 +65,7 @@ class Scalar:
 
 @dataclass(slots=True)
 class Sequence:
-    """A list of nodes."""
+    """Node that is a list of nodes."""
 
     line: int
     column: int
@@ -75,7 +75,7 @@ class Sequence:
 
 @dataclass(slots=True)
 class Mapping:
-    """Pairs of nodes in file order, duplicates included."""
+    """Node of pairs of nodes in file order, duplicates included."""
 
     line: int
     column: int
@@ -100,7 +100,7 @@ YamlNode = Scalar | Sequence | Mapping
 
 
 def read_tree(data: str | bytes) -> YamlNode | None:
-    """The document's root node; None when there is only white space or comments. Raises YamlMistake."""
+    """Return the document's root node; None when there is only white space or comments. Raises YamlMistake."""
     text = data if isinstance(data, str) else _decode(data)
     for tag in islice(TAG_LINE.finditer(text), MOST_TAG_LINES, None):
         raise YamlMistake(text.count("\n", 0, tag.end()) + 1, 1, "%TAG is not used here, plain values are enough")
@@ -122,7 +122,7 @@ def _decode(data: bytes) -> str:
 
 
 class _Builder:
-    """Events → nodes."""
+    """Builder of nodes from libyaml's events."""
 
     def __init__(self) -> None:
         self.open: list[Sequence | Mapping] = []
@@ -217,7 +217,7 @@ def _star(name: str) -> str:
 
 
 def _unreadable(text: str, error: yaml.reader.ReaderError) -> YamlMistake:
-    """A control character: libyaml says which, not where."""
+    """Return the mistake for a control character: libyaml says which, not where."""
     for number, line in enumerate(text.split("\n"), 1):
         for column, char in enumerate(line, 1):
             if not (char.isprintable() or char in "\t\r\x85\u2028\u2029\ufeff" or ord(char) > 0x9F):
@@ -240,7 +240,7 @@ _PLAIN = {
 
 
 def _explain(text: str, error: yaml.MarkedYAMLError) -> YamlMistake:
-    """libyaml's own words, put plainly where they are common."""
+    """Return the mistake in libyaml's own words, put plainly where they are common."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return YamlMistake(1, 1, f"not YAML: {error.problem}")

@@ -1,4 +1,4 @@
-"""The assignment of a member of a classic consumer group: bytes of the consumer protocol inside of SyncGroup."""
+"""Assignments of members of a classic consumer group: bytes of the consumer protocol inside of SyncGroup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AssignmentChange = Callable[[AssignedTopics], AssignedTopics]
 
 
 def rewritten(data: bytes, change: AssignmentChange) -> bytes | None:
-    """The same assignment with other topics and partitions; None for bytes that are no consumer's assignment.
+    """Return the same assignment with other topics and partitions; None for bytes that are no consumer's assignment.
 
     A version above the newest is read as that, and what follows its fields is kept, as `ConsumerProtocol.java` does.
     """
@@ -34,10 +34,10 @@ def rewritten(data: bytes, change: AssignmentChange) -> bytes | None:
 
 
 def empty(topics: AssignedTopics) -> AssignedTopics:
-    """No partition at all."""
+    """Return an assignment without any partition."""
     return []
 
 
 def negative(topics: AssignedTopics) -> AssignedTopics:
-    """The same partitions with numbers that no topic has: -1 for 0, -2 for 1."""
+    """Return the same partitions with numbers that no topic has: -1 for 0, -2 for 1."""
     return [{**topic, "partitions": [-1 - abs(number) for number in topic["partitions"] or ()]} for topic in topics]

@@ -1,5 +1,5 @@
-"""Where answers name brokers with their addresses: Metadata, DescribeCluster, FindCoordinator, and the node endpoints
-that Produce, Fetch and the share APIs carry beside NOT_LEADER_OR_FOLLOWER (KIP-951)."""
+"""Brokers with their addresses in answers: Metadata, DescribeCluster, FindCoordinator, and the node endpoints that
+Produce, Fetch and the share APIs carry beside NOT_LEADER_OR_FOLLOWER (KIP-951)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ NO_NODE: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
 
 
 def carries_addresses(key: int, version: int) -> bool:
-    """Whether answers of this API and version have addresses of brokers in them."""
+    """Return True if answers of this API and version have addresses of brokers in them."""
     if key not in LISTS and key != FIND_COORDINATOR:
         return False
     return version in layout.kinds(key, "response").get("host", schema.NONE)
 
 
 def listed(key: int, body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """The brokers that an answer lists, in place, and the name of their id's field; none where it lists none."""
+    """Return the brokers that an answer lists, in place, and the name of their id's field; none where it lists none."""
     name, field = LISTS.get(key, ("", ""))
     if body.get("endpoint_type") == CONTROLLERS:
         return [], field
@@ -49,13 +49,13 @@ def listed(key: int, body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
 
 
 def coordinators(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries of a FindCoordinator answer; before version 4 the body is the only one."""
+    """Return the entries of a FindCoordinator answer; before version 4 the body is the only one."""
     found: list[dict[str, Any]] | None = body.get("coordinators", [body])
     return found or []
 
 
 def addressed(key: int, body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(node id, the dict with its `host` and `port`) of every broker named in an answer."""
+    """Yield (node id, the dict with its `host` and `port`) of every broker named in an answer."""
     if key == FIND_COORDINATOR:
         for entry in coordinators(body):
             if entry["node_id"] >= 0:

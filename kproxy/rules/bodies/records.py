@@ -44,7 +44,7 @@ ChangeEntry = Callable[[Whole], bytes | None]
 
 
 def whole_entries(data: Buffer | None) -> tuple[list[Whole], Buffer]:
-    """The entries that can be read, and the bytes behind them: of a cut one, or of what is no entry."""
+    """Return the entries that can be read, and the bytes behind them: of a cut one, or of what is no entry."""
     found: list[Whole] = []
     position = 0
     try:
@@ -59,7 +59,7 @@ def whole_entries(data: Buffer | None) -> tuple[list[Whole], Buffer]:
 
 
 def change_entries(data: Buffer | None, change: ChangeEntry) -> bytes | None:
-    """A records field with its entries changed; None when none is. Control batches are left alone."""
+    """Return a records field with its entries changed; None when none is. Control batches are left alone."""
     found, rest = whole_entries(data)
     made = [None if is_control(entry) else attempt(change, entry) for entry in found]
     if all(one is None for one in made):
@@ -69,7 +69,7 @@ def change_entries(data: Buffer | None, change: ChangeEntry) -> bytes | None:
 
 
 def attempt(change: ChangeEntry, entry: Whole) -> bytes | None:
-    """The entry changed, None when it cannot be read or written so."""
+    """Return the entry changed, None when it cannot be read or written so."""
     breathe()
     try:
         return change(entry)
@@ -78,29 +78,30 @@ def attempt(change: ChangeEntry, entry: Whole) -> bytes | None:
 
 
 def is_control(entry: Entry) -> bool:
-    """Whether it is the broker's own."""
+    """Return True if an entry is a control batch, the broker's own."""
     return isinstance(entry, Batch) and entry.is_control
 
 
 def is_idempotent(entry: Whole) -> bool:
-    """Whether its producer counts records, so that none may be added or left out."""
+    """Return True if the producer of an entry counts records, so that none may be added or left out."""
     return isinstance(entry, Batch) and entry.producer_id != NOBODY
 
 
 @dataclass(slots=True)
 class RecordBudget:
-    """What may still come out of the entries of a frame: records with their headers, and bytes of keys and values."""
+    """Budget of what may still come out of the entries of a frame: records with their headers, and bytes of keys and
+    values."""
 
     records: int = field(default_factory=lambda: MOST_RECORDS)
     size: int = DECOMPRESSED_LIMIT
 
     def add(self, sent: int) -> None:
-        """Make room for what so many bytes of the frame hold if they are honest."""
+        """Add room for what so many bytes of the frame hold if they are honest."""
         self.records += sent // SENT_BY_RECORD
         self.size += sent
 
     def take(self, record: Record) -> None:
-        """Raises RecordsError when there is no room left."""
+        """Take the room of one record. Raises RecordsError when there is none left."""
         self.records -= 1 + len(record.headers)
         self.size -= len(record.key or b"") + len(record.value or b"")
         if self.records < 0 or self.size < 0:
@@ -108,7 +109,7 @@ class RecordBudget:
 
 
 def stored(entry: Whole, room: RecordBudget) -> list[Record]:
-    """The records of an entry as they stand in it. Raises RecordsError, also when there is no room for them."""
+    """Return the records of an entry as they stand in it. Raises RecordsError, also when there is no room for them."""
     if room.records <= 0 or room.size <= 0:
         raise RecordsError("more records than are looked at in one frame")
     found: list[Record] = []
@@ -131,7 +132,7 @@ def change_records(
     data: Buffer, room: RecordBudget, change: ChangeRecords, write: WriteRecords = rewrite,
     leave: Callable[[Whole], bool] = lambda entry: False,
 ) -> bytes | None:  # fmt: skip
-    """A records field with the records in it changed, but in those entries that are to be left."""
+    """Return a records field with the records in it changed, but in those entries that are to be left."""
     room.add(len(data))
 
     def changed(entry: Whole) -> bytes | None:
@@ -152,14 +153,14 @@ def change_records(
 
 
 def differ(before: Sequence[Record], after: Sequence[Record]) -> bool:
-    """Whether any record is another one now."""
+    """Return True if any record is another one now."""
     return len(before) != len(after) or any(
         new is not old and new != old for old, new in each(zip(before, after, strict=True))
     )
 
 
 def renumbered(entry: Whole, records: Sequence[Record]) -> bytes:
-    """An entry of a Produce request with these records, one or more, numbered from its first offset on."""
+    """Return an entry of a Produce request with these records, one or more, numbered from its first offset on."""
     if isinstance(entry, LegacyEntry):
         following = [replace(record, offset=number) for number, record in enumerate(each(records))]
         return encode_message_set(following, entry.magic, codec=entry.codec)
@@ -174,10 +175,10 @@ def renumbered(entry: Whole, records: Sequence[Record]) -> bytes:
 
 
 def first_offset(entry: Whole) -> int:
-    """The offset that an entry begins at; of a wrapper of messages its last, which is all that it says."""
+    """Return the offset that an entry begins at; of a wrapper of messages its last, which is all that it says."""
     return entry.base_offset if isinstance(entry, Batch) else entry.offset
 
 
 def last_offset(entry: Whole) -> int:
-    """The offset that an entry ends at."""
+    """Return the offset that an entry ends at."""
     return entry.last_offset if isinstance(entry, Batch) else entry.offset

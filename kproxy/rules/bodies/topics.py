@@ -1,4 +1,4 @@
-"""Where answers and requests have topics and their partitions, in every version that has them."""
+"""Topics and their partitions in answers and requests, in every version that has them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OF_REQUEST: dict[int, Arrays] = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionBody:
-    """A partition in a body: what it is, its dict, and the request's entity for it, where one was looked for."""
+    """Partition in a body: what it is, its dict, and the request's entity for it, where one was looked for."""
 
     entity: Entity
     body: dict[str, Any]
@@ -52,12 +52,12 @@ class PartitionBody:
 
     @property
     def name(self) -> str:
-        """`topic-partition`, the id in the topic's place when its name is not known."""
+        """Return `topic-partition`, the id in the topic's place when its name is not known."""
         return f"{self.entity.topic or self.entity.topic_id}-{self.entity.partition}"
 
 
 def topic_of(entry: dict[str, Any], exchange: Exchange) -> tuple[str | None, UUID | None]:
-    """Name and id of a topic's dict; None for what neither it nor the cluster's answers so far say."""
+    """Return name and id of a topic's dict; None for what neither it nor the cluster's answers so far say."""
     name = entry.get("name", entry.get("topic")) or None
     topic_id = entry.get("topic_id", ZERO_UUID)
     if topic_id == ZERO_UUID:
@@ -66,21 +66,21 @@ def topic_of(entry: dict[str, Any], exchange: Exchange) -> tuple[str | None, UUI
 
 
 def topics_of_answer(exchange: Exchange) -> Iterator[tuple[Entity, dict[str, Any]]]:
-    """The topics of an answer, each with what it is."""
+    """Yield the topics of an answer, each with what it is."""
     for entry in exchange.response.body[OF_ANSWER[exchange.api.key][0]] or ():
         name, topic_id = topic_of(entry, exchange)
         yield Entity(topic=name, topic_id=topic_id), entry
 
 
 def partitions_of_topic(key: int, topic: Entity, entry: dict[str, Any]) -> Iterator[PartitionBody]:
-    """The partitions of one topic of an answer."""
+    """Yield the partitions of one topic of an answer."""
     _, inner, number = OF_ANSWER[key]
     for partition in entry[inner] or ():
         yield PartitionBody(Entity(topic=topic.topic, topic_id=topic.topic_id, partition=partition[number]), partition)
 
 
 def partitions_of_answer(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
-    """Those partitions of an answer that are among these entities of its request."""
+    """Yield the partitions of an answer that are among these entities of its request."""
     wanted = EntityIndex(entities)
     for topic, entry in topics_of_answer(exchange):
         for place in partitions_of_topic(exchange.api.key, topic, entry):
@@ -89,7 +89,7 @@ def partitions_of_answer(exchange: Exchange, entities: Sequence[Entity]) -> Iter
 
 
 def partitions_of_request(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
-    """Those partitions of a request that are among these entities of it."""
+    """Yield the partitions of a request that are among these entities of it."""
     outer, inner, number = OF_REQUEST[exchange.api.key]
     wanted = EntityIndex(entities)
     for entry in exchange.request.body[outer] or ():
@@ -101,14 +101,14 @@ def partitions_of_request(exchange: Exchange, entities: Sequence[Entity]) -> Ite
 
 
 class EntityIndex:
-    """Entities by name and by id, whichever of the two each has."""
+    """Index of entities by name and by id, whichever of the two each has."""
 
     def __init__(self, entities: Sequence[Entity]) -> None:
         self.by_name = {(one.topic, one.partition): one for one in entities if one.topic is not None}
         self.by_id = {(one.topic_id, one.partition): one for one in entities if one.topic_id is not None}
 
     def find(self, entity: Entity) -> Entity | None:
-        """The one for this partition, None when there is none."""
+        """Return the entity for this partition, None when there is none."""
         found = None if entity.topic is None else self.by_name.get((entity.topic, entity.partition))
         if found is None and entity.topic_id is not None:
             return self.by_id.get((entity.topic_id, entity.partition))

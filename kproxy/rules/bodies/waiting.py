@@ -1,4 +1,4 @@
-"""How long a broker waits with a Fetch answer that has nothing in it."""
+"""Waits of brokers with a Fetch answer that has nothing in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from kproxy.rules.exchange import Exchange
 
 
 def waited(exchange: Exchange) -> tuple[Decision, ...]:
-    """The wait for an answer without records and errors, so that consumers do not ask again and again at once."""
+    """Return the wait for an answer without records and errors, so that consumers do not ask again and again at
+    once."""
     outer, inner, _ = OF_ANSWER[exchange.api.key]
     body = exchange.response.body
     partitions = (partition for topic in body[outer] or () for partition in topic[inner] or ())
