@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kproxy.rules.bucket import Bucket, Buckets, FetchBucket
 from kproxy.rules.common_bucket import CommonBucket, CommonFetchBucket
@@ -16,13 +16,18 @@ from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.kinds.live import Effect
-from kproxy.rules.quota_limits import AT_CONNECT, LimitedResource, QuotaKey, QuotaWord, connection_key, key_of
+from kproxy.rules.quota_limits import (
+    AT_CONNECT,
+    LimitedResource,
+    Override,
+    QuotaKey,
+    QuotaWord,
+    connection_key,
+    key_of,
+)
 from kproxy.rules.record_parts import shares
 from kproxy.wire import layout, schema
 from kproxy.wire.message import Message
-
-if TYPE_CHECKING:
-    from kproxy.rules.kinds.quota import Quota
 
 PRODUCE = 0
 FETCHES = frozenset((1, 78))
@@ -39,10 +44,28 @@ SHORTEST = 0.001
 Charge = tuple[QuotaKey, float]
 
 
+class QuotaTerms(Protocol):
+    """Terms of a quota, as its rule has them."""
+
+    @property
+    def per(self) -> Sequence[QuotaWord]: ...
+    @property
+    def by_topic(self) -> bool: ...
+    @property
+    def burst(self) -> float: ...
+    @property
+    def max_throttle(self) -> float: ...
+    @property
+    def overrides(self) -> Sequence[Override]: ...
+
+    def limits(self, resource: LimitedResource) -> bool:
+        """Return True if there is a limit of this resource, for all or for some."""
+
+
 class QuotaEffect(Effect):
     """Buckets by resource and key."""
 
-    def __init__(self, rule: Quota) -> None:
+    def __init__(self, rule: QuotaTerms) -> None:
         self.rule, self.per = rule, tuple(rule.per)
         self.at_connect: tuple[QuotaWord, ...] = tuple(word for word in rule.per if word in AT_CONNECT)
         self.by_topic, self.longest = rule.by_topic, rule.max_throttle
