@@ -1,4 +1,4 @@
-"""Listening sockets in the reactor."""
+"""Listening sockets, served by the reactor."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Arrived = Callable[[socket.SocketType, HostPort], object]
 
 
 def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
-    """A listening socket, also for connections to addresses of others if `transparent`. Raises OSError.
+    """Open a listening socket, also for connections to addresses of others if `transparent`. Raises OSError.
 
-    Accepted ones inherit its options, which saves a call for each.
+    Accepted sockets inherit its options, which saves a call for each.
     """
     family, sockaddr = endpoint
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -49,7 +49,7 @@ def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
 
 
 class Acceptor:
-    """Gives each new connection, non-blocking, to `arrived(socket, address)`."""
+    """Listening socket that gives each new connection, non-blocking, to `arrived(socket, address)`."""
 
     def __init__(self, reactor: Reactor, sock: socket.socket, arrived: Arrived, log: Throttle) -> None:
         self.reactor, self.sock, self.arrived, self.log = reactor, sock, arrived, log
@@ -70,6 +70,7 @@ class Acceptor:
         self.arrived(sock, address)
 
     def rest(self, error: OSError) -> None:
+        """Accept nothing for `PAUSE` seconds: descriptors or memory are used up."""
         self.log.warning("connections cannot be accepted for now", error=error.strerror)
         self.reactor.modify(self.fd, 0)
         self.reactor.call_at(monotonic() + PAUSE, self.resume)

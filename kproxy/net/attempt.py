@@ -1,4 +1,4 @@
-"""What a trio task does on a non-blocking socket: one act, all of some bytes out, so many bytes in."""
+"""Calls of a trio task on a non-blocking socket: one act, all of some bytes out, so many bytes in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_AT_ONCE = 1 << 16
 
 
 async def attempt(sock: socket.SocketType, act: Callable[[], Any]) -> Any:
-    """`act` on a non-blocking socket, repeated until it neither blocks nor wants TLS bytes first.
+    """Repeat `act` on a non-blocking socket until it neither blocks nor wants TLS bytes first; return its result.
 
     For questions far shorter than an empty socket buffer: what blocks is always reading.
     """
@@ -28,14 +28,14 @@ async def attempt(sock: socket.SocketType, act: Callable[[], Any]) -> Any:
 
 
 async def send(sock: socket.SocketType, data: bytes) -> None:
-    """All of it. Raises OSError."""
+    """Send all bytes of `data`. Raises OSError."""
     while data:
         done: int = await attempt(sock, lambda data=data: sock.send(data))  # type: ignore[misc]
         data = data[done:]
 
 
 async def exactly(sock: socket.SocketType, size: int) -> bytes:
-    """So many bytes. Raises OSError, EOFError when the other end closes before that."""
+    """Read `size` bytes. Raises OSError, and EOFError when the other end closes before that."""
     parts = bytearray()
     while len(parts) < size:
         left = min(size - len(parts), MOST_AT_ONCE)

@@ -1,8 +1,8 @@
-"""How the brokers of a cluster answer ApiVersions, asked by kproxy itself and kept for a while.
+"""Answers of a cluster's brokers to ApiVersions, asked for by kproxy itself and kept for a while.
 
-It is for clients that have not authenticated yet: what they send costs no broker anything, however many they are. One
-question is asked for all that wait for its answer, on a connection of its own and without a login, which brokers want
-none for (KIP-35).
+They are for clients that have not authenticated yet: what these send costs no broker anything, however many they are.
+One question is asked for all clients that wait for its answer, on a connection of its own and without a login, which
+brokers want none for (KIP-35).
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ Place = HostPort | int | None
 
 
 class Answer(NamedTuple):
-    """`body`: all behind the correlation id; None: there was none, `reason` says why."""
+    """Answer to ApiVersions in the cache, valid `until` a time of `monotonic()`.
+
+    `body` is all behind the correlation id; None: no answer came, `reason` says why.
+    """
 
     until: float
     body: bytes | None
@@ -51,14 +54,14 @@ class Answer(NamedTuple):
 
 
 class Asker(Protocol):
-    """For whom it is asked."""
+    """Connection that waits for the versions of its broker."""
 
     node: int | None
     route: Route | None
 
     @property
     def closed(self) -> bool:
-        """Whether it need not know any more."""
+        """Return True if the versions are needed no more."""
 
     def versions_known(self, answer: bytes) -> None: ...
     def unreachable(self, reason: str, refused: bool = False) -> None: ...
@@ -66,7 +69,7 @@ class Asker(Protocol):
 
 
 class BrokerVersions:
-    """Of one cluster."""
+    """Cache of ApiVersions answers of one cluster."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
@@ -87,18 +90,19 @@ class BrokerVersions:
             self.upstream.reactor.spawn(self.find, key, asker.node if isinstance(place, int) else None, asker.route)
 
     def place(self, asker: Asker) -> Place:
-        """The broker that it would be connected to."""
+        """Return the broker that the connection would go to."""
         if asker.route is not None:
             return asker.route.destination
         return asker.node if asker.node in self.upstream.topology.nodes else None
 
     def forget(self, asker: Asker) -> None:
-        """Its broker has ended a connection: it may be another one when it is back."""
+        """Drop the answers of a broker that has ended a connection: it may have another version when it is back."""
         place = self.place(asker)
         for key in [key for key in self.known if key[0] in (place, None)]:
             del self.known[key]
 
     async def find(self, key: tuple[Place, AskVersions], node: int | None, route: Route | None) -> None:
+        """Ask the broker, keep its answer, and give it to all that wait for it."""
         upstream, what = self.upstream, key[1]
         try:
             with trio.fail_after(upstream.connect_timeout + PATIENCE):
@@ -130,7 +134,7 @@ class BrokerVersions:
 
 
 def question(what: AskVersions) -> bytes:
-    """The request with its size."""
+    """Build the ApiVersions request that `what` describes, its size in front."""
     struct = layout.body(API_VERSIONS, what.version, "request")
     body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
     for name in ("client_software_name", "client_software_version"):

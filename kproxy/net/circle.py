@@ -1,4 +1,4 @@
-"""Asks whether a cluster leads back to this kproxy, and stops connections to it while it does."""
+"""Check whether a cluster leads back to this kproxy; while it does, no connections are made to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 5.0
 
 
 class CircleCheck:
-    """Of one cluster. The question goes out before any login, as the first frame of a connection of its own."""
+    """Check of one cluster. The question goes out before any login, as the first frame of a connection of its own."""
 
     def __init__(self, upstream: Upstream, mark: CircleMark) -> None:
         self.upstream, self.mark = upstream, mark
@@ -29,13 +29,13 @@ class CircleCheck:
         self.asking = self.came_back = False
 
     def start(self) -> None:
-        """Ask, unless that is under way."""
+        """Ask, unless a question is under way."""
         if not self.asking:
             self.asking = True
             self.upstream.reactor.spawn(self.run)
 
     def found(self) -> None:
-        """A question to this cluster has come back."""
+        """Refuse connections to this cluster: a question to it has come back to kproxy."""
         self.came_back = True
         if not self.upstream.leads_back:
             self.upstream.leads_back = True
@@ -43,7 +43,7 @@ class CircleCheck:
         self.start()
 
     async def run(self) -> None:
-        """Ask once, and as long as the cluster leads back."""
+        """Ask once, and again every `AGAIN` seconds while the cluster leads back."""
         try:
             while True:
                 self.came_back = False
@@ -59,7 +59,7 @@ class CircleCheck:
             self.asking = False
 
     async def ask(self) -> bool:
-        """One question; whether somebody has answered it."""
+        """Ask one question; return True if somebody has answered it."""
         upstream, found = self.upstream, trio.Event()
         sockets: list[socket.SocketType] = []
 

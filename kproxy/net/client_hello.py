@@ -1,6 +1,6 @@
-"""The host name that a TLS client asks for, out of its first bytes, a ClientHello. No sockets, nothing is decrypted.
+"""Parser of the host name in a ClientHello, the first bytes of a TLS client. No sockets, nothing is decrypted.
 
-Only what leads to the name is looked at; whether the rest is right is for the handshake that follows. Sources: RFC 8446
+It reads only the path to the name; whether the rest is right is for the handshake that follows. Sources: RFC 8446
 §4.1.2 and §5.1, RFC 6066 §3.
 """
 
@@ -22,17 +22,17 @@ SERVER_NAME, HOST_NAME = 0, 0
 
 
 class BadHello(TheyDidWrong):
-    """The first bytes are no ClientHello."""
+    """First bytes that are no ClientHello."""
 
 
 class Hello(NamedTuple):
-    """`name` is as the client wrote it; None: it names no host."""
+    """Host `name` of a ClientHello as the client wrote it; None: it names no host."""
 
     name: str | None
 
 
 def parse(data: bytes) -> Hello | None:
-    """What the ClientHello at the beginning of `data` says; None while it is not whole. Raises BadHello."""
+    """Parse the ClientHello at the beginning of `data`; return None while it is not whole. Raises BadHello."""
     message = _handshake(data)
     if len(message) < 4:
         return _wait(data)
@@ -45,14 +45,14 @@ def parse(data: bytes) -> Hello | None:
 
 
 def _wait(data: bytes) -> Hello | None:
-    """None, as long as there may be more."""
+    """Return None: more bytes may come. Raises BadHello when there are as many as a ClientHello may have."""
     if len(data) >= LONGEST:
         raise BadHello(f"a ClientHello is not whole after {len(data)} bytes")
     return None
 
 
 def _handshake(data: bytes) -> bytes:
-    """What the records hold, as far as they are here: a message may be spread over several."""
+    """Return the contents of the records so far, joined: a message may be spread over several."""
     found, at, records = b"", 0, 0
     while at < len(data):
         records += 1
@@ -73,7 +73,7 @@ def _handshake(data: bytes) -> bytes:
 
 
 class _Bytes:
-    """Vectors of TLS, one after another."""
+    """Reader of TLS vectors, one after another."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at

@@ -1,4 +1,4 @@
-"""One client connection with its broker connection: drives a session, obeys its commands, and knows how it all ends.
+"""Connection of one client with its broker: drives a session, obeys its commands, and knows how it all ends.
 
 Strategy. The bytes go through the two sides (side.py); here is what happens seldom. A connection is
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class Phase(IntEnum):
-    """See the module."""
+    """Phases of a connection, in the order in which it goes through them; see the module."""
 
     OPEN, CLOSING, LINGERING, CLOSED = range(4)
 
@@ -72,8 +72,8 @@ Method = TypeVar("Method", bound=Callable[..., None])
 
 
 def entry(method: Method) -> Method:
-    """Have calls of `method`, which come from elsewhere, run as a turn of the connection's own: they wait while its
-    work is put aside, and may be put aside themselves."""
+    """Run calls of `method`, which come from elsewhere, as a turn of the connection's own: they wait while its work is
+    put aside, and may be put aside themselves."""
 
     @wraps(method)
     def enter(self: Connection, *args: Any, **named: Any) -> None:
@@ -87,7 +87,7 @@ def entry(method: Method) -> Method:
 
 
 class Connection:
-    """Owns both sockets from the beginning to the end; `server` is told by `server.ended(self)`.
+    """Client's socket and broker's socket with the session between them; `server` is told by `server.ended(self)`.
 
     Once it is closed it has no sides, and they have no peers: what refers to each other would have to wait for the
     garbage collector, which would then have much to do where clients come and go.
@@ -133,15 +133,16 @@ class Connection:
 
     @property
     def turns_of(self) -> Connection:
-        """Whose work its callbacks are."""
+        """Return the owner of its callbacks' work: the connection itself."""
         return self
 
     @property
     def address(self) -> str:
-        """With whose connections it takes turns."""
+        """Return the client's network, with whose connections it takes turns."""
         return network_of(self.client_address[0])
 
     def freeze(self, turn: Turn) -> None:
+        """Serve no events, as work of this connection is put aside in `turn`."""
         if self.turn is None:
             self.turn, self.put_off = turn, []
         self.frozen = True
@@ -153,7 +154,7 @@ class Connection:
         self.frozen = False
 
     def over(self) -> None:
-        """What was put aside is through: events come again, and what has waited for that is called."""
+        """Serve events again and make the calls that were put off: the work that was put aside is done."""
         self.turn = None
         calls, self.put_off = self.put_off, []
         if not self.closed:
@@ -167,7 +168,7 @@ class Connection:
 
     @entry
     def use(self, plan: Plan) -> None:
-        """Other live rules hold from the next frame on."""
+        """Have other live rules hold from the next frame on."""
         if not self.closed:
             now = monotonic()
             self.session.use(plan, now)
@@ -175,21 +176,21 @@ class Connection:
 
     @entry
     def granted(self, now: float) -> None:
-        """Memory was given to the session."""
+        """Give the session the memory that it has waited for."""
         if not self.closed:
             self.session.granted(now)
             self.obey(now)
 
     @entry
     def watch(self, look: Callable[[], None]) -> None:
-        """Have those who watch look at it anew."""
+        """Call `look`, with which a tap looks at the connection anew, unless it is closed."""
         if not self.closed:
             look()
 
     # ---- commands
 
     def obey(self, now: float) -> None:
-        """Do what the session wants, in order, until it wants nothing more."""
+        """Carry out the session's commands, in order, until there are none."""
         if self.obeying:  # a command led to another call of the session: the loop below sees to that
             return
         self.obeying = True
@@ -226,7 +227,7 @@ class Connection:
             self.listener.upstream.versions.ask(self, command)
 
     def versions_known(self, answer: bytes) -> None:
-        """What `ask_versions` was for."""
+        """Hand the session the ApiVersions answer that `ask_versions` was for."""
         if self.phase is Phase.OPEN:
             now = monotonic()
             self.session.versions_known(answer, now)
@@ -240,7 +241,7 @@ class Connection:
 
     @entry
     def nodes_known(self, places: Places) -> None:
-        """Who was asked for places of nodes has found them."""
+        """Hand the session the nodes' addresses that `ensure_nodes` was for."""
         if self.phase is Phase.OPEN:
             now = monotonic()
             self.session.nodes_ready(places, now)
@@ -257,7 +258,7 @@ class Connection:
 
     @entry
     def begin(self) -> None:
-        """The client's socket is attached."""
+        """Begin the session, the client's socket being attached."""
         now = monotonic()
         self.session.begin(now)
         if self.session.commands:
@@ -268,7 +269,7 @@ class Connection:
 
     @entry
     def computed(self, result: object) -> None:
-        """What `compute` was for; not called once it is closed."""
+        """Hand the session the result that `compute` was for; not called once it is closed."""
         now = monotonic()
         self.session.computed(result, now)
         self.obey(now)
@@ -279,7 +280,7 @@ class Connection:
 
     @entry
     def tick(self) -> None:
-        """A time has come that the session wanted to know of."""
+        """Tell the session that a time has come which it had named."""
         if not self.closed:
             now = monotonic()
             self.session.tick(now)
@@ -287,7 +288,7 @@ class Connection:
 
     @entry
     def released(self) -> None:
-        """A rule has let go of a request of this connection."""
+        """Tell the session that a rule has let go of one of its requests."""
         if not self.closed:
             now = monotonic()
             self.session.released(now)
@@ -307,7 +308,7 @@ class Connection:
 
     @entry
     def cut(self, how: str, message: str, cause: str = "rule") -> None:
-        """End it here, whatever still waits to be written."""
+        """End the connection at this byte, whatever still waits to be written."""
         if self.closed:
             return
         for side in (self.client, self.broker):
@@ -320,8 +321,8 @@ class Connection:
             self.close(cause, message)
 
     def sent(self, token: int, now: float) -> None:
-        """The kernel has everything up to this token. Whom that wakes is woken at once: it may be long until this
-        connection obeys again, or it may end before."""
+        """Tell the session that the kernel has everything up to this token. Whom that wakes is woken at once: it may be
+        long until this connection obeys again, or it may end before."""
         commands = self.session.commands
         self.session.sent(token, now)
         if commands and isinstance(wake := commands[-1], Wake):
@@ -341,7 +342,7 @@ class Connection:
 
     @entry
     def connected(self, sock: socket.SocketType, address: HostPort, login: LoggedIn | None = None) -> None:
-        """The upstream has a socket for us."""
+        """Take the socket to a broker that the dialler has made."""
         self.race = None
         if self.phase is not Phase.OPEN:
             sock.close()
@@ -365,7 +366,7 @@ class Connection:
 
     @entry
     def unreachable(self, message: str, refused: bool = False) -> None:
-        """The upstream has none, and has said why in the log."""
+        """Close: no broker could be reached, and the log says why. `refused`: it did not take kproxy's credentials."""
         self.race = None
         if refused and self.phase is Phase.OPEN:
             now = monotonic()
@@ -379,7 +380,7 @@ class Connection:
 
     @property
     def origin(self) -> Origin | None:
-        """From where the client has connected, and to where."""
+        """Return the client's address and the one it has connected to; None without a client's socket."""
         sock, route = self.client.sock, self.route
         if sock is None:
             return None
@@ -387,13 +388,13 @@ class Connection:
 
     @property
     def local_host(self) -> str:
-        """The address that the client's connection arrived on."""
+        """Return the address that the client's connection arrived on."""
         return host_port(self.client.sock.getsockname())[0] if self.client.sock is not None else ""
 
     # ---- ends
 
     def ended(self, side: Side, now: float) -> None:
-        """`side` will send no more."""
+        """Close, or answer what is in flight first: `side` will send no more."""
         if self.phase is Phase.LINGERING:
             self.finish()
             return
@@ -428,7 +429,7 @@ class Connection:
             self.broker.feed = self.until_idle(self.broker.feed)
 
     def until_idle(self, feed: Feed) -> Feed:
-        """`feed`, with a look afterwards whether the session has become idle."""
+        """Wrap `feed` with a look afterwards whether the session has become idle."""
 
         def feed_and_look(view: memoryview, n: int, now: float) -> int:
             go = feed(view, n, now)
@@ -439,7 +440,7 @@ class Connection:
         return feed_and_look
 
     def failed(self, side: Side, error: OSError) -> None:
-        """A socket is broken: what was on its way to it is lost, what came from it still goes on."""
+        """Close after an error of a socket: what was on its way to it is lost, what came from it still goes on."""
         who, reason = NAMES[side.which], error.strerror or str(error)
         side.drop()
         if side is self.broker:
@@ -450,7 +451,7 @@ class Connection:
             self.close(f"{who}_reset", f"{who}: {reason}" + ("" if self.session.idle else ", with requests in flight"))
 
     def drained(self, side: Side) -> None:
-        """All that waited for this side has been written."""
+        """Go on with what has waited until all was written to this side."""
         if self.phase is Phase.CLOSING:
             self.farewell()
         elif side is self.parting:
@@ -475,7 +476,7 @@ class Connection:
         self.farewell()
 
     def farewell(self) -> None:
-        """FIN to the client once nothing waits to be written."""
+        """Send FIN to the client once nothing waits to be written, and linger."""
         if self.client.out is not None or self.broker.out is not None:
             return
         client = self.client
@@ -494,7 +495,7 @@ class Connection:
         self.end(self.cause, self.message)
 
     def end(self, cause: str, message: str, reset: bool = False) -> None:
-        """Close both sockets now. What was said first about why stands."""
+        """Close both sockets now. The cause and message that were given first stand."""
         if self.phase is Phase.CLOSED:
             return
         if self.frozen and self.turn is not None:
@@ -529,7 +530,7 @@ class Connection:
         del client.peer, broker.peer, self.client, self.broker
 
     def crashed(self, error: Exception) -> None:
-        """A callback of ours raised; the reactor has logged it."""
+        """End the connection after an exception in one of its callbacks, which the reactor has logged."""
         self.end("crashed", f"{type(error).__name__}: {error}")
 
     @entry
@@ -542,7 +543,7 @@ class Connection:
 
 
 def throw_away(view: memoryview, n: int, now: float) -> int:
-    """The feed of a client that lingers."""
+    """Forward no bytes: the feed of a client that lingers."""
     return 0
 
 

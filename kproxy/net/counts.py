@@ -1,4 +1,4 @@
-"""Counts of connections, as plain integers; the metrics sink reads them at scrape time."""
+"""Counters of connections, as plain integers; the metrics sink reads them at scrape time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def numbers() -> dict[str, int]:
 
 @dataclass(slots=True)
 class Counts:
-    """One for the process. What open connections have done is not in `bytes`; `Server.bytes` adds it."""
+    """Counters of the process. Bytes of open connections are not in them; `Server.bytes` adds these."""
 
     opened: dict[str, int] = field(default_factory=numbers)
     """Client connections that got a session, by listener."""

@@ -1,4 +1,4 @@
-"""A heap of things to call at given times; the reactor calls them when its timer says so."""
+"""Heap of calls by the times at which they are due; the reactor makes them when its timer fires."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FEW = 64
 
 
 class Deadline:
-    """What `call_at` gives and `cancel` takes."""
+    """Handle of one call that is due at `when`; `call` is None once it was made or cancelled."""
 
     __slots__ = ("call", "when")
 
@@ -22,7 +22,7 @@ class Deadline:
 
 
 class Deadlines:
-    """Times are those of `time.monotonic()`. Equal times are called in the order in which they were set."""
+    """Heap of calls by times of `time.monotonic()`; equal times are called in the order in which they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Deadline]] = []
@@ -35,7 +35,7 @@ class Deadlines:
         return deadline
 
     def cancel(self, deadline: Deadline) -> None:
-        """It will not be called. Cancelling twice, or after the call, does nothing."""
+        """Withdraw the call. Cancelling twice, or after the call, does nothing."""
         if deadline.call is None:
             return
         deadline.call = None
@@ -46,7 +46,7 @@ class Deadlines:
             self._cancelled = 0
 
     def next(self) -> float | None:
-        """When the next one is due."""
+        """Return the time at which the next call is due."""
         heap = self._heap
         while heap and heap[0][2].call is None:
             heappop(heap)
@@ -54,7 +54,7 @@ class Deadlines:
         return heap[0][0] if heap else None
 
     def take(self, now: float) -> list[Call]:
-        """Takes out all that are due. What they set in their turn waits for the next look, even if due at once."""
+        """Take out all calls that are due. What they set in their turn waits for the next look, even if due at once."""
         calls = []
         while (when := self.next()) is not None and when <= now:
             deadline = heappop(self._heap)[2]

@@ -1,4 +1,4 @@
-"""How many files a process may have open, and how many connections that makes.
+"""Limit of open files of a process, and the number of connections that it allows.
 
 The soft limit is often 1024, which is 400 connections; it is lifted as far as the hard one allows. What connections may
 not have is for ports of nodes, the admin address, look-ups of names and files, so that these go on working when there
@@ -27,7 +27,7 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class Room:
-    """What a process has room for: `files` may be open, `connections` are taken, `wanted` is limits.max_connections."""
+    """Capacity of a process: `files` may be open, `connections` are taken, `wanted` is limits.max_connections."""
 
     files: int
     connections: int
@@ -35,23 +35,23 @@ class Room:
 
     @property
     def lacking(self) -> bool:
-        """Whether there is less than was wanted."""
+        """Return True if there is room for fewer connections than the config wants."""
         return self.connections < self.wanted
 
     @property
     def reason(self) -> str:
-        """Why no more connections are taken, when there are so many."""
+        """Return the reason why no more connections are taken, once there are so many."""
         if self.lacking:
             return f"there are {self.connections} connections, as many as a limit of {self.files} open files allows"
         return f"there are {self.wanted} connections, no more are allowed"
 
     def times(self, processes: int) -> Room:
-        """The room of so many processes that share connections."""
+        """Return the capacity of so many processes that share connections."""
         return Room(self.files, min(self.wanted, self.connections * processes), self.wanted)
 
 
 def make_room(limits: Limits) -> Room:
-    """Lift the soft limit as far as `max_connections` need and the hard limit allows; return what there is room for."""
+    """Lift the soft limit as far as `max_connections` need and the hard limit allows; return the capacity."""
     wanted = limits.max_connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted * EACH + OTHERS
@@ -66,7 +66,8 @@ def make_room(limits: Limits) -> Room:
 
 
 def tell_room(room: Room, limits: Limits, log: FilteringBoundLogger) -> None:
-    """Say that there is less room than somebody has asked for. Of the default that is told once it is reached."""
+    """Log that there is less capacity than the config asks for. With the default limit it is logged once it is
+    reached."""
     if room.lacking and "max_connections" in limits.model_fields_set:
         needed = room.wanted * EACH + OTHERS
         log.warning("fewer files may be open than max_connections needs", limit=room.files, needed=needed,
@@ -74,7 +75,7 @@ def tell_room(room: Room, limits: Limits, log: FilteringBoundLogger) -> None:
 
 
 def open_files() -> int:
-    """How many descriptors this process has."""
+    """Return the number of descriptors that this process has open."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:

@@ -1,4 +1,4 @@
-"""Connecting to one of several servers: the first that answers wins, and dead ones cost a quarter of a second.
+"""Dialler: connects to one of several servers, the first that answers wins, and dead ones cost a quarter of a second.
 
 Strategy. All of it is callbacks of the reactor, save name look-ups and TLS handshakes, which are trio tasks. An attempt
 that fails lets the next one begin at once, one that hangs after `STAGGER` (RFC 8305, "happy eyeballs", for servers as
@@ -33,9 +33,9 @@ Greet = Callable[[socket.SocketType], bytes]
 
 
 class Way(NamedTuple):
-    """How connections are made: `greet` gives what a connected socket has to say before anything else, `mark` is for
-    the firewall (0: none), `source` the address to come from, if it is not the machine's own; `own` is where kproxy
-    listens itself."""
+    """Options of a connect: `greet` gives the first bytes of a connected socket, `mark` is for the firewall (0:
+    none), `source` is the address to come from if it is not the machine's own; `own` are the addresses where kproxy
+    listens."""
 
     greet: Greet | None = None
     mark: int = 0
@@ -49,9 +49,9 @@ Lost = Callable[[dict[str, str]], None]
 
 
 def connect(endpoint: Endpoint, way: Way = PLAIN) -> tuple[socket.SocketType, int]:
-    """A non-blocking socket and what became of its connect: 0 (through), EINPROGRESS, or why it failed.
+    """Connect a non-blocking socket; return it and 0 (connected), EINPROGRESS, or the error number of the failure.
 
-    Raises OSError when there is no socket to be had, or kproxy would connect to itself.
+    Raises OSError when no socket can be made, or kproxy would connect to itself.
     """
     family, sockaddr = endpoint
     if way.own is not None and way.own.has(sockaddr):
@@ -70,7 +70,7 @@ def connect(endpoint: Endpoint, way: Way = PLAIN) -> tuple[socket.SocketType, in
 
 
 def disguise(sock: socket.SocketType, family: int, way: Way) -> None:
-    """Mark it, and let it come from an address of another machine. Raises OSError; `sock` is closed then."""
+    """Set the firewall mark and another machine's address as source. Raises OSError; `sock` is closed then."""
     try:
         if way.mark:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, way.mark)
@@ -82,7 +82,7 @@ def disguise(sock: socket.SocketType, family: int, way: Way) -> None:
 
 
 def say(sock: socket.SocketType, greet: Greet) -> int:
-    """Send the greeting on a connection that is new, so that there is room for all of it. 0, or why it failed."""
+    """Send the greeting on a new connection, which has room for all of it; return 0, or the error number."""
     try:
         data = greet(sock)
         return 0 if sock.send(data) == len(data) else ENOBUFS
@@ -91,7 +91,7 @@ def say(sock: socket.SocketType, greet: Greet) -> int:
 
 
 class Attempt:
-    """One connect on its way."""
+    """Connect to one endpoint that is under way."""
 
     __slots__ = ("endpoint", "fd", "race", "server", "sock")
 
@@ -110,7 +110,7 @@ class Attempt:
 
 
 class Race:
-    """Connects to one of `servers` and calls `won(socket, server)`, or `lost({server: reason})` when none is left.
+    """Race of connects to `servers`: calls `won(socket, server)`, or `lost({server: reason})` when none is left.
 
     Either may be called before `start` returns. After `cancel` neither is.
     """
@@ -175,7 +175,7 @@ class Race:
             self.wait()
 
     def wait(self) -> None:
-        """Something is on its way: wait for it, but not for ever, and let the next one begin meanwhile."""
+        """Wait for the attempts that are under way, but not for ever, and let the next one begin meanwhile."""
         now = monotonic()
         if self.deadline is None:
             self.deadline = self.reactor.call_at(now + self.timeout, self.expire)
@@ -183,7 +183,7 @@ class Race:
             self.stagger = self.reactor.call_at(now + STAGGER, self.next)
 
     def begin(self, server: HostPort, endpoint: Endpoint) -> bool:
-        """Whether this attempt is on its way or through."""
+        """Begin an attempt; return True if it is under way or through."""
         try:
             sock, code = connect(endpoint, self.way)
         except OSError as error:  # out of descriptors
@@ -193,17 +193,18 @@ class Race:
         return self.go_on(attempt) if code == EINPROGRESS else self.settle(attempt, code)
 
     def go_on(self, attempt: Attempt) -> bool:
-        """The kernel will say what became of it."""
+        """Have the reactor tell the outcome of an attempt that is under way."""
         self.attempts.append(attempt)
         self.reactor.add(attempt.fd, attempt.ready, OUT)
         return True
 
     def outcome(self, attempt: Attempt, code: int) -> None:
-        """An attempt that was waited for is through."""
+        """Take the outcome of an attempt that was waited for."""
         if not self.settle(attempt, code):
             self.next()
 
     def settle(self, attempt: Attempt, code: int) -> bool:
+        """Greet a connected server or note the failure; return True if the socket is of use."""
         sock, server = attempt.sock, attempt.server
         if not code and self.way.greet is not None:
             code = say(sock, self.way.greet)
@@ -221,7 +222,7 @@ class Race:
         return True
 
     async def secure(self, sock: socket.SocketType, server: HostPort, tls: BrokerTls) -> None:
-        """The TLS handshake; when it fails, the race goes on with those that are left."""
+        """Make the TLS handshake; when it fails, the race goes on with the servers that are left."""
         try:
             secured = await tls.handshake(sock, server[0])
         except (OSError, ValueError) as error:
@@ -243,7 +244,7 @@ class Race:
             self.won(secured, server)
 
     def put_others_back(self) -> None:
-        """They are begun again if the handshake with the one that came first fails."""
+        """Stop the other attempts; they begin again if the handshake with the first one fails."""
         self.stop_stagger()
         self.targets.extendleft((attempt.server, attempt.endpoint) for attempt in reversed(self.attempts))
         self.drop_attempts()
@@ -270,7 +271,7 @@ class Race:
         self.lost(self.tried)
 
     def finish(self) -> None:
-        """Whatever is still on its way is given up."""
+        """Give up the attempts that are still under way."""
         self.done = True
         self.stop_stagger()
         if self.deadline is not None:

@@ -1,4 +1,4 @@
-"""The ports of one listener: its bootstrap port and a port for each node, and which addresses clients are given."""
+"""Ports of one listener: its bootstrap port and a port for each node, and which addresses clients are given."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Places = dict[int, HostPort | None]
 
 
 class Doors:
-    """`port` is the bootstrap port, known once `open` has bound it (the config may say 0)."""
+    """Ports of one listener. `port` is the bootstrap port, known once `open` has bound it (the config may say 0)."""
 
     def __init__(
         self, config: ListenerConfig, reactor: Reactor, arrived: Arrived, lobby: Lobby, log: FilteringBoundLogger,
@@ -119,7 +119,7 @@ class Doors:
         self.tell()
 
     def restore(self, first: int, last: int, remembered: Mapping[int, int]) -> Generator[None]:
-        """Bind what was in use before. Others may have their turn where it yields."""
+        """Bind the ports that were in use before. Others may have their turn where it yields."""
         ports = self.range_of(first, last, remembered)
         for count, node in enumerate(list(ports.remembered), 1):
             try:
@@ -131,7 +131,7 @@ class Doors:
         self.tell()
 
     def ways(self) -> list[Advertise]:
-        """How brokers may appear to clients here."""
+        """Return the ways in which brokers may appear to clients here."""
         return [*([self.config.advertise] if self.config.advertise else ()), *self.rules]
 
     def unlock(self, port: int, node: int | None) -> None:
@@ -155,7 +155,7 @@ class Doors:
             self.own.add(acceptor.address)
 
     def bind(self, port: int, node: int | None) -> bool:
-        """Listen on `port`; False: that port cannot be had. Raises OSError when none can be had for now."""
+        """Listen on `port`; return False if that port cannot be had. Raises OSError when none can be had for now."""
         if port in self.by_port:
             return False
         try:
@@ -169,7 +169,7 @@ class Doors:
         return True
 
     def bind_fixed(self, port: int, node: int | None) -> bool:
-        """Bind it, unless that failed a short time ago. Raises OSError as `bind` does."""
+        """Bind the port, unless that failed a short time ago. Raises OSError as `bind` does."""
         now = monotonic()
         if self.busy.get(port, 0.0) > now:
             return False
@@ -179,7 +179,7 @@ class Doors:
         return False
 
     def bind_now(self, port: int, node: int | None) -> bool:
-        """Bind it if that can be done; False: no port can be bound for now."""
+        """Bind the port if it is free; return False if no port can be bound for now."""
         try:
             self.bind(port, node)
         except OSError:
@@ -204,7 +204,7 @@ class Doors:
                 self.seldom.info("port cannot be bound", key=port, port=port, node=node, error=error)
 
     def lock(self, port: int) -> None:
-        """Listen there no more."""
+        """Stop to listen on `port`."""
         for acceptor in self.by_port.pop(port, ()):
             self.own.discard(acceptor.address)
             acceptor.close()
@@ -214,13 +214,13 @@ class Doors:
             self.lock(port)
 
     def came(self, node: int, sock: socket.SocketType, address: Any) -> None:
-        """A client has connected to a node's port: it stays that node's."""
+        """Take a client of a node's port, which stays that node's."""
         for ports in self.ranges.values():
             ports.use(node)
         self.arrived(node, sock, address)
 
     def known_ranges(self, rules: Sequence[Advertise]) -> set[tuple[int, int]]:
-        """The ranges of ports that this listener's config and these rules have."""
+        """Return the (first, last) ranges of ports that this listener's config and these rules have."""
         ways = [*([self.config.advertise] if self.config.advertise else ()), *rules]
         return {self.range_for(way) for way in ways if way.by_range}
 
@@ -237,12 +237,12 @@ class Doors:
         return self.ranges[first, last]
 
     def remembered(self) -> dict[tuple[int, int], dict[int, int]]:
-        """Node → port, by range."""
+        """Return node → port, by (first, last) range."""
         return {ends: dict(ports.remembered) for ends, ports in self.ranges.items()}
 
     @property
     def assignments(self) -> int:
-        """How often a node was given a port, so that changes can be told."""
+        """Return how often a node was given a port, so that changes can be noticed."""
         return sum(ports.assignments for ports in self.ranges.values())
 
     # ---- addresses for clients
@@ -321,7 +321,8 @@ class Doors:
 
 
 def by_name(named: NamedPort, listener: str, arrived: Arrived) -> Arrived:
-    """Who comes to the bootstrap port says which listener of several it wants; to a node's port, that is told by it."""
+    """Return a handler that sends clients of the bootstrap port to the listener whose host they name; a node's port is
+    one listener's already."""
 
     def came(node: int | None, sock: socket.SocketType, address: Any) -> None:
         if node is None:
@@ -333,7 +334,7 @@ def by_name(named: NamedPort, listener: str, arrived: Arrived) -> Arrived:
 
 
 def fixed_ports(advertise: Advertise) -> dict[int, int | None]:
-    """Port → the node that it stands for; None when several share it (their TLS names tell them apart)."""
+    """Return port → node; None when several nodes share it (their TLS names tell them apart)."""
     found: dict[int, int | None] = {}
     for node, address in (advertise.nodes or {}).items():
         found[address.port] = None if address.port in found else node

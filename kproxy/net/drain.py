@@ -1,4 +1,4 @@
-"""The end of a server: what is still waited for, what need not be, and how it went.
+"""Drain of a server: which connections are still waited for, which need not be, and how it went.
 
 Strategy. A request that is in flight is answered if that can be done in `drain_timeout`, because its client cannot know
 whether it has had an effect. One that changes nothing costs its client a repetition elsewhere, so a broker that has not
@@ -30,7 +30,7 @@ CUT = {"drain_timeout", "shutdown"}
 
 
 class Drain:
-    """The end of `server`, from the first signal to the last connection."""
+    """End of `server`, from the first signal to the last connection."""
 
     def __init__(self, server: Server) -> None:
         self.server, self.log = server, server.log
@@ -39,21 +39,21 @@ class Drain:
         self.finished = False
 
     def start(self) -> None:
-        """Called once all connections have been told."""
+        """Set the timers, once all connections have been told to drain."""
         reactor, timeout = self.server.reactor, self.server.limits.drain_timeout
         reactor.call_at(self.since + min(SOON, timeout / 2), self.tell)
         if timeout > READS:
             reactor.call_at(self.since + READS, self.end_reads)
 
     def count(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Count a connection that has ended, by its cause."""
         if connection.cause in CUT:
             self.cut += 1
         else:
             self.ended += 1
 
     def tell(self) -> None:
-        """Say what is waited for, if anything is."""
+        """Log which connections are waited for, if any are."""
         connections = self.server.connections
         if connections and not self.finished:
             oldest = sorted(connections, key=waits_since)[:SHOWN]
@@ -70,7 +70,7 @@ class Drain:
                 connection.end("drain_timeout", why)
 
     def finish(self) -> None:
-        """All connections have ended."""
+        """Log the outcome, once: all connections have ended."""
         if not self.finished:
             self.finished = True
             seconds = round(monotonic() - self.since, 3)
@@ -89,7 +89,7 @@ def waits_since(connection: Connection) -> float:
 
 
 def waiting(connection: Connection) -> dict[str, Any]:
-    """What one connection waits for."""
+    """Return the fields of a log line about what one connection waits for."""
     session = connection.session
     requests = session.awaited_requests
     api = None

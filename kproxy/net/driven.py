@@ -1,4 +1,4 @@
-"""The types on the border between `net` and what it drives."""
+"""Types on the border between `net` and the sessions that it drives, and addresses as both have them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ the view may be written to."""
 
 
 class Lane(Protocol):
-    """One direction. The next `skip` bytes pass unseen, unless some are `kept` to go before them."""
+    """Direction of a session. The next `skip` bytes pass unseen, unless some are `kept` to go before them."""
 
     @property
     def skip(self) -> int: ...
@@ -31,7 +31,7 @@ class Lane(Protocol):
 
 
 class Session(Protocol):
-    """The part of `core.session.Session` that a driver uses; what the calls mean is said there.
+    """Part of `core.session.Session` that a driver uses; what the calls mean is said there.
 
     `commands` is always the same list object: the sides keep it. `owner` and `observer` are the driver's to set.
     """
@@ -88,7 +88,7 @@ class Session(Protocol):
 
 
 class Waiting(Protocol):
-    """A session that has waited for memory."""
+    """Session that has waited for memory."""
 
     owner: Any
 
@@ -100,7 +100,7 @@ SessionFactory = Callable[[str, Facts, int | None], Session]
 
 
 def host_port(sockaddr: Any) -> HostPort:
-    """From what the socket module gives: IPv6 without scope and flow, IPv4 in IPv6 as plain IPv4."""
+    """Convert an address of the socket module: IPv6 without scope and flow, IPv4 in IPv6 as plain IPv4."""
     host: str = sockaddr[0]
     if ":" in host:
         host = host.partition("%")[0].removeprefix("::ffff:") if "." in host else host.partition("%")[0]
@@ -108,7 +108,7 @@ def host_port(sockaddr: Any) -> HostPort:
 
 
 def show(address: HostPort) -> str:
-    """`host:port` for logs, with brackets around IPv6; Unix sockets as `unix:/path`."""
+    """Format an address for logs: `host:port`, with brackets around IPv6; Unix sockets as `unix:/path`."""
     host, port = address
     if host.startswith("/"):
         return f"unix:{host}"

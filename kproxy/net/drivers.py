@@ -1,4 +1,4 @@
-"""The two ways for a trio task to drive a reactor. `nested` is the one to have; `task` needs trio's public API only.
+"""Two ways for a trio task to drive a reactor. `nested` is the one to have; `task` needs trio's public API only.
 
     nested   the reactor's epoll set holds trio's own: while no task can run, the program sleeps in the reactor's poll,
              and trio is not passed at all by a frame that comes and goes
@@ -29,7 +29,7 @@ BATCHES = 8
 
 
 def trio_inside() -> tuple[int, Callable[[], Awaitable[None]]]:
-    """The descriptor of the running trio's own epoll set, and its `wait_all_tasks_blocked`.
+    """Return the descriptor of the running trio's own epoll set, and its `wait_all_tasks_blocked`.
 
     Both are private: AttributeError when they are gone. The second is public in `trio.testing`, whose import takes 9 MB
     and 80 ms where pytest is installed.
@@ -41,7 +41,7 @@ def trio_inside() -> tuple[int, Callable[[], Awaitable[None]]]:
 
 
 def nested_is_possible() -> bool:
-    """Whether the running trio has the inside that `nested` needs."""
+    """Return True if the running trio has the inside that `nested` needs."""
     try:
         trio_inside()
     except (AttributeError, ImportError):
@@ -50,7 +50,7 @@ def nested_is_possible() -> bool:
 
 
 async def nested(reactor: Reactor) -> None:
-    """Sleeps in the reactor; goes to trio when its epoll set is readable, its next deadline is due, or after `wake`."""
+    """Sleep in the reactor; go to trio when its epoll set is readable, its next deadline is due, or after `wake`."""
     inner, all_tasks_blocked = trio_inside()
     reactor.add(inner, reactor.wake, 1)
     serve, statistics = reactor.serve, trio.lowlevel.current_statistics
@@ -75,7 +75,7 @@ async def nested(reactor: Reactor) -> None:
 
 
 async def task(reactor: Reactor) -> None:
-    """Sleeps in trio, which watches the reactor's epoll set."""
+    """Sleep in trio, which watches the reactor's epoll set."""
     serve, fd = reactor.serve, reactor.epoll.fileno()
     while True:
         await trio.lowlevel.wait_readable(fd)

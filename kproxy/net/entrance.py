@@ -1,4 +1,4 @@
-"""Where clients come in: the doors of all listeners, and the state file that keeps their ports over restarts."""
+"""Port service of a process: the ports of all listeners, and the state file that keeps them over restarts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The nodes that a response names to a client, and how they are to appear to it. `local_host`: the address that
-    the client has connected to."""
+    """Nodes that a response names to a client, and how they are to appear to it. `local_host`: the address that the
+    client has connected to."""
 
     listener: str
     nodes: Mapping[int, HostPort]
@@ -43,7 +43,7 @@ class Asked:
 
 
 class WaysIn(Protocol):
-    """What a server needs of where its clients come in."""
+    """Ports at which clients come in, in this process or in another."""
 
     own: OwnPorts
 
@@ -57,14 +57,15 @@ class WaysIn(Protocol):
     def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]: ...
 
     def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
-        """Have a place for each of these nodes. Returns it, or None: `then` is told when it is known."""
+        """Have an address for each of these nodes. Returns them, or None: `then` is called with them later."""
 
 
 class Entrance:
-    """The one of this process. `arrived` gets the clients of each listener; `topologies` are of the clusters; `counts`
-    has those that were sent away before that.
+    """Port service that listens in this process.
 
-    `rules` are all that may say something about advertising, so that their ports can be opened before anybody asks.
+    `arrived` gets the clients of each listener; `topologies` are of the clusters; `counts` has those that were refused
+    before that. `rules` are all that may say something about advertising, so that their ports can be opened before
+    anybody asks.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class Entrance:
         self.state = None if path is None else StateWriter(Path(path), reactor, self.snapshot)
 
     async def open(self) -> None:
-        """Raises WeDidWrong, and DocumentError for a state file that cannot be used."""
+        """Open the ports of all listeners. Raises WeDidWrong, and DocumentError for a state file that cannot be
+        used."""
         ports, nodes = read_state(self.state.path) if self.state is not None else ({}, {})
         for doors in self.doors.values():
             doors.open(await endpoints(doors.config))
@@ -93,22 +95,22 @@ class Entrance:
             await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """Nobody comes in any more."""
+        """Close all ports, and refuse clients whose first bytes are awaited."""
         for doors in self.doors.values():
             doors.close()
         self.lobby.close()
 
     def admit(self, room: Room) -> None:
-        """There is room for so many connections."""
+        """Set the number of connections that there is room for."""
         self.lobby.admit(room)
 
     @property
     def waiting(self) -> int:
-        """Clients that have connected, and have not said yet who they are."""
+        """Return the number of clients that have connected and have not said yet who they are."""
         return len(self.lobby.guests)
 
     def port(self, listener: str) -> int:
-        """Its bootstrap port."""
+        """Return the bootstrap port of a listener."""
         return self.doors[listener].port
 
     def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
@@ -116,12 +118,12 @@ class Entrance:
         return self.doors[listener].known_addresses(nodes)
 
     def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
-        """Where clients reach these nodes; learns where the nodes are. None: `then` is told, as many ports have to be
-        opened, or others are being opened."""
+        """Return where clients reach these nodes, and learn where the nodes are. None: `then` is called later, as many
+        ports have to be opened, or others are being opened."""
         return self.in_turns(self.find_places(asked), then)
 
     def find_places(self, asked: Asked) -> Generator[None, None, Places]:
-        """Learn where the nodes are, and find a place for each."""
+        """Learn where the nodes are, and find an address for each."""
         doors = self.doors[asked.listener]
         changed = self.topologies[doors.config.cluster].learn(asked.nodes)
         before = doors.assignments
@@ -131,8 +133,8 @@ class Entrance:
         return places
 
     def in_turns(self, job: Generator[None, None, T], then: Callable[[T], object]) -> T | None:
-        """Do a part of it now, and the rest in later turns of the loop, one job after the other. Returns its outcome,
-        or None: `then` is told."""
+        """Do a part of the job now, and the rest in later turns of the loop, one job after the other. Returns its
+        outcome, or None: `then` is called with it."""
         if not self.jobs:
             try:
                 next(job)
@@ -143,7 +145,7 @@ class Entrance:
         return None
 
     def go_on(self) -> None:
-        """One more part of what is under way."""
+        """Do one more part of the job that is under way."""
         job, then = self.jobs.popleft()
         try:
             next(job)
@@ -156,7 +158,7 @@ class Entrance:
                 self.reactor.soon(self.go_on)
 
     def use_rules(self, rules: Sequence[Advertise]) -> None:
-        """From now on rules may say this about advertising; ports that they fix are opened."""
+        """Set the rules about advertising; ports that they fix are opened."""
         self.rules = rules
         for doors in self.doors.values():
             if doors.by_port:
@@ -165,7 +167,7 @@ class Entrance:
     # ---- state
 
     def restore(self, ports: Ports, nodes: Nodes) -> Generator[None]:
-        """Ports of nodes that clients may remember are open before the first client asks.
+        """Open the ports of nodes that clients may remember, before the first client asks.
 
         Ranges that config and rules do not have any more are left out, and leave the file with the next change.
         """
@@ -193,14 +195,14 @@ class Entrance:
 
 
 def named_port(config: ListenerConfig, named: dict[Address, NamedPort], lobby: Lobby) -> NamedPort | None:
-    """Where names are looked at, if the listener has any; the same for all on one port."""
+    """Return the port on which this listener's clients name a host; the same for all listeners on one port."""
     if not config.hosts:
         return None
     return named.setdefault(config.bind, NamedPort(lobby)) if config.bind.port else NamedPort(lobby)
 
 
 async def endpoints(config: ListenerConfig) -> list[Endpoint]:
-    """The addresses of its `bind`. Raises WeDidWrong."""
+    """Return the addresses of the listener's `bind`. Raises WeDidWrong."""
     bind = config.bind
     try:
         return await trio.to_thread.run_sync(ask, (bind.host, bind.port))

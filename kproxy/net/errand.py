@@ -1,4 +1,4 @@
-"""A connection of kproxy's own to one of a cluster's brokers: dialled as those of clients are, for one question."""
+"""Requests of kproxy's own to a broker, on connections that are dialled as those of clients are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Errand:
-    """What the dialler takes for a client: `found` is set when there is a socket, or a reason why there is none."""
+    """Connection of kproxy's own, as the dialler sees it: `found` is set when there is a socket, or a reason why
+    not."""
 
     race: Race | Login | None = None
     origin: Origin | None = None
@@ -43,7 +44,7 @@ class Errand:
         self.upstream.reactor.notify(self.found)
 
     def end(self) -> None:
-        """Whatever has come of it."""
+        """Close the socket, or stop dialling."""
         if self.race is not None:
             self.race.cancel()
         if self.sock is not None:
@@ -54,10 +55,10 @@ class Errand:
 async def errand(
     upstream: Upstream, *, node: int | None = None, route: Route | None = None, anonymous: bool = False
 ) -> AsyncIterator[socket.SocketType]:
-    """A non-blocking socket to this broker or to any, logged in where kproxy does that unless it is to be `anonymous`;
-    it is closed at the end.
+    """Open a non-blocking socket to this broker or to any, logged in where kproxy does that unless it is to be
+    `anonymous`; it is closed at the end.
 
-    Raises OSError when nobody can be reached.
+    Raises OSError when no broker can be reached.
     """
     own = Errand(upstream, node, route, anonymous)
     try:

@@ -11,8 +11,8 @@ CORRELATION_AT = slice(8, 12)
 
 
 async def framed(sock: socket.SocketType, request: bytes, longest: int) -> bytes:
-    """The answer's frame, without its size, of at most `longest` bytes. Raises OSError when there is none, or when it
-    is none to this request."""
+    """Send a request; return the frame of its answer, without its size, of at most `longest` bytes. Raises OSError when
+    none comes, or one that is no answer to this request."""
     try:
         await send(sock, request)
         size = int.from_bytes(await exactly(sock, 4), "big")

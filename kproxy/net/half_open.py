@@ -14,7 +14,8 @@ FEWEST = 16
 
 
 class HalfOpen:
-    """Handshakes under way, by address. Each takes a connection's place for as long as `handshake_timeout`."""
+    """Counter of handshakes under way, by address. Each takes a connection's place for as long as
+    `handshake_timeout`."""
 
     def __init__(self, room: Room) -> None:
         self.room = room
@@ -22,7 +23,7 @@ class HalfOpen:
         self.total = 0
 
     def refusal(self, host: str) -> tuple[str, str] | None:
-        """(cause, reason) if no more may begin from there now."""
+        """Return (cause, reason) if no more handshakes may begin from `host` now, else None."""
         most = max(FEWEST, self.room.connections // SHARE)
         if self.by_address.get(network_of(host), 0) < most:
             return None

@@ -1,4 +1,4 @@
-"""Waiting until a rule has acted so often, without looking again and again.
+"""Tasks that wait until a rule has acted so often, without looking again and again.
 
 A `Running` calls back when its counters grow, but only while somebody waits for it; the call compares numbers and wakes
 a task when there is something to say.
@@ -22,7 +22,7 @@ Find = Callable[[str], Running | None]
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """Somebody who waits for a number."""
+    """Task that waits until a counter has reached `hits`."""
 
     count: Count
     hits: int
@@ -30,7 +30,7 @@ class Waiter:
 
 
 class Hits:
-    """`notify` sets an event in a way that the task which waits for it is run."""
+    """Waiting tasks by rule. `notify` sets an event in a way that the task which waits for it is run."""
 
     def __init__(self, find: Find, notify: Callable[[trio.Event], None]) -> None:
         self.find, self.notify = find, notify
@@ -67,7 +67,7 @@ class Hits:
                 self.notify(waiter.event)
 
     def changed(self) -> None:
-        """There is another rule set: those who wait look which rule it is that they wait for."""
+        """Have all tasks look again which rule it is that they wait for: there is another rule set."""
         for waiters in self.waiters.values():
             for waiter in waiters:
                 self.notify(waiter.event)

@@ -14,7 +14,7 @@ PAUSE = 0.0005
 
 
 async def in_turns(steps: Iterable[object]) -> None:
-    """Go through the steps, each of which is short, and let everybody else run now and then."""
+    """Go through the steps, each of which is short, and let other tasks run now and then."""
     until = thread_time() + SLICE
     for _ in steps:
         if thread_time() > until:

@@ -1,7 +1,7 @@
-"""Peers that are gone without a word: the kernel asks them whether they are there, on every connection.
+"""Keep-alive of sockets: the kernel asks peers that are gone without a word whether they are there.
 
-The kernel's own times are two hours until it asks and eleven minutes until it gives up, for which a vanished client
-would keep its place and its broker's. What listening sockets are told is inherited by those that they accept; those to
+The kernel's own times are two hours until it asks and eleven minutes until it gives up, for which a dead client would
+keep its place and its broker's. What listening sockets are told is inherited by those that they accept; those to
 brokers are told when they are about a second old (overdue.py): four system calls that a short connection does without.
 """
 
@@ -18,7 +18,7 @@ PROBES = 6
 
 
 def keep_alive(sock: socket.SocketType) -> None:
-    """Have the kernel look after this socket; one of this machine needs none."""
+    """Have the kernel ask whether the peer is there; a socket of this machine needs no such thing."""
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

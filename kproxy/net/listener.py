@@ -1,4 +1,4 @@
-"""One listener of the config, and what becomes of those who connect to it."""
+"""Listener of the config, and what becomes of those who connect to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SAME = 1024
 
 
 class Listener:
-    """Its ports are elsewhere, in doors.py; `arrived` is called for those who connect to them."""
+    """Listener of one cluster. Its ports are elsewhere; `arrived` is called for those who connect to them."""
 
     def __init__(self, server: Server, config: ListenerConfig, upstream: Upstream) -> None:
         self.server, self.config, self.upstream = server, config, upstream
@@ -60,11 +60,12 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Its bootstrap port, known once it is open."""
+        """Return its bootstrap port, known once it is open."""
         return self.server.entrance.port(self.name)
 
     def ensure(self, nodes: Mapping[int, HostPort], connection: Connection) -> Places | None:
-        """Where the clients of this connection reach these nodes; None: `connection.nodes_known` is told later."""
+        """Return where the clients of this connection reach these nodes; None: `connection.nodes_known` is called
+        later."""
         advertise = self.server.advertise(self, connection.facts, connection.session.rules)
         assert advertise, "a session that does not rewrite addresses asks for none"
         asked = Asked(self.name, nodes, advertise, connection.local_host)
@@ -73,7 +74,7 @@ class Listener:
     # ---- connections
 
     def arrived(self, node: int | None, sock: socket.SocketType, address: Any) -> None:
-        """A client has connected; `address` is as the socket module gives it."""
+        """Take a client that has connected; `address` is as the socket module gives it."""
         server = self.server
         client: HostPort = address if len(address) == 2 else host_port(address)
         barred = self.barred(client, node)
@@ -93,6 +94,7 @@ class Listener:
             server.reactor.spawn(self.shake_hands, self.tls, sock, client, node)
 
     async def shake_hands(self, tls: ClientTls, sock: socket.SocketType, client: HostPort, node: int | None) -> None:
+        """Make the TLS handshake, then begin the connection or refuse it."""
         try:
             secured = await tls.handshake(sock)
         except (OSError, ValueError) as error:
@@ -117,17 +119,18 @@ class Listener:
         self.begin(secured, client, node, certificate)
 
     def refuse(self, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:
+        """Close the client's socket, count the cause and log it."""
         self.server.counts.refused[cause] += 1
         self.log.warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
         sock.close()
 
     def barred(self, client: HostPort, node: int | None) -> Barred | None:
-        """Ask the rules about who may connect; None: it may."""
+        """Ask the rules about who may connect; None: this client may."""
         gate = self.server.gate()
         return gate.ask(self.plain(client[0], None, None, node)) if gate else None
 
     def bar(self, sock: socket.SocketType, client: HostPort, barred: Barred) -> None:
-        """Close it, as the rule says: by a reset, or in order, for which nothing may be left unread."""
+        """Close the socket as the rule says: by a reset, or in order, for which nothing may be left unread."""
         with suppress(OSError):
             if barred.how == "rst":
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -171,14 +174,14 @@ class Listener:
             raise
 
     def astray(self, sock: socket.SocketType) -> tuple[str, str] | None:
-        """(cause, reason) if it cannot go where it wanted to."""
+        """Return (cause, reason) if a diverted connection cannot go where its client wanted to, else None."""
         if self.transparent is None:
             return None
         why = why_not(sock, self.transparent, self.server.own_ports())
         return None if why is None else ("loop", why)
 
     def route(self, transparent: Transparent, sock: socket.SocketType, client: HostPort) -> Route:
-        """Where it goes on to. Raises OSError; the socket is closed then."""
+        """Return the destination that the connection goes on to. Raises OSError; the socket is closed then."""
         try:
             return Route(destination(sock, transparent), client[0] if transparent.keep_source else None)
         except BaseException:

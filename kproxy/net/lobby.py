@@ -1,8 +1,8 @@
-"""Clients that have connected, and have to say something before it is known who they are or where they want to go.
+"""Preread: clients have to say something before it is known who they are or which listener they want.
 
 Strategy. Their first bytes are looked at and stay in the kernel until all of what is wanted is there (MSG_PEEK), so
 that whoever comes next finds the connection as it was. The kernel is told to wake us when more has come (SO_RCVLOWAT).
-All of it is callbacks of the reactor; who says nothing is sent away in the end.
+All of it is callbacks of the reactor; a client that says nothing is refused in the end.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Hear = Callable[[bytes], "T | None"]
 
 
 class Wanted(NamedTuple):
-    """What is listened for: the cause in counters and log if it does not come, and its name in a sentence. `limited`:
-    one address may have a share of those who are listened to; a balancer, which is trusted, may have all."""
+    """Kind of first bytes: the cause in counters and log if they do not come, and their name in a sentence. `limited`:
+    one address may have a share of those that are awaited; a balancer, which is trusted, may have all."""
 
     cause: str
     name: str
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
 
 
 class Refusal(TheyDidWrong):
-    """What was heard is a reason to send the client away, of a cause of its own."""
+    """First bytes that are a reason to refuse the client, of a cause of its own."""
 
     def __init__(self, why: str, cause: str) -> None:
         super().__init__(why)
@@ -53,7 +53,7 @@ class Refusal(TheyDidWrong):
 
 
 class Lobby:
-    """One for all ports. `counts` and the log tell of those who are sent away."""
+    """Preread of all ports. `counts` and the log have the clients that are refused."""
 
     def __init__(self, reactor: Reactor, limits: Limits, counts: Counts, log: FilteringBoundLogger) -> None:
         self.reactor, self.limits, self.counts, self.log = reactor, limits, counts, log
@@ -66,7 +66,7 @@ class Lobby:
         self, listener: str, wanted: Wanted, sock: socket.SocketType, client: HostPort, hear: Hear[T],
         then: Callable[[T], object],
     ) -> None:  # fmt: skip
-        """Call `then` with what `hear` makes of the first bytes, or send the client away."""
+        """Call `then` with what `hear` makes of the first bytes, or refuse the client."""
         if len(self.guests) >= self.room.connections:
             why = f"{self.room.connections} connections have not said yet who they are, no more are allowed"
             self.refuse(listener, sock, client, "max_connections", why)
@@ -76,24 +76,24 @@ class Lobby:
             Guest(self, listener, wanted, sock, client, hear, then)
 
     def admit(self, room: Room) -> None:
-        """There is room for so many connections."""
+        """Set the number of connections that there is room for."""
         self.room = self.half_open.room = room
 
     def refuse(self, listener: str, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:
-        """Send it away."""
+        """Close the client's socket, count the cause and log it."""
         self.counts.refused[cause] += 1
         log = self.logs.get(listener) or self.logs.setdefault(listener, Throttle(self.log.bind(listener=listener)))
         log.warning("connection refused", key=(cause, why), cause=cause, reason=why, client=show(client))
         sock.close()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Refuse all clients whose first bytes are awaited."""
         for guest in list(self.guests):
             guest.leave("shutdown", "kproxy is shutting down")
 
 
 class Guest(Generic[T]):
-    """One connection that is listened to."""
+    """Connection whose first bytes are awaited."""
 
     __slots__ = ("client", "deadline", "fd", "hear", "listener", "lobby", "seen", "sock", "then", "wanted")
 
@@ -110,7 +110,7 @@ class Guest(Generic[T]):
         lobby.reactor.add(self.fd, self.ready, IN)
 
     def ready(self, mask: int) -> None:
-        """There are more bytes, or the end."""
+        """Look at the bytes that have come so far, or at the end."""
         try:
             data = self.sock.recv(MOST, socket.MSG_PEEK)
         except BlockingIOError:
@@ -135,7 +135,8 @@ class Guest(Generic[T]):
         self.then(heard)
 
     def ended(self) -> None:
-        """It will not say more. Who has said nothing has only looked whether somebody is there."""
+        """Refuse a client that will send no more; one that has sent nothing has only looked whether somebody is
+        there."""
         if self.seen:
             self.leave(self.wanted.cause, f"the connection ended in the {self.wanted.name}, after {self.seen} bytes")
         else:
@@ -147,18 +148,19 @@ class Guest(Generic[T]):
         self.leave(self.wanted.cause, f"no whole {self.wanted.name} in {timeout:g} s, {self.seen} bytes have come")
 
     def go(self) -> None:
-        """It is listened to no more; its socket stays open."""
+        """Await no more bytes; the socket stays open."""
         self.lobby.guests.discard(self)
         self.lobby.half_open.end(self.client[0])
         self.lobby.reactor.cancel(self.deadline)
         self.lobby.reactor.remove(self.fd)
 
     def leave(self, cause: str, why: str) -> None:
+        """Refuse the client, for this cause."""
         self.go()
         self.lobby.refuse(self.listener, self.sock, self.client, cause, why)
 
     def crashed(self, error: Exception) -> None:
-        """A callback of ours raised; the reactor has logged it."""
+        """Close the socket after an exception in a callback, which the reactor has logged."""
         if self in self.lobby.guests:
             self.go()
         self.sock.close()

@@ -1,6 +1,6 @@
-"""kproxy's own login at a broker that has just been reached: done before the connection is anybody's.
+"""Login of kproxy's own at a broker that has just been reached: done before the connection is anybody's.
 
-A trio task on a non-blocking socket, like a TLS handshake. What it finds goes to who asked for the connection.
+A trio task on a non-blocking socket, like a TLS handshake. Its outcome goes to the caller that wants the connection.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHORTEST = 4
 
 
 class OwnCredentials:
-    """A cluster's `sasl`, ready for use: a `core.login.Credentials`."""
+    """Credentials of a cluster's `sasl`, ready for use: a `core.login.Credentials`."""
 
     def __init__(self, config: UpstreamSasl) -> None:
         self.config, self.mechanism = config, str(config.mechanism)
@@ -49,7 +49,7 @@ class OwnCredentials:
         self.scram = ScramClient(self.mechanism, self.user, self.password, lambda: token_hex(NONCE)) if scram else None
 
     def tokens(self) -> Tokens:
-        """One login's. Raises LoginFailed when the file of the token cannot be read."""
+        """Return the tokens of one login. Raises LoginFailed when the file of the token cannot be read."""
         if self.scram is not None:
             return self.scram.tokens()
         if self.mechanism == OAUTH:
@@ -59,7 +59,7 @@ class OwnCredentials:
         return plain(self.user, self.password)
 
     def clean(self, text: str) -> str:
-        """Without the secrets, should a broker have them in its words, and in one line."""
+        """Return the text in one line and without the secrets, should a broker have them in its words."""
         for secret in (self.password, self.token):
             if len(secret) >= SHORTEST:
                 text = text.replace(secret, WITHHELD)
@@ -67,7 +67,7 @@ class OwnCredentials:
 
 
 def read_token(path: Path) -> str:
-    """Raises LoginFailed."""
+    """Read a token from a file. Raises LoginFailed."""
     try:
         return read_named(path, LONGEST_TOKEN).decode("ascii").strip()
     except OSError as error:
@@ -77,7 +77,7 @@ def read_token(path: Path) -> str:
 
 
 class Login:
-    """Of one connection; in the place of its race until it is over."""
+    """Login on one connection; stands in the place of its race until it is over."""
 
     def __init__(self, upstream: Upstream, caller: Caller, sock: socket.SocketType, server: HostPort) -> None:
         self.upstream, self.caller, self.sock, self.server = upstream, caller, sock, server
@@ -85,11 +85,12 @@ class Login:
         self.done = False
 
     def cancel(self) -> None:
-        """Nobody wants it any more. The task sees to the socket."""
+        """Stop: nobody wants the connection any more. The task closes the socket."""
         self.done = True
         self.scope.cancel()
 
     async def run(self, credentials: OwnCredentials) -> None:
+        """Log in, then give the connection or the reason of the failure to the caller."""
         upstream, caller = self.upstream, self.caller
         failed: LoginFailed | OSError = LoginFailed(f"no login in {upstream.handshake_timeout:g} s")
         login = None
