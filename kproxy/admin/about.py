@@ -1,4 +1,4 @@
-"""Operations that tell what is running, and where what is."""
+"""Operations that show the version and the topology."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def get_topology(backend: Backend, call: Call) -> TopologyShown:
 
 
 def show_cluster(upstream: Upstream, listeners: list[Listener]) -> ClusterShown:
-    """Controllers are named by ids below -1, see `core.addresses`."""
+    """Return a cluster with its nodes. Controllers are named by ids below -1, see `core.addresses`."""
     known = upstream.topology.nodes
     places = {
         listener.name: listener.server.entrance.known_addresses(listener.name, known)

@@ -1,4 +1,4 @@
-"""The admin application: `/livez`, `/readyz`, `/readyz/CLUSTER`, `/metrics`, and the API below `/api`.
+"""Admin application: `/livez`, `/readyz`, `/readyz/CLUSTER`, `/metrics`, and the API below `/api`.
 
 `/livez` and `/readyz` tell little and are open, since probes rarely carry tokens; all else passes the guard
 (`guard.py`). What the API can do is in the tables of `rules.py`, `connections.py`, `about.py`, `tail.py` and
@@ -54,7 +54,7 @@ def make_app(
     backend: Asked, token: str | None, host: str, operations: Sequence[Operation] = OPERATIONS,
     certificates: CertificateFiles = MappingProxyType({}),
 ) -> Starlette:  # fmt: skip
-    """The application. `host` is the name that the port is bound to; `operations` are those for such a backend."""
+    """Make the application. `host` is the name that the port is bound to; `operations` are those for such a backend."""
     guard = make_guard(token, host)
     process = ProcessCollector(certificates)
     process_registry = registry_of(process)
@@ -107,29 +107,29 @@ def make_app(
 
 
 def ready(missing: list[str]) -> dict[str, Any]:
-    """Answer of /readyz, as probes are told it."""
+    """Return the answer of /readyz, as probes are told it."""
     return {"ready": not missing, "waiting_for": missing}
 
 
 def told(said: dict[str, Any]) -> Response:
-    """With the status that probes look at."""
+    """Make a response with the status that probes look at."""
     return JSONResponse(said, 200 if said["ready"] else 503)
 
 
 @cache
 def description() -> dict[str, Any]:
-    """The API in OpenAPI's words."""
+    """Describe the API as an OpenAPI document."""
     return describe(OPERATIONS)
 
 
 @cache
 def written_description() -> bytes:
-    """The same as JSON, which is some ten milliseconds of work more."""
+    """Return the description as JSON, which is some ten milliseconds of work more."""
     return bytes(JSONResponse(description()).body)
 
 
 def endpoint(backend: Asked, methods: dict[str, Operation]) -> Endpoint:
-    """What answers at a path; Starlette sees to it that the method is one of these (HEAD is a GET)."""
+    """Return the handler of a path; Starlette sees to it that the method is one of these (HEAD is a GET)."""
 
     async def handle(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
@@ -144,7 +144,7 @@ def endpoint(backend: Asked, methods: dict[str, Operation]) -> Endpoint:
 
 
 def guarded(guard: Guard, backend: Asked, inner: Endpoint) -> Endpoint:
-    """`inner` for those who may use it, with every refusal in the same form."""
+    """Return `inner` for those who may use it, with every refusal in the same form."""
 
     async def handle(request: Request) -> Response:
         try:
@@ -162,7 +162,7 @@ def guarded(guard: Guard, backend: Asked, inner: Endpoint) -> Endpoint:
 
 
 async def no_route(request: Request, error: Exception) -> Response:
-    """Paths and methods that are not there."""
+    """Answer paths and methods that are not there."""
     assert isinstance(error, HTTPException), "it is registered for these"
     path = request.scope["path"]  # `request.url` is made of the Host header too, which may be anything
     if error.status_code == 405:
@@ -173,8 +173,8 @@ async def no_route(request: Request, error: Exception) -> Response:
 
 
 class KeepSlashes:
-    """Names may have slashes: `%2F` in a path is part of a parameter, not of the path. Bytes of a query that are not
-    ASCII, which HTTP does not allow, are taken as if they were written as they should be."""
+    """Middleware for names with slashes: `%2F` in a path is part of a parameter, not of the path. Bytes of a query that
+    are not ASCII, which HTTP does not allow, are taken as if they were written as they should be."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

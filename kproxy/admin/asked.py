@@ -1,4 +1,4 @@
-"""What can stand in the query of a request to the admin API."""
+"""Models of the queries of requests to the admin API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Query(BaseModel, extra="forbid"):
 
 
 class PutQuery(Query):
-    """Of rules that are added."""
+    """Query with rules that are added."""
 
     origin: Literal["api", "test"] = Field(
         default="api", description="rules of a test stand behind all others, and always have a ttl"
@@ -39,19 +39,19 @@ class PutQuery(Query):
 
 
 class AddQuery(PutQuery):
-    """Of a document of rules that is added."""
+    """Query with a document of rules that is added."""
 
     replace: bool = Field(default=False, description="rules of the same names and origin are replaced in their places")
 
 
 class OriginQuery(Query):
-    """Which rules to remove."""
+    """Origin of the rules to remove."""
 
     origin: Literal["api", "test"] = Field(default="api", description="where they came from")
 
 
 class ReplaceQuery(Query):
-    """Of the API's whole document."""
+    """Query with the API's whole document."""
 
     ttl: Ttl | None = Field(
         default=None, description="after which its rules go away by themselves, for those without a `ttl:`"
@@ -59,7 +59,7 @@ class ReplaceQuery(Query):
 
 
 class WaitQuery(Query):
-    """What to wait for."""
+    """Number that a rule's counter has to reach."""
 
     hits: int = Field(default=1, ge=1, description="until the counter is at least this")
     count: Count = Field(default="fired", description="which counter")
@@ -67,13 +67,13 @@ class WaitQuery(Query):
 
 
 class CloseQuery(Query):
-    """How to close."""
+    """Manner of closing a connection."""
 
     reset: bool = Field(default=False, description="with a reset, and without what still waits to be written")
 
 
 class RecycleQuery(Query):
-    """Which connections to recycle."""
+    """Choice of the connections to recycle."""
 
     which: Literal["outdated", "all"] = Field(
         default="outdated", description="those that are bound to other rules than a new one would be, or all"

@@ -1,4 +1,4 @@
-"""What the admin API speaks for."""
+"""Backend of the admin API: the running proxy that it shows and changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kproxy.sinks.captures import Captures
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The running proxy, as far as it can be asked and told."""
+    """Running proxy of one process, as far as it can be asked and told."""
 
     keeper: RuleKeeper
     server: Server
@@ -35,12 +35,12 @@ class Backend:
         return self.found_readiness()
 
     async def scraped(self) -> bytes:
-        """What Prometheus reads."""
+        """Return the metrics that Prometheus reads."""
         return await joined(self.metrics())
 
 
 class Asked(Protocol):
-    """What every backend has: that of one process (`Backend`), and that of workers (`over_workers.crew_backend`)."""
+    """Backend of either kind: that of one process (`Backend`), and that of workers (`over_workers.crew_backend`)."""
 
     @property
     def keeper(self) -> RuleKeeper: ...
@@ -51,7 +51,7 @@ class Asked(Protocol):
 
     @property
     def need(self) -> Need:
-        """Clusters that have to answer for the whole to be ready."""
+        """Return which clusters have to answer for the whole to be ready."""
 
     async def readiness(self) -> Readiness: ...
     async def scraped(self) -> bytes: ...
@@ -71,5 +71,5 @@ async def joined(pieces: Iterable[bytes]) -> bytes:
 
 
 def clock(when: float) -> str:
-    """A time of `monotonic()` as one of the calendar, in ISO 8601."""
+    """Convert a time of `monotonic()` to one of the calendar, in ISO 8601."""
     return (datetime.now(UTC) - timedelta(seconds=monotonic() - when)).isoformat(timespec="milliseconds")

@@ -40,7 +40,7 @@ Size = Annotated[int, BeforeValidator(_size), Field(ge=LEAST_SIZE), AS_TEXT]
 
 
 class CaptureQuery(Query):
-    """What to record, and how much of it."""
+    """Capture to start: its filter, its file and its limits."""
 
     file: str = Field(description="name in the folder `captures` of the config, without a folder of its own")
     filter: str = Field(default="", description="in the filter language, such as `~k produce ~t orders`; empty: all")
@@ -83,7 +83,7 @@ class CaptureShown(Shown):
 
 
 class CapturesShown(Shown):
-    """All captures since the start, oldest first; of those that are over, the last hundred."""
+    """Captures since the start, oldest first; of those that are over, the last hundred."""
 
     folder: str | None = Field(description="null: the config names none, and none can be made")
     captures: list[CaptureShown]
@@ -118,7 +118,7 @@ async def start_capture(backend: Backend, call: Call) -> CaptureShown:
 
 
 async def stop_capture(backend: Backend, call: Call) -> CaptureShown:
-    """Answers when the file is whole, or still being written after some seconds."""
+    """Answer when the file is whole, or still being written after some seconds."""
     name = find(backend, call).name
     found = made_by(backend).stop(name)
     await trio.to_thread.run_sync(partial(found.file.join, STOP_TIMEOUT))
@@ -129,21 +129,21 @@ async def stop_capture(backend: Backend, call: Call) -> CaptureShown:
 
 
 def not_started(error: CaptureRefused | FilterError) -> Problem:
-    """What to say to who wanted it."""
+    """Return the problem of a capture that cannot start."""
     if isinstance(error, FilterError):
         return Problem(422, "invalid_query", f"filter: {error}")
     return Problem(422 if error.code == "invalid_query" else 409, error.code, str(error))
 
 
 def made_by(backend: Backend) -> Captures:
-    """Raises Problem where there are none."""
+    """Return the captures of this process. Raises Problem where there are none."""
     if backend.captures is None:
         raise Problem(409, "no_captures", "no captures are made here, `captures: FOLDER` in the config allows them")
     return backend.captures
 
 
 def find(backend: Backend, call: Call) -> StartedCapture:
-    """Raises Problem."""
+    """Return the capture that the path names. Raises Problem."""
     name = call.path["name"]
     try:
         if backend.captures is not None:

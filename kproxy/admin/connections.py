@@ -41,7 +41,7 @@ async def recycle_connection(backend: Backend, call: Call) -> ConnectionShown:
 
 
 async def recycle_connections(backend: Backend, call: Call) -> CountShown:
-    """Those that are meant, counted before any is closed."""
+    """Recycle the connections that the query chooses, counted before any is closed."""
     everyone, chosen = call.query.which == "all", list[Connection]()
 
     def look() -> Iterator[None]:
@@ -64,12 +64,12 @@ def recycle(connection: Connection) -> None:
 
 
 def open_connections(backend: Backend) -> list[Connection]:
-    """Those on which bytes flow; others have said their farewell and only wait for the client's."""
+    """Return the connections on which bytes flow; others only wait for the client's end."""
     return [one for one in backend.server.connections if one.phase is Phase.OPEN]
 
 
 def find(backend: Backend, call: Call) -> Connection:
-    """Raises Problem."""
+    """Return the open connection that the path names. Raises Problem."""
     text = call.path["id"]
     for connection in open_connections(backend):
         if str(number(connection)) == text:
@@ -78,13 +78,13 @@ def find(backend: Backend, call: Call) -> Connection:
 
 
 def number(connection: Connection) -> int:
-    """What a connection is called here and in rules: its number since the start."""
+    """Return a connection's number since the start, which stands for it here and in rules."""
     found: int = connection.session.number
     return found
 
 
 def is_outdated(backend: Backend, connection: Connection) -> bool:
-    """Whether a new connection in its place would be bound to other rules."""
+    """Return True if a new connection in its place would be bound to other rules."""
     return connection.session.rules.key != backend.keeper.store.rule_set.bind(connection.facts).key
 
 

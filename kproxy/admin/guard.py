@@ -1,6 +1,6 @@
-"""Who may use the admin address.
+"""Guard of the admin address against requests that may not be made.
 
-It is for loopback unless a token is set (the config sees to that). Against web pages in a browser on this machine:
+The address is for loopback unless a token is set (the config sees to that). Against web pages in a browser here:
 
 - The Host header must name this machine, so that no page reaches it under a name of its own (DNS rebinding); with a
   token the token decides instead, which such a page does not have.
@@ -25,7 +25,8 @@ Guard = Callable[[Request], None]
 
 
 def make_guard(token: str | None, host: str) -> Guard:
-    """A function that raises Problem for requests that may not be. `host` is the name that the port is bound to."""
+    """Return a function that raises Problem for requests that may not be. `host` is the name that the port is bound
+    to."""
 
     def check(request: Request) -> None:
         headers = request.headers
@@ -45,14 +46,14 @@ def make_guard(token: str | None, host: str) -> Guard:
 
 
 def hostname(header: str) -> str:
-    """The name in a Host header, without its port."""
+    """Return the name in a Host header, without its port."""
     if header.startswith("["):
         return header.partition("]")[0] + "]"
     return header.rpartition(":")[0] if header.count(":") == 1 else header
 
 
 def media_type(request: Request, allowed: tuple[str, ...]) -> str:
-    """The Content-Type of a request that writes. Raises Problem when it is none of these."""
+    """Return the Content-Type of a request that writes. Raises Problem when it is none of these."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in allowed:
         found = f'"{given}"' if given else "none"

@@ -1,4 +1,4 @@
-"""Runs the admin application on Hypercorn's trio worker, beside the reactor, until it is cancelled.
+"""Admin server: runs the application on Hypercorn's trio worker, beside the reactor, until it is cancelled.
 
 Strategy: the sockets are opened and accepted from here, and each connection is given to Hypercorn's own server, so that
 there can be a limit to them: what is opened at this address must not take the descriptors that clients need. Hypercorn
@@ -50,7 +50,7 @@ ALIVE = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/plain\r\nco
 
 
 class Spares:
-    """Descriptors that somebody else would have taken."""
+    """Descriptors kept in reserve, which somebody else would have taken."""
 
     def __init__(self, count: int = SPARES) -> None:
         self.count = count
@@ -66,21 +66,21 @@ class Spares:
                 return
 
     def give(self) -> bool:
-        """Let the next one who opens something have one; False: there is none left."""
+        """Let the next one who opens something have one; return False if none is left."""
         if not self.kept:
             return False
         os.close(self.kept.pop())
         return True
 
     def close(self) -> None:
-        """Keep none."""
+        """Close all spare descriptors and keep none."""
         self.count = 0
         while self.give():
             pass
 
 
 class Door:
-    """Lets connections in to the application, up to the limit."""
+    """Listener of the admin address; lets connections in to the application, up to the limit."""
 
     def __init__(self, app: Starlette, config: Config, log: FilteringBoundLogger, polls: Callable[[], int]) -> None:
         self.config, self.context, self.log = config, WorkerContext(None), Throttle(log)
@@ -92,7 +92,7 @@ class Door:
         self.spares = Spares()
 
     async def serve(self, sock: socket.socket) -> None:
-        """Accept until cancelled."""
+        """Accept connections and serve them until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.cut_off)
@@ -106,7 +106,7 @@ class Door:
             self.spares.close()
 
     async def accept(self, sock: socket.socket) -> socket.socket | None:
-        """The next connection, if there is one, with a spare descriptor if need be."""
+        """Accept the next connection, if there is one, with a spare descriptor if need be."""
         try:
             return sock.accept()[0]
         except OSError as error:
@@ -142,7 +142,7 @@ class Door:
                 stream.abort()
 
     async def handle(self, stream: trio.SocketStream) -> None:
-        """One connection, from its beginning to its end."""
+        """Let Hypercorn serve one connection, from its beginning to its end."""
         if len(self.streams) >= MOST_CONNECTIONS and not self.make_room():
             await self.refuse(stream)
             return
@@ -154,7 +154,7 @@ class Door:
             self.streams.discard(paced)
 
     def make_room(self) -> bool:
-        """Close the connection whose client has not read for the longest time; False: all of them are in use."""
+        """Close the connection whose client has not read for the longest time; return False if all are in use."""
         stuck = [(stream.stuck, stream) for stream in self.streams if stream.stuck is not None]
         since, stream = min(stuck, key=lambda one: one[0], default=(monotonic(), None))
         if stream is None or monotonic() - since < LONGEST_STUCK:
@@ -179,7 +179,7 @@ class Door:
 
 
 def too_many() -> bytes:
-    """The whole response."""
+    """Build the whole response to a connection too many."""
     message = f"{MOST_CONNECTIONS} connections are open to the admin address, as many as may at a time"
     said = answer(Problem(503, "too_many_connections", message))
     head = [b"HTTP/1.1 503 Service Unavailable", b"connection: close", b"retry-after: 1"]
@@ -191,7 +191,7 @@ async def serve_admin(
     app: Starlette, host: str, port: int, log: FilteringBoundLogger, polls: Callable[[], int], *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:  # fmt: skip
-    """Serves until cancelled. Reports the URL once it listens. Raises OSError when the address cannot be bound.
+    """Serve until cancelled. Reports the URL once it listens. Raises OSError when the address cannot be bound.
 
     `polls`: how often the reactor has looked at its sockets, which it does between two requests at least.
     """

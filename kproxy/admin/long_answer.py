@@ -28,14 +28,14 @@ LONG = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class LongAnswer:
-    """An answer, `shown` without the list that is its `field`, and the items of that list."""
+    """Answer with a long list: `shown` without the list that is its `field`, and the items of that list."""
 
     shown: Shown
     field: str
     items: Iterable[Shown]
 
     async def response(self, status: int) -> Response:
-        """Write it. Raises Problem when too much is being sent already."""
+        """Write the answer. Raises Problem when too much is being sent already."""
         if _held.size > MOST_HELD:
             raise Problem(429, "too_many_answers", f"answers of more than {MOST_HELD} bytes are being sent already",
                           headers={"Retry-After": "1"})  # fmt: skip
@@ -70,7 +70,7 @@ class LongAnswer:
 
 
 class Held:
-    """Bytes of all long answers that are made or sent now."""
+    """Counter of the bytes of all long answers that are made or sent now."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -80,7 +80,7 @@ _held = Held()
 
 
 class CountedResponse(Response):
-    """A response whose bytes count as held until it is sent."""
+    """Response whose bytes count as held until it is sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = len(self.body) if len(self.body) > LONG else 0

@@ -29,7 +29,7 @@ On loopback no token is needed, and the Host header must name this machine. POST
 
 
 def describe(operations: Sequence[Operation]) -> dict[str, Any]:
-    """The whole document."""
+    """Return the document that describes these operations."""
     answers: list[type[BaseModel]] = list(dict.fromkeys([FailureShown, *(one.answer for one in operations)]))
     _, shown = models_json_schema([(model, "serialization") for model in answers], ref_template=SCHEMAS)
     document, rules = document_schema(SCHEMAS)
@@ -51,7 +51,7 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _operation(one: Operation) -> dict[str, Any]:
-    """The path's own parameters are the words in braces."""
+    """Describe one operation; the path's own parameters are the words in braces."""
     inside = [part[1:-1] for part in one.path.split("/") if part.startswith("{")]
     found: dict[str, Any] = {
         "operationId": one.name,
@@ -73,7 +73,7 @@ def _answer(one: Operation) -> dict[str, Any]:
 
 
 def _refusals(one: Operation) -> dict[str, Any]:
-    """By status; several codes of one status share a description."""
+    """Describe the refusals by status; several codes of one status share a description."""
     writes = ("unsupported_media_type", "too_slow", "too_many_bodies") if one.method in ("POST", "PUT") else ()
     wanted = {*ALWAYS, *one.refusals, *writes}
     failure = {"schema": {"$ref": SCHEMAS.format(model=FailureShown.__name__)}}

@@ -1,4 +1,4 @@
-"""One operation of the API as data. Routes and the OpenAPI description are both made from the same table of these."""
+"""Operation of the API as data. Routes and the OpenAPI description are both made from the same table of these."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ API = "<api>"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a request asks: its path parameters, its query as the operation's model, its body as a document."""
+    """Request of an operation: its path parameters, its query as the operation's model, its body as a document."""
 
     path: Mapping[str, str]
     query: Any
@@ -48,12 +48,13 @@ Handle = Callable[[Backend, Call], Awaitable["Shown | LongAnswer | Response"]]
 
 
 class NoQuery(BaseModel, extra="forbid"):
-    """No parameters."""
+    """Query without parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`body`: what is sent, a rule or a document of rules. `refusals`: codes beside those that any request may get.
+    """Operation of the API. `body`: what is sent, a rule or a document of rules. `refusals`: codes beside those that
+    any request may get.
 
     `media`: of the answer; for another than JSON `handle` gives the whole response.
     """
@@ -71,7 +72,7 @@ class Operation:
     media: str = JSON
 
     async def call(self, request: Request) -> Call:
-        """Read the request. Raises Problem."""
+        """Read the path, query and body of a request. Raises Problem."""
         path = {name: value.replace(SLASH, "/") for name, value in request.path_params.items()}
         query = self._query(request)
         body = None
@@ -103,7 +104,7 @@ SLASH = "\x00"
 
 
 class Bodies:
-    """Bytes of all bodies that are being read now."""
+    """Counter of the bytes of all bodies that are being read now."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -113,7 +114,7 @@ _bodies = Bodies()
 
 
 async def read_body(request: Request) -> bytes:
-    """The body. Raises Problem when it is too long, without reading on, and when it does not come."""
+    """Read the body. Raises Problem when it is too long, without reading on, and when it does not come."""
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > LONGEST_BODY:
         raise _too_large(int(length))

@@ -28,8 +28,8 @@ SENDS = 4
 
 
 class Turnstile:
-    """Lets one connection through at a time, in the order in which they come. `polls`: how often the reactor has looked
-    at its sockets."""
+    """Gate that lets one connection through at a time, in the order in which they come. `polls`: how often the reactor
+    has looked at its sockets."""
 
     def __init__(self, polls: Callable[[], int]) -> None:
         self.polls = polls
@@ -46,7 +46,7 @@ class Turnstile:
 
 
 class PacedStream:
-    """A connection, with as much of a stream as Hypercorn uses."""
+    """Connection to the admin address, with as much of a stream as Hypercorn uses."""
 
     def __init__(self, stream: trio.SocketStream, turnstile: Turnstile) -> None:
         self.stream, self.turnstile = stream, turnstile
@@ -57,15 +57,15 @@ class PacedStream:
         self.lost = False
 
     async def receive_some(self, most: int) -> bytes:
-        """What the client has sent, when it is this connection's turn."""
+        """Return bytes that the client has sent, when it is this connection's turn."""
         data = await self.stream.receive_some(min(most, PIECE))
         if data:
             await self.turnstile.wait()
         return bytes(data)
 
     async def send_all(self, data: bytes) -> None:
-        """Raises BrokenResourceError when the connection is lost, or closed by `abort`. Answers to what has come before
-        are sent all the same, so that takes its turns, too."""
+        """Send all bytes. Raises BrokenResourceError when the connection is lost, or closed by `abort`. Answers to what
+        has come before are sent all the same, so that takes its turns, too."""
         self.sends += 1
         if self.lost or self.sends % SENDS == 0:
             await self.turnstile.wait()

@@ -1,4 +1,4 @@
-"""What goes wrong in a request of the admin API, as JSON with a code that programs can rely on."""
+"""Refusals of the admin API, as JSON with a code that programs can rely on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLACE = re.compile(r"(.*?:\d+:\d+): (.*)", re.DOTALL)
 
 
 class Problem(Exception):
-    """A request that is refused. `mistakes` are `where: message` lines."""
+    """Refusal of a request. `mistakes` are `where: message` lines."""
 
     def __init__(
         self, status: int, code: str, message: str, mistakes: Sequence[str] = (),
@@ -58,7 +58,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
 
 
 def problem_of(error: KproxyError) -> Problem:
-    """The problem that one of kproxy's own exceptions is for whoever has asked."""
+    """Return the problem that one of kproxy's own exceptions is for whoever has asked."""
     match error:
         case NoSuchRule():
             return Problem(404, "no_such_rule", str(error))
@@ -75,7 +75,7 @@ def problem_of(error: KproxyError) -> Problem:
 
 
 def answer(problem: Problem) -> JSONResponse:
-    """`{"error": {"code", "message", "mistakes": [{"where", "message"}]}}`."""
+    """Return `{"error": {"code", "message", "mistakes": [{"where", "message"}]}}`."""
     shown = FailureShown(
         error=ErrorShown(
             code=problem.code, message=problem.message, mistakes=[mistake_of(line) for line in problem.mistakes]
@@ -85,6 +85,6 @@ def answer(problem: Problem) -> JSONResponse:
 
 
 def mistake_of(line: str) -> MistakeShown:
-    """`file:line:column: message`, in its two parts."""
+    """Split `file:line:column: message` into its two parts."""
     found = _PLACE.fullmatch(line)
     return MistakeShown(where=found[1], message=found[2]) if found else MistakeShown(where="", message=line)

@@ -21,7 +21,7 @@ MOST_NAMED = 100
 
 
 def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShown:
-    """One rule. Raises NoSuchRule."""
+    """Return one rule with its counters. Raises NoSuchRule."""
     stored_rule = store[name]
     now = monotonic() if now is None else now
     rule, running = stored_rule.rule, stored_rule.running
@@ -53,7 +53,7 @@ def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShow
 
 
 def show_rules(keeper: RuleKeeper) -> LongAnswer:
-    """All of them, and how they came in."""
+    """Return all rules, and how they came in."""
     store, loads, now = keeper.store, keeper.loads, monotonic()
     last = loads.last
     names = list(store.stored_rules)
@@ -75,7 +75,7 @@ def show_rules(keeper: RuleKeeper) -> LongAnswer:
 
 
 def show_killed(store: RuleStore, before: set[str]) -> KilledShown:
-    """The kill switch, and what has come of it; `before` are the names of rules that were in force."""
+    """Return the kill switch, and what has come of it; `before` are the names of rules that were in force."""
     rules = list(store.stored_rules.values())
     turned = [one for one in rules if one.is_fault and one.active is not (one.name in before)]
     left = [one for one in rules if one.active and isinstance(one.rule, LiveRule) and not one.is_fault]

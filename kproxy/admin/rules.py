@@ -143,7 +143,7 @@ async def _load(backend: Asked, call: Call, document: Source, *, again: bool) ->
 
 
 def as_document(source: Source, name: str) -> Source:
-    """The document with this one rule; what the path says of its name need not be said again.
+    """Return the document with this one rule; what the path says of its name need not be said again.
 
     Raises DocumentError when the body says something else.
     """

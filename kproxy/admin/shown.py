@@ -1,4 +1,4 @@
-"""What the admin API answers with, as models: the JSON and its description in OpenAPI come from them."""
+"""Models of what the admin API answers: the JSON and its description in OpenAPI come from them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Shown(BaseModel):
 
 
 class MistakeShown(Shown):
-    """One thing that is wrong."""
+    """Mistake in a request or in rules."""
 
     where: str = Field(description="file:line:column, the body is <api>; or the name of a query parameter")
     message: str
 
 
 class ErrorShown(Shown):
-    """Why a request was refused."""
+    """Reason why a request was refused."""
 
     code: str = Field(description="stable, for programs")
     message: str = Field(description="for people")
@@ -29,13 +29,13 @@ class ErrorShown(Shown):
 
 
 class FailureShown(Shown):
-    """The body of every answer that is no success."""
+    """Body of every answer that is no success."""
 
     error: ErrorShown
 
 
 class RuleShown(Shown):
-    """A rule and what it has done."""
+    """Rule and what it has done."""
 
     name: str
     kind: str
@@ -64,7 +64,7 @@ class RuleShown(Shown):
 
 
 class ScenarioShown(Shown):
-    """A scenario and where it is."""
+    """Scenario and where it is."""
 
     name: str | None
     origin: Literal["file", "api", "test"]
@@ -84,7 +84,7 @@ class RejectionShown(Shown):
 
 
 class RulesShown(Shown):
-    """All rules, in order."""
+    """Rules in order, and how they came in."""
 
     version: str = Field(description="changes exactly when what is in force does")
     seed: int = Field(description="of the chances of rules that have none of their own")
@@ -97,7 +97,7 @@ class RulesShown(Shown):
 
 
 class WaitShown(Shown):
-    """How waiting for a rule has ended."""
+    """Outcome of waiting for a rule."""
 
     reached: bool = Field(description="false: the time was over before")
     rule: RuleShown
@@ -116,7 +116,7 @@ class ResetShown(Shown):
 
 
 class TurnedShown(Shown):
-    """A rule that the kill switch turned, or left."""
+    """Rule that the kill switch turned, or left."""
 
     name: str
     kind: str
@@ -125,7 +125,7 @@ class TurnedShown(Shown):
 
 
 class KilledShown(Shown):
-    """The kill switch."""
+    """State of the kill switch, and the rules that it turned."""
 
     killed: bool
     version: str
@@ -135,7 +135,7 @@ class KilledShown(Shown):
 
 
 class ConnectionShown(Shown):
-    """A client connection that is open."""
+    """Client connection that is open."""
 
     id: int
     listener: str
@@ -158,19 +158,19 @@ class ConnectionShown(Shown):
 
 
 class ConnectionsShown(Shown):
-    """All open connections, oldest first."""
+    """Open connections, oldest first."""
 
     connections: list[ConnectionShown]
 
 
 class CountShown(Shown):
-    """How many connections that was about."""
+    """Number of connections that the request was about."""
 
     connections: int
 
 
 class NodeShown(Shown):
-    """A broker, as the cluster names it."""
+    """Broker or controller, as the cluster names it."""
 
     id: int
     host: str
@@ -184,14 +184,14 @@ class NodeShown(Shown):
 
 
 class ClusterShown(Shown):
-    """A cluster behind kproxy."""
+    """Cluster behind kproxy."""
 
     bootstrap: list[str]
     nodes: list[NodeShown] = Field(description="those that some answer has named so far")
 
 
 class ListenerShown(Shown):
-    """A port for clients."""
+    """Port for clients."""
 
     address: str
     cluster: str
@@ -200,14 +200,14 @@ class ListenerShown(Shown):
 
 
 class TopologyShown(Shown):
-    """What is where."""
+    """Clusters with their nodes, and listeners."""
 
     clusters: dict[str, ClusterShown]
     listeners: dict[str, ListenerShown]
 
 
 class VersionShown(Shown):
-    """What is running."""
+    """Version of the running program, and of its rules."""
 
     kproxy: str
     kafka: str = Field(description="newest release whose protocol is known whole")

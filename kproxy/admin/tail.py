@@ -1,4 +1,4 @@
-"""`GET /api/tail`: what passes, as it passes, one JSON object a line until the listener goes.
+"""`GET /api/tail`: exchanges as they pass, one JSON object a line until the listener goes.
 
     {"listening": "api == Produce"}         the filter in its long form: from now on nothing is missed
     {"request": {…}}                        the data of a request event
@@ -50,13 +50,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TailQuery(Query):
-    """What to tell of."""
+    """Filter of a tail."""
 
     filter: str = Field(default="", description="in the filter language, such as `~k produce ~t orders`; empty: all")
 
 
 class TailShown(Shown):
-    """One line of the stream; it has one of these, or is empty."""
+    """Line of the stream; it has one of these, or is empty."""
 
     listening: str | None = Field(default=None, description="the first line: the filter in its long form")
     request: dict[str, Any] | None = Field(default=None, description="the data of a request event")
@@ -66,7 +66,7 @@ class TailShown(Shown):
 
 
 class TailLines:
-    """What is to be told to one listener, between `begin` and `end`."""
+    """Source of the lines for one listener, between `begin` and `end`."""
 
     def __init__(self, fanout: Fanout, notify: Callable[[trio.Event], None], wanted: Filter) -> None:
         self.fanout, self.notify = fanout, notify
@@ -74,18 +74,18 @@ class TailLines:
         self.sink = TailSink(wanted, whole, self.wake)
 
     def wake(self) -> None:
-        """There is something to tell."""
+        """Wake the task that writes: there is something to tell."""
         self.notify(self.something)
 
     def begin(self) -> None:
-        """From now on nothing is missed."""
+        """Add the sink: from now on nothing is missed."""
         self.fanout.add(self.sink)
 
     def end(self) -> None:
         self.fanout.remove(self.sink)
 
     async def next(self) -> bytes:
-        """Lines as soon as there are any; none after a while."""
+        """Return lines as soon as there are any; none after a while."""
         if not self.sink.waiting:
             with trio.move_on_after(ALIVE):
                 await self.something.wait()
@@ -98,7 +98,7 @@ class TailLines:
 
 
 class Tail(StreamingResponse):
-    """The stream. The sink is there while it is written."""
+    """Response that streams lines; the sink is there while it is written."""
 
     def __init__(self, backend: Backend, wanted: Filter) -> None:
         self.log = backend.log.bind(filter=str(wanted))
@@ -119,7 +119,7 @@ class Tail(StreamingResponse):
 
 
 async def write(send: Send, lines: bytes) -> None:
-    """Some of them, or an empty one: all is well."""
+    """Send some lines, or an empty one: all is well."""
     await send({"type": "http.response.body", "body": lines or b"\n", "more_body": True})
 
 
@@ -128,12 +128,12 @@ def line(said: Mapping[str, Any]) -> bytes:
 
 
 def told(seen: Seen) -> Data:
-    """The data of the request event of an exchange that has just passed, as the audit has it."""
+    """Return the data of the request event of an exchange that has just passed, as the audit has it."""
     return _data(seen, MOST_PARTITIONS)
 
 
 def whole(seen: Seen) -> Data:
-    """The same with all that a filter may ask for."""
+    """Return the data of the event with all that a filter may ask for."""
     return _data(seen, EVERY_PARTITION)
 
 
@@ -145,14 +145,14 @@ def _data(seen: Seen, most: int) -> Data:
 
 
 async def tail(backend: Backend, call: Call) -> Response:
-    """Raises Problem for a bad filter, and when too many listen already."""
+    """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
     wanted = wanted_by(call)
     room_for_another(sum(isinstance(sink, TailSink) for sink in backend.server.taps.fanout.sinks))
     return Tail(backend, wanted)
 
 
 def wanted_by(call: Call) -> Filter:
-    """Raises Problem."""
+    """Return the filter of a query. Raises Problem."""
     try:
         return Filter(call.query.filter)
     except FilterError as error:
@@ -160,7 +160,7 @@ def wanted_by(call: Call) -> Filter:
 
 
 def room_for_another(listeners: int) -> None:
-    """Raises Problem."""
+    """Check that one more may listen. Raises Problem."""
     if listeners >= MOST_LISTENERS:
         raise Problem(429, "too_many_listeners", f"{listeners} listen already, at most {MOST_LISTENERS} may")
 

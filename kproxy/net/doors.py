@@ -204,7 +204,7 @@ class Doors:
                 self.seldom.info("port cannot be bound", key=port, port=port, node=node, error=error)
 
     def lock(self, port: int) -> None:
-        """Stop to listen on `port`."""
+        """Listen on `port` no more, and forget it."""
         for acceptor in self.by_port.pop(port, ()):
             self.own.discard(acceptor.address)
             acceptor.close()

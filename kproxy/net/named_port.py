@@ -1,7 +1,7 @@
-"""A TLS port whose clients say by the name of a host which listener they want: several clusters behind one port.
+"""TLS port whose clients say by the name of a host which listener they want: several clusters behind one port.
 
 The name is read before the handshake, so that certificates, who may come in, and all else are those of the listener.
-Who asks for a name that nobody serves gets TLS's own alert for that (RFC 6066 §3).
+A client that asks for a name which no listener has gets TLS's own alert for that (RFC 6066 §3).
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ Arrived = Callable[[int | None, socket.SocketType, Any], object]
 
 @dataclass(frozen=True)
 class Tenant:
-    """A listener behind the port. `ways`: how brokers may appear to its clients."""
+    """Listener behind the port. `ways`: how brokers may appear to its clients."""
 
     config: ListenerConfig
     ways: Callable[[], list[Advertise]]
     arrived: Arrived
 
     def closeness(self, name: str) -> int:
-        """How closely what it serves describes a name; 0: not at all. A broker's own name is before any wildcard."""
+        """Return how closely the listener's names describe `name`; 0: not at all. A broker's own name is before any
+        wildcard."""
         if any(way.sni_node(name) is not None for way in self.ways()):
             return 2
         return max((closeness(pattern, name) for pattern in self.config.hosts), default=0)
 
 
 class NamedPort:
-    """`tenants` are the listeners on it."""
+    """Port of several listeners, its `tenants`."""
 
     def __init__(self, lobby: Lobby) -> None:
         self.lobby = lobby
         self.tenants: list[Tenant] = []
 
     def arrived(self, listener: str, sock: socket.SocketType, address: Any) -> None:
-        """Somebody has connected to it; `listener` is the one that has the port."""
+        """Take a client of the port; `listener` is the one that has bound it."""
         client = host_port(address)
         self.lobby.listen(listener, HELLO, sock, client, first_words, partial(self.heard, listener, sock, client))
 
     def heard(self, listener: str, sock: socket.SocketType, client: HostPort, hello: Hello) -> None:
-        """A client has said which name it wants."""
+        """Give the client to the listener whose host its ClientHello names, or refuse it."""
         tenant = None if hello.name is None else self.serving(plain_name(hello.name))
         if tenant is not None:
             tenant.arrived(None, sock, client)
@@ -69,13 +70,13 @@ class NamedPort:
         self.lobby.refuse(listener, sock, client, "sni", f"client {asked} in its TLS handshake")
 
     def serving(self, name: str) -> Tenant | None:
-        """Who serves that name: the one that describes it most closely."""
+        """Return the listener that describes the name most closely; None: none does."""
         found = max(self.tenants, key=lambda tenant: tenant.closeness(name))
         return found if found.closeness(name) else None
 
 
 def first_words(data: bytes) -> Hello | None:
-    """Raises BadHello, and Refusal for what is no TLS."""
+    """Parse a ClientHello. Raises BadHello, and Refusal for first bytes that are no TLS."""
     if data[0] != HANDSHAKE:
         error = stranger(data[:4])
         raise Refusal(str(error), "proxy_header" if isinstance(error, SentHeader) else "tls")

@@ -1,6 +1,6 @@
-"""Connections that last too long in their state. The server looks at all of them about once a second.
+"""Time-outs of connections in each phase. The server looks at all connections about once a second.
 
-What moved is told by the byte counts, so that the fast path keeps no times.
+Movement is seen in the byte counts, so that the fast path keeps no times.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ LINGER = 2.0
 
 
 def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
+    """Close the connection if it has been in its phase for longer than a limit allows."""
     if connection.turn is not None:  # it waits for us: its times begin anew
         connection.active = connection.unread = now
         return

@@ -13,7 +13,7 @@ REASON = "this is kproxy itself, connections would go round in a circle"
 
 
 class OwnPorts:
-    """Addresses by port. With workers the supervisor listens, and tells the others by `changed`."""
+    """Addresses where kproxy listens, by port. With workers the supervisor listens, and tells workers by `changed`."""
 
     def __init__(self, addresses: Iterable[HostPort] = ()) -> None:
         self.by_port: dict[int, set[str]] = {}
@@ -22,12 +22,12 @@ class OwnPorts:
             self.add(address)
 
     def add(self, address: HostPort) -> None:
-        """kproxy listens there."""
+        """Note that kproxy listens at this address now."""
         self.by_port.setdefault(address[1], set()).add(address[0])
         self.changed(address, True)
 
     def discard(self, address: HostPort) -> None:
-        """It does no more."""
+        """Note that kproxy does not listen at this address any more."""
         hosts = self.by_port.get(address[1], set())
         hosts.discard(address[0])
         if not hosts:
@@ -35,11 +35,10 @@ class OwnPorts:
         self.changed(address, False)
 
     def addresses(self) -> list[HostPort]:
-        """All of them."""
         return [(host, port) for port, hosts in self.by_port.items() for host in hosts]
 
     def has(self, sockaddr: Any) -> bool:
-        """Whether a connection to this address, as the socket module has it, would come in here."""
+        """Return True if a connection to this address, as the socket module has it, would come in at this kproxy."""
         if isinstance(sockaddr, str) or sockaddr[1] not in self.by_port:
             return False
         host, port = host_port(sockaddr)

@@ -1,4 +1,4 @@
-"""Which port of kproxy stands for which node.
+"""Pool of ports that stand for nodes.
 
 Strategy. A client that has cached an address must find the same node behind it, after a restart too. So a node keeps
 its port as long as there are others to give away; the first choice is `first + id`, which is the same on every kproxy
@@ -25,7 +25,7 @@ Bind = Callable[[int, int], bool]
 
 
 class NodePorts:
-    """The ports of one range on one listener. `bind` and `release` open and close them."""
+    """Pool of the ports of one range on one listener. `bind` and `release` open and close them."""
 
     def __init__(
         self, first: int, last: int, remembered: dict[int, int], bind: Bind, release: Callable[[int], None]
@@ -45,8 +45,8 @@ class NodePorts:
         """Ends of what may be free: all below and above are taken or busy."""
 
     def ensure(self, node: int) -> int | None:
-        """The node's port, on which kproxy listens; None when the range is exhausted. Raises OSError when `bind` does:
-        no port can be bound for now."""
+        """Return the node's port, on which kproxy listens; None when the range is exhausted. Raises OSError when `bind`
+        does: no port can be bound for now."""
         port = self.open.get(node)
         if port is None:
             self.forgive()
@@ -66,17 +66,17 @@ class NodePorts:
         return port
 
     def use(self, node: int) -> None:
-        """A client has connected to the node's port."""
+        """Note that a client has connected to the node's port."""
         if node in self.open:
             self.mark_used(node)
 
     def mark_used(self, node: int) -> None:
-        """Make it the last in the order of use."""
+        """Make the node the last in the order of use."""
         self.used.pop(node, None)
         self.used[node] = monotonic()
 
     def choices(self, node: int) -> Iterator[int]:
-        """Ports to try for this node, best first."""
+        """Yield ports to try for this node, best first."""
         if node in self.remembered:
             yield self.remembered[node]
         fixed = self.first + node
@@ -94,7 +94,7 @@ class NodePorts:
                 self.highest -= 1
 
     def try_port(self, port: int, node: int) -> bool:
-        """Bind it, unless that failed a short time ago."""
+        """Bind the port, unless that failed a short time ago; return True if it is bound."""
         if port in self.busy:
             return False
         if self.bind(port, node):
@@ -103,7 +103,7 @@ class NodePorts:
         return False
 
     def forgive(self) -> None:
-        """Ports that were busy may be tried again once their time has come."""
+        """Have busy ports tried again whose time has come."""
         now = monotonic()
         while self.busy:
             port, until = next(iter(self.busy.items()))
@@ -113,7 +113,7 @@ class NodePorts:
             self.may_be_free(port)
 
     def free(self, port: int) -> None:
-        """Nobody has this port any more."""
+        """Take the port from its node."""
         self.taken.discard(port)
         self.may_be_free(port)
 
@@ -121,7 +121,7 @@ class NodePorts:
         self.lowest, self.highest = min(self.lowest, port), max(self.highest, port)
 
     def take_over(self, node: int) -> int | None:
-        """The port that was used by nobody for the longest time."""
+        """Take the port that was used by nobody for the longest time; None: all were used of late."""
         while self.used:
             other, when = next(iter(self.used.items()))
             if monotonic() - when < FORGOTTEN:

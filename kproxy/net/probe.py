@@ -1,4 +1,4 @@
-"""Asks each cluster for ApiVersions now and then, so that `/readyz` can say whether its brokers answer.
+"""Probe of each cluster with ApiVersions now and then, so that `/readyz` can say whether its brokers answer.
 
 Strategy. One connection is kept for that, logged in where kproxy does that, so that a cluster pays one small request
 each time. When nothing comes on it, another broker is tried before the cluster counts as lost: connections end for
@@ -32,8 +32,8 @@ LONGEST = 1 << 20
 
 
 class Probe:
-    """`answered` says whether the cluster's brokers answered the last time they were asked. `silent`: nothing has come
-    yet on the connection that there is now."""
+    """Probe of one cluster. `answered`: its brokers answered the last time. `silent`: nothing has come yet on the
+    connection that there is now."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
@@ -41,7 +41,7 @@ class Probe:
         self.reason = "not asked yet"
 
     async def run(self, *, once: bool = False) -> None:
-        """Until cancelled; `once`: until there was an answer."""
+        """Ask until cancelled or, with `once`, until an answer has come."""
         while True:
             patience = PATIENCE if self.answered else PATIENCE + self.upstream.connect_timeout
             self.silent = True
@@ -77,13 +77,13 @@ class Probe:
                 log.info("upstream does not answer", reason=reason)
 
     async def ask(self) -> None:
-        """One question on a connection of its own. Raises OSError."""
+        """Ask one question on a connection of its own. Raises OSError."""
         async with errand(self.upstream) as sock:
             await talk(sock)
 
 
 async def talk(sock: socket.SocketType) -> None:
-    """One question and its answer. Raises OSError when there is none, or one that is no answer to it."""
+    """Send ApiVersions and check the answer. Raises OSError when none comes, or one that is no answer to it."""
     frame = await framed(sock, QUESTION, LONGEST)
     if len(frame) < 6 or int.from_bytes(frame[4:6], "big") not in MEANT:
         raise OSError(f"answered ApiVersions with {frame[:10].hex()}, which is no answer to it")

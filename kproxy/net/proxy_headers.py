@@ -1,7 +1,7 @@
-"""PROXY headers on their way in and out: who a client is, as load balancers say, and as brokers are told.
+"""PROXY headers on their way in and out: a client's address as load balancers say, and as brokers are told.
 
-What comes from elsewhere is a client itself. If that sends a header all the same, it is no Kafka and no TLS, and
-whoever reads its first bytes says so.
+An address that is not trusted is the client itself. If that sends a header all the same, it is no Kafka and no TLS,
+and whoever reads its first bytes says so.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ HEADER = Wanted("proxy_header", "PROXY header", limited=False)
 
 
 class ProxyHeaders:
-    """`arrived` is told of each client, with the address that the header names."""
+    """Reader of PROXY headers before a listener: `arrived` gets each client with the address that its header names."""
 
     def __init__(self, config: ProxyProtocol, listener: str, lobby: Lobby, arrived: Any) -> None:
         self.listener, self.lobby, self.arrived = listener, lobby, arrived
         self.trusted = address_test(config.from_)
 
     def __call__(self, node: int | None, sock: socket.SocketType, address: Any) -> None:
-        """Somebody has connected."""
+        """Take a client; read its header first if its address is trusted."""
         near = host_port(address)
         if not self.trusted(near[0]):
             self.arrived(node, sock, address)
@@ -42,7 +42,7 @@ class ProxyHeaders:
 
 
 def greeting(version: ProxyVersion, origin: Origin | None) -> Callable[[socket.SocketType], bytes]:
-    """What a new connection to a broker says first; without origin it is kproxy's own."""
+    """Return what gives the first bytes of a connection to a broker; without origin it is kproxy's own connection."""
     if origin is not None:
         data = line(*origin) if version == "v1" else binary(*origin)
         return lambda sock: data
@@ -54,5 +54,5 @@ def greeting(version: ProxyVersion, origin: Origin | None) -> Callable[[socket.S
 
 
 def address(sockaddr: Any) -> HostPort:
-    """As the socket module gives it, also for Unix sockets."""
+    """Convert an address of the socket module, of a Unix socket, too."""
     return host_port(sockaddr) if isinstance(sockaddr, tuple) else (str(sockaddr), 0)

@@ -1,4 +1,4 @@
-"""The PROXY protocol's header: a proxy's word, before anything else, about whose connection it passes on. No sockets.
+"""Header of the PROXY protocol: a proxy's word, before anything else, about whose connection it passes on. No sockets.
 
 Source: https://github.com/haproxy/haproxy/blob/master/doc/proxy-protocol.txt, §2.1 (version 1, a line of text) and §2.2
 (version 2, binary). What is not exactly right closes the connection, as §2 wants it, and as soon as it is seen.
@@ -40,12 +40,12 @@ FAMILIES: dict[str, tuple[Callable[[str], _IP], str]] = {
 
 
 class BadHeader(TheyDidWrong):
-    """The first bytes are no PROXY header, or not a right one."""
+    """First bytes that are no PROXY header, or a wrong one."""
 
 
 class Header(NamedTuple):
-    """Its size in bytes, from where a client has connected to where. Without these it is the sender's own connection
-    (LOCAL, such as a health check), or the sender does not know (UNKNOWN, UNSPEC)."""
+    """PROXY header of `size` bytes about a client's connection from `source` to `target`. Without these it is the
+    sender's own connection (LOCAL, such as a health check), or the sender does not know (UNKNOWN, UNSPEC)."""
 
     size: int
     source: HostPort | None = None
@@ -53,7 +53,7 @@ class Header(NamedTuple):
 
 
 def parse(data: bytes) -> Header | None:
-    """The header at the beginning of `data`; None while it is not whole. Raises BadHeader."""
+    """Parse the header at the beginning of `data`; return None while it is not whole. Raises BadHeader."""
     if data.startswith(SIGNATURE):
         return _binary(data)
     if data.startswith(WORD):
@@ -90,7 +90,7 @@ def _line(data: bytes) -> Header | None:
 
 
 def _plain(address: _IP) -> str:
-    """As text; IPv4 in IPv6 as plain IPv4, as everywhere."""
+    """Format an IP address; IPv4 in IPv6 as plain IPv4, as everywhere. Raises ValueError for a zone."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
             raise ValueError(f"{address} has a zone")
@@ -139,7 +139,7 @@ def _check_family(family: int, length: int) -> None:
 
 
 def _check_more(header: bytes, at: int) -> None:
-    """What stands behind the addresses (§2.2: type, length, value) must fit, and its checksum be right."""
+    """Check that the values behind the addresses (§2.2: type, length, value) fit, and that their checksum is right."""
     while at < len(header):
         end = at + 3 + int.from_bytes(header[at + 1 : at + 3], "big")
         if at + 3 > len(header) or end > len(header):
@@ -157,7 +157,7 @@ def _check_more(header: bytes, at: int) -> None:
 
 
 def line(source: HostPort, target: HostPort) -> bytes:
-    """A header of version 1. What has no IP addresses on both ends is UNKNOWN."""
+    """Build a header of version 1. Ends without IP addresses make it UNKNOWN."""
     ends = _ends(source, target)
     if ends is None:
         return b"PROXY UNKNOWN\r\n"
@@ -166,7 +166,7 @@ def line(source: HostPort, target: HostPort) -> bytes:
 
 
 def binary(source: HostPort, target: HostPort) -> bytes:
-    """A header of version 2. What has no IP addresses on both ends is UNSPEC."""
+    """Build a header of version 2. Ends without IP addresses make it UNSPEC."""
     ends = _ends(source, target)
     if ends is None:
         return FIXED.pack(SIGNATURE, PROXY, 0, 0)
@@ -177,12 +177,12 @@ def binary(source: HostPort, target: HostPort) -> bytes:
 
 
 def own() -> bytes:
-    """A header of version 2 for what a proxy itself wants to know: LOCAL."""
+    """Build a header of version 2 for a proxy's own question: LOCAL."""
     return FIXED.pack(SIGNATURE, LOCAL, 0, 0)
 
 
 def _ends(source: HostPort, target: HostPort) -> tuple[_IP, _IP] | None:
-    """Both of one family: IPv4 goes as IPv4 in IPv6 where the other end is IPv6."""
+    """Return both addresses in one family: IPv4 goes as IPv4 in IPv6 where the other end is IPv6."""
     try:
         one, other = ipaddress.ip_address(source[0]), ipaddress.ip_address(target[0])
     except ValueError:

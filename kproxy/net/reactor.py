@@ -1,4 +1,4 @@
-"""The event loop of the fast path: one epoll set of plain callbacks, driven by one trio task.
+"""Event loop of the fast path: one epoll set of plain callbacks, driven by one trio task.
 
 Strategy. A trio task per socket pays trio's scheduler at each wake, which is twice what forwarding a small frame
 costs. So sockets are served by callbacks, `table[fd](mask)`, called from the one task that runs `Reactor.run`; what has
@@ -41,11 +41,11 @@ Observe = Callable[[float, int], object]
 
 
 class Reactor:
-    """Calls back for sockets that are ready, for times that have come, and soon.
+    """Event loop that calls back for sockets that are ready, for times that have come, and soon.
 
     `observe` is told how long events take. `driver` is the one in use once `run` has begun: "nested" or, where trio's
-    inside cannot be used so, "task". `step` is for tasks that come in masses and have much to compute:
-    trio runs all tasks that can run before callbacks have their turn, so they hold it for one step each.
+    inside cannot be used so, "task". `step` is for tasks that come in masses and have much to compute: trio runs all
+    tasks that can run before callbacks have their turn, so they hold it for one step each.
     """
 
     def __init__(self, log: FilteringBoundLogger, observe: Observe = lambda seconds, times: None) -> None:
@@ -92,7 +92,7 @@ class Reactor:
         return deadline
 
     def cancel(self, deadline: Deadline) -> None:
-        """The timer stays armed: at worst it fires for nothing."""
+        """Withdraw a call. The timer stays armed: at worst it fires for nothing."""
         self._deadlines.cancel(deadline)
 
     def soon(self, call: Call) -> None:
@@ -148,7 +148,7 @@ class Reactor:
                 return int(served)
 
     def _serve(self) -> None:
-        """The loop, until its turn is put aside: then another one goes on."""
+        """Loop until this turn is put aside: then another turn goes on."""
         me, served = self.loop, 0
         assert me is not None
         trio_side = me.parent
@@ -161,13 +161,13 @@ class Reactor:
                 trio_side.switch(served)
 
     def hand_over(self) -> None:
-        """The turn at hand is put aside: another one serves what is left of this poll."""
+        """Leave what is left of this poll to another turn: the one at hand is put aside."""
         self.loop = None
         events, due = list(self.events), list(self.due)
         self.events, self.due = iter(events), iter(due)
 
     def turn(self, timeout: float | None) -> int:
-        """One poll and its callbacks; returns how many events there were."""
+        """Poll once and call back; return how many events there were."""
         events = self.poll(timeout, BATCH)
         self.turns += 1
         begun, loop = None if self.turns % SAMPLE else monotonic(), self.loop
@@ -191,7 +191,7 @@ class Reactor:
             self._crashed(ready, error)
 
     def _serve_rest(self) -> None:
-        """What was due, and ready, when the turn before this one was put aside."""
+        """Serve what was due, and ready, when the turn before this one was put aside."""
         self._call_due()
         self._call_back()
         self.current = None
@@ -205,7 +205,7 @@ class Reactor:
                 self._crashed(call, error)
 
     def close(self) -> None:
-        """Frees the two descriptors; not while `run` is running."""
+        """Free the two descriptors; not while `run` is running."""
         self._timer.close()
         self.epoll.close()
 
@@ -229,7 +229,7 @@ class Reactor:
             self._timer.set(self._armed)
 
     def wake_at(self, when: float | None) -> None:
-        """Trio's next deadline, said by the driver each time before it sleeps."""
+        """Set trio's next deadline, which the driver says each time before it sleeps."""
         self.trio_due = when
         self._arm()
 

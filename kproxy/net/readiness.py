@@ -1,4 +1,4 @@
-"""Whether clients can be served: what is missing for all of them, and what for those of each cluster."""
+"""Readiness to serve clients: what is missing for all of them, and what for those of each cluster."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ Need = Literal["any", "all"]
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """`own`: what is missing whatever clients want. `clusters`: what is missing of each; nothing: it answers."""
+    """Missing conditions: `own` whatever clients want, `clusters` by cluster; none: its brokers answer."""
 
     own: Sequence[str]
     clusters: Mapping[str, Sequence[str]]
 
     def waiting_for(self, need: Need) -> list[str]:
-        """What is missing of the whole; empty when it is ready."""
+        """Return what is missing of the whole; empty when it is ready."""
         dead = [reason for reasons in self.clusters.values() for reason in reasons]
         return [*self.own, *(dead if need == "all" or all(self.clusters.values()) else ())]
 
     def of(self, cluster: str) -> list[str]:
-        """What is missing for the clients of that cluster. Raises KeyError when there is none."""
+        """Return what is missing for the clients of that cluster. Raises KeyError when there is none."""
         return [*self.own, *self.clusters[cluster]]
 
 
 def together(own: Sequence[str], clusters: Sequence[str], workers: Mapping[int, Readiness | str]) -> Readiness:
-    """That of several processes; of those that say nothing, why."""
+    """Combine the readiness of several processes; a worker that gives none is a reason of its own."""
     missing: list[str] = [*own]
     by_cluster: dict[str, list[str]] = {name: [] for name in clusters}
     for index, said in workers.items():
@@ -53,7 +53,7 @@ def together(own: Sequence[str], clusters: Sequence[str], workers: Mapping[int, 
 
 
 async def tell(ask: Callable[[], Awaitable[list[str]]], log: FilteringBoundLogger, fields: Mapping[str, Any]) -> None:
-    """Say in the log when it becomes ready, and when it is not any more, until cancelled."""
+    """Log when kproxy becomes ready, and when it is not any more, until cancelled."""
     before: list[str] | None = None
     while True:
         missing = await ask()

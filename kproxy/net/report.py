@@ -1,4 +1,4 @@
-"""What the log says of connections."""
+"""Log lines about connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MILD = {"client_reset", "broker_closed", "idle_timeout", "drain_timeout", "admin
 
 
 def describe(connection: Connection) -> dict[str, Any]:
-    """What identifies a connection in a log line or a list."""
+    """Return the fields that identify a connection in a log line or a list."""
     return {
         "listener": connection.listener.name,
         "client": show(connection.client_address),
@@ -28,7 +28,7 @@ def describe(connection: Connection) -> dict[str, Any]:
 
 
 def report_end(connection: Connection, now: float) -> None:
-    """One line for a connection that has ended; the same from the same address once in a while only."""
+    """Log the end of a connection; the same end from the same address once in a while only."""
     server, cause = connection.server, connection.cause
     if cause in QUIET and not server.debug:
         return

@@ -1,4 +1,4 @@
-"""Names to addresses: numbers at once, names from a cache or by a look-up in a thread."""
+"""Resolver of names to addresses: numbers at once, names from a cache or by a look-up in a thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Endpoint = tuple[int, Any]
 
 
 def numeric(server: HostPort) -> list[Endpoint] | None:
-    """The endpoint of an IP address, or of a Unix socket, whose "host" is its path; None for a name."""
+    """Return the endpoint of an IP address, or of a Unix socket, whose "host" is its path; None for a name."""
     if server[0].startswith("/"):
         return [(int(socket.AF_UNIX), server[0])]
     try:
@@ -39,7 +39,7 @@ def numeric(server: HostPort) -> list[Endpoint] | None:
 
 
 def ask(server: HostPort) -> list[Endpoint]:
-    """All endpoints of a name, in the system's order of preference (RFC 6724). Blocks; raises OSError."""
+    """Return all endpoints of a name, in the system's order of preference (RFC 6724). Blocks; raises OSError."""
     try:
         found = socket.getaddrinfo(*server, type=socket.SOCK_STREAM)
     except ValueError:  # brokers may name any bytes: labels too long, no UTF-8
@@ -48,7 +48,7 @@ def ask(server: HostPort) -> list[Endpoint]:
 
 
 class Resolver:
-    """`known` never blocks; where it has no answer, `look_up` gets one."""
+    """Cache of endpoints. `known` never blocks; where it has no answer, `look_up` gets one."""
 
     def __init__(self, ask: Callable[[HostPort], list[Endpoint]] = ask) -> None:
         self.ask = ask
@@ -73,7 +73,7 @@ class Resolver:
         return endpoints
 
     async def look_up(self, server: HostPort) -> list[Endpoint]:
-        """Asks the system; if it fails, the last good answer is used on. Raises OSError when there was none."""
+        """Ask the system; if it fails, the last good answer is used on. Raises OSError when there was none."""
         asked = self.asking.get(server)
         if asked is None:
             asked = self.asking[server] = LookUp()
@@ -95,7 +95,7 @@ class Resolver:
 
 
 class LookUp:
-    """One question to the system, for all who want to know the same at the same time."""
+    """Question to the system, for all tasks that want to know the same at the same time."""
 
     def __init__(self) -> None:
         self.done = trio.Event()
@@ -105,7 +105,7 @@ class LookUp:
     async def run(
         self, ask: Callable[[HostPort], list[Endpoint]], server: HostPort, threads: trio.CapacityLimiter
     ) -> None:
-        """Ask; what came of it stands in `endpoints` or `error`."""
+        """Ask; the outcome stands in `endpoints` or `error`."""
         try:
             self.endpoints = await trio.to_thread.run_sync(ask, server, abandon_on_cancel=True, limiter=threads)
         except OSError as error:

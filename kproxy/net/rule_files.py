@@ -39,7 +39,7 @@ Seen = tuple[tuple[str, tuple[int, ...] | None], ...]
 
 
 def look(paths: Sequence[str]) -> Seen:
-    """What stands there now."""
+    """Return the files below `paths` with their versions now."""
     try:
         files = rule_files(paths)
     except OSError:  # a folder went away while it was read
@@ -56,12 +56,12 @@ def _version(file: Path) -> tuple[int, ...] | None:
 
 
 def read(paths: Sequence[str]) -> list[Document]:
-    """All documents, with their mistakes noted in them."""
+    """Read all documents, with their mistakes noted in them."""
     return [read_document(Source.open(file)) for file in rule_files(paths)]
 
 
 class RuleFiles:
-    """`seen` is what was read last; nothing, if it is to be read again."""
+    """Rule files of the config. `seen` are the versions that were read last; empty, if they are to be read again."""
 
     def __init__(self, paths: Sequence[str], log: FilteringBoundLogger) -> None:
         self.paths, self.log = paths, log
@@ -71,12 +71,12 @@ class RuleFiles:
         """Called at each SIGHUP, once the files have been read."""
 
     def first(self) -> list[Document]:
-        """The documents to begin with. Blocks."""
+        """Return the documents to begin with. Blocks."""
         self.seen = look(self.paths)
         return read(self.paths)
 
     async def watch(self, keeper: RuleKeeper, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Read what changes, until cancelled."""
+        """Read files that change, and all at each SIGHUP, until cancelled."""
         with trio.open_signal_receiver(signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._poll, keeper)
@@ -88,7 +88,7 @@ class RuleFiles:
                         await self.on_hangup()
 
     async def reload(self, keeper: RuleKeeper) -> bool:
-        """Read all files now; whether their rules are in force. Those that are not are logged."""
+        """Read all files now; return True if their rules are in force. Those that are not are logged."""
         async with self.reading:
             self.seen = await trio.to_thread.run_sync(look, self.paths)
             try:

@@ -42,7 +42,7 @@ API shows all of them."""
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A set of rules that was refused, and why; `at` in ISO 8601."""
+    """Set of rules that was refused, and why; `at` in ISO 8601."""
 
     at: str
     origin: RuleOrigin
@@ -51,7 +51,8 @@ class Rejection:
 
 @dataclass(slots=True)
 class Loads:
-    """How rules have come in, by origin. `last`: what was refused last, until something from there is accepted."""
+    """Counters of how rules have come in, by origin. `last`: what was refused last, until something from there is
+    accepted."""
 
     loaded: dict[str, int] = field(default_factory=numbers)
     rejected: dict[str, int] = field(default_factory=numbers)
@@ -59,7 +60,7 @@ class Loads:
 
 
 class Events(Protocol):
-    """What the audit wants to know: `sinks.audit.rule_events`."""
+    """Recorder of the audit's events about rules: `sinks.audit.rule_events`."""
 
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None: ...
 
@@ -71,7 +72,7 @@ class Events(Protocol):
 
 
 class RuleKeeper:
-    """`swap` puts a rule set into force for all connections."""
+    """Keeper of the rules in force. `swap` puts a rule set into force for all connections."""
 
     def __init__(self, store: RuleStore, swap: Swap, reactor: Reactor, log: FilteringBoundLogger) -> None:
         self.store, self.swap, self.reactor, self.log = store, swap, reactor, log
@@ -84,11 +85,11 @@ class RuleKeeper:
         self.events: Events | None = None  # is told, too, where there is an audit
 
     def running(self, name: str) -> Running | None:
-        """The live rule of that name. Raises NoSuchRule."""
+        """Return the live rule of that name. Raises NoSuchRule."""
         return self.store[name].running
 
     def started(self) -> None:
-        """The store has its first rules."""
+        """Log and enforce the first rules of the store."""
         self.loads.loaded["file"] += 1
         self.log.info("rules", version=self.store.rule_set.id, rules=len(self.store.stored_rules), seed=self.store.seed)
         if self.events is not None:
@@ -117,18 +118,18 @@ class RuleKeeper:
         return change
 
     def reset(self, name: str | None) -> int:
-        """See `RuleStore.reset`."""
+        """Set the counters of one rule or of all to 0; see `RuleStore.reset`."""
         return self.store.reset(name, monotonic())
 
     def release(self, name: str) -> int:
-        """Let go what the rule holds. How many requests that were. Raises NoSuchRule."""
+        """Let go the requests that the rule holds; return how many. Raises NoSuchRule."""
         running = self.running(name)
         return 0 if running is None else running.release()
 
     # ---- the same wherever rules are at work: `workers.crew_keeper` has more processes than this one
 
     async def load_everywhere(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
-        """As `load`, beside the loop: one operation at a time. Raises NotEverywhere, too."""
+        """Do `load` beside the loop, one operation at a time. Raises NotEverywhere, too."""
         async with self.one_at_a_time():
             before = self.store.rule_set.id
             change = await self._tried(origin, operation)
@@ -137,7 +138,7 @@ class RuleKeeper:
             return change
 
     async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> StoreChange:
-        """As `do`, beside the loop. Raises NotEverywhere, too."""
+        """Do `do` beside the loop, one operation at a time. Raises NotEverywhere, too."""
         async with self.one_at_a_time():
             change = await self._aside(operation)
             await self._put_into_force_in_turns(change)
@@ -145,11 +146,11 @@ class RuleKeeper:
             return change
 
     async def reset_everywhere(self, name: str | None) -> int:
-        """As `reset`. Raises NotEverywhere, too."""
+        """Do `reset` in all processes. Raises NotEverywhere, too."""
         return self.reset(name)
 
     async def release_everywhere(self, name: str) -> int:
-        """As `release`."""
+        """Do `release` in all processes that hold requests."""
         return self.release(name)
 
     async def count(self) -> None:
@@ -214,7 +215,7 @@ class RuleKeeper:
         await in_turns(self._steps_into_force(change))
 
     def _steps_into_force(self, change: StoreChange) -> Iterator[None]:
-        """All that is to be done once the store has other rules, in short steps."""
+        """Put the store's rules into force, in short steps."""
         if self.events is not None:
             self.events.tell()  # of those that leave now, for the last time
         for _ in self.swap(self.store.rule_set) or ():
@@ -241,7 +242,7 @@ class RuleKeeper:
             self.log.warning("rules have more warnings, which the admin API shows", warnings=more)
 
     def _at_work(self) -> None:
-        """Live rules get a clock, and are looked after."""
+        """Give live rules a clock, and look after them from now on."""
         for running in self.store.rule_set.live:
             running.effect.clock = monotonic
         if self.watch is None and self.store.rule_set.live:
@@ -274,7 +275,7 @@ class RuleKeeper:
             await self._has_expired(before, now)
 
     async def _has_expired(self, before: Sequence[str], now: float) -> None:
-        """`before`: the rules that there were."""
+        """Log the rules that are gone; `before` are the names that there were."""
         gone = [name for name in before if name not in self.store.stored_rules]
         for name in gone[:MOST_LOGGED]:
             self.log.info("rule expired", rule=name)

@@ -1,4 +1,4 @@
-"""What a listener's clients authenticate by, made from its settings."""
+"""Authentication of a listener's clients, made from its settings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KEY = 32
 
 
 def terms_of(listener: ListenerConfig, config: ListenerSasl, log: FilteringBoundLogger, patience: float = 0.0) -> Terms:
-    """`patience`: seconds that a client has to authenticate in, 0: any. Raises WeDidWrong when there are no users to be
-    read."""
+    """Make the terms of authentication. `patience`: seconds that a client has to authenticate in, 0: any. Raises
+    WeDidWrong when no users can be read."""
     try:
         users = UsersFile(config.users, log)
     except WeDidWrong as error:

@@ -1,4 +1,5 @@
-"""All listeners and connections of the process: opening, limits, the periodic sweep, and the orderly end."""
+"""Server of the process, with all its listeners and connections: opening, limits, the periodic sweep, the orderly
+end."""
 
 from __future__ import annotations
 
@@ -52,12 +53,12 @@ Advertises = Callable[[Listener, Facts, BoundRules | None], "Advertise | Literal
 
 
 def of_listener(listener: Listener, facts: Facts, bound: BoundRules | None = None) -> Advertise | Literal[False]:
-    """How brokers appear to a connection, as the listener's own config says."""
+    """Return how brokers appear to a connection, as the listener's own config says."""
     return listener.config.advertise
 
 
 class Server:
-    """`serve` opens everything and returns after a drain; `drain` may be called from any task or callback.
+    """Server of one process. `serve` opens everything and returns after a drain; `drain` may be called from anywhere.
 
     `advertise` says how brokers appear to a connection, where rules may have a say; by default the listener's config.
     `rules` are all that it may say. `entrance`: where clients come in, if that is in another process.
@@ -113,12 +114,13 @@ class Server:
         return Entrance(config, self.reactor, arrived, topologies, self.counts, self.log, rules)
 
     def own_ports(self) -> set[int]:
-        """Of listeners and the admin address."""
+        """Return the ports of listeners and of the admin address."""
         ports = {listener.port for listener in self.listeners}
         return ports if self.admin_port is None else ports | {self.admin_port}
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Needs the reactor to run. Raises WeDidWrong or DocumentError when it cannot start; returns after a drain."""
+        """Open all ports and serve until a drain is over. Needs the reactor to run. Raises WeDidWrong or DocumentError
+        when it cannot start."""
         self.room = make_room(self.limits)
         if self.alone:
             tell_room(self.room, self.limits, self.log)
@@ -136,7 +138,7 @@ class Server:
 
     @property
     def handshaking(self) -> int:
-        """Connections in the middle of their TLS handshakes."""
+        """Return the number of connections in the middle of their TLS handshakes."""
         return self.half_open.total
 
     def check_bootstrap(self) -> None:
@@ -152,7 +154,7 @@ class Server:
     # ---- connections
 
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
-        """(cause, reason) if a connection from there may not begin now."""
+        """Return (cause, reason) if a connection from there may not begin now, else None."""
         limits = self.limits
         if len(self.connections) + self.half_open.total + self.entrance.waiting >= self.room.connections:
             return "max_connections", self.room.reason
@@ -173,7 +175,7 @@ class Server:
             self.reactor.call_at(self.swept + self.interval, self.sweep)
 
     def grown(self) -> None:
-        """There are many more connections than before, as where each makes another one."""
+        """Call `on_growth`: there are many more connections than before, as where each makes another one."""
         self.many = 2 * len(self.connections)
         self.on_growth()
 
@@ -194,14 +196,15 @@ class Server:
             self.check_finished()
 
     def bytes(self) -> tuple[int, int]:
-        """Read from clients and from brokers so far, open connections included."""
+        """Return the bytes read from clients and from brokers so far, open connections included."""
         return (
             self.counts.client_bytes + sum(each.client.got for each in self.connections),
             self.counts.broker_bytes + sum(each.broker.got for each in self.connections),
         )
 
     def wake(self, sessions: Sequence[Waiting], now: float) -> None:
-        """Memory was given to these sessions. Each may wake others in its turn, so they go through one list."""
+        """Give these sessions their turn, as memory was given to them. Each may wake others, so they go through one
+        list."""
         if self.woken is not None:
             self.woken.extend(sessions)
             return
@@ -245,7 +248,7 @@ class Server:
     # ---- the end
 
     def drain(self) -> None:
-        """No new connections; those that are open end when nothing is in flight, and all of them in `drain_timeout`."""
+        """Take no new connections; open ones end when nothing is in flight, and all of them in `drain_timeout`."""
         if self.draining:
             return
         self.draining = True
@@ -269,13 +272,13 @@ class Server:
         self.give_up("drain_timeout", f"answers did not come within {self.limits.drain_timeout:g} s")
 
     def give_up(self, cause: str, reason: str) -> None:
-        """End what is open, whatever is in flight."""
+        """End all open connections, whatever is in flight."""
         for connection in list(self.connections):
             connection.end(cause, reason)
         self.check_finished()
 
     def close(self) -> None:
-        """Everything, at once."""
+        """Close all ports and end all connections, at once."""
         self.draining = True  # a handshake may be through just now, and its task not yet cancelled
         self.entrance.close()
         for connection in list(self.connections):
@@ -283,7 +286,7 @@ class Server:
 
 
 class Drained(Protocol):
-    """What ends when it is told to."""
+    """Server or supervisor that drains when it is told to."""
 
     log: FilteringBoundLogger
     draining: bool
@@ -294,8 +297,8 @@ class Drained(Protocol):
 
 
 async def drain_on_signal(server: Drained, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """The first SIGTERM or SIGINT begins a drain, after `shutdown_delay` if there is one, which another one skips; one
-    during the drain ends it."""
+    """Begin a drain at the first SIGTERM or SIGINT, after `shutdown_delay` if there is one, which another signal skips;
+    a signal during the drain ends it."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for number in signals:

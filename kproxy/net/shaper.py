@@ -1,4 +1,4 @@
-"""How the bytes of a side flow when a rule says so: a stand-in for its `send` that takes less, and not yet.
+"""Shaper of a side's bytes, where a rule says so: a stand-in for its `send` that takes less, and not yet.
 
 A side already knows sockets that take a part only: what is left waits in its queue, and the other side is not read
 meanwhile. So a slow line needs no memory, and nothing else of the side has to know of it.
@@ -28,7 +28,7 @@ LATE = 0.1
 
 
 class Flow:
-    """The shapes of one connection: a shaper for each side, and the bytes that both have let through."""
+    """Shapes of one connection: a shaper for each side, and the count of bytes that both have let through."""
 
     def __init__(self, connection: Connection, shapes: Sequence[TrafficShape]) -> None:
         self.connection, self.shapes = connection, tuple(shapes)
@@ -46,7 +46,7 @@ class Flow:
         ]
 
     def room(self) -> int | None:
-        """Bytes that may still pass before the connection is cut; None: any number."""
+        """Return how many bytes may still pass before the connection is cut; None: any number."""
         return min((max(shape.most - self.passed, 0) for shape in self.shapes if shape.most is not None), default=None)
 
     def count(self, size: int) -> None:
@@ -57,7 +57,7 @@ class Flow:
                 return
 
     def full(self) -> None:
-        """A limit of bytes is reached."""
+        """Cut the connection, whose limit of bytes is reached."""
         if self.over:
             return
         shape = next(shape for shape in self.shapes if shape.most is not None and self.passed >= shape.most)
@@ -68,7 +68,7 @@ class Flow:
         self.connection.cut(shape.how, f"a rule lets connections live for {shape.age:g} s")
 
     def end(self) -> None:
-        """Bytes flow as they come again."""
+        """Stop shaping: bytes flow as they come again."""
         self.over = True
         for deadline in self.ends:
             self.connection.reactor.cancel(deadline)
@@ -77,7 +77,7 @@ class Flow:
 
 
 class Shaper:
-    """Stands before the `send` of one side."""
+    """Shaper of one side, in the place of its `send`."""
 
     def __init__(self, flow: Flow, side: Side, shapes: Sequence[TrafficShape]) -> None:
         self.flow, self.side = flow, side
@@ -92,11 +92,11 @@ class Shaper:
         self.wrap()
 
     def wrap(self) -> None:
-        """The side has a socket, perhaps since now."""
+        """Take the place of `send`: the side has a socket, perhaps since now."""
         self.inner, self.side.send = self.side.send, self.send
 
     def send(self, data: bytes | memoryview) -> int:
-        """As much of it as may leave now. Raises BlockingIOError when that is nothing."""
+        """Send as much of `data` as may leave now. Raises BlockingIOError when that is nothing."""
         now = monotonic()
         left = self.flow.room()
         if now < self.next or left == 0:
@@ -112,7 +112,7 @@ class Shaper:
         return done
 
     def wait(self) -> None:
-        """Have the side try again when it may."""
+        """Have the side try again when it may send more."""
         if self.waiting is None and self.flow.room() != 0:
             self.waiting = self.flow.connection.reactor.call_at(self.next, self.over)
 
@@ -122,7 +122,7 @@ class Shaper:
             self.side.want(self.side.mask | OUT)
 
     def end(self) -> None:
-        """The side sends as it likes again."""
+        """Give the side its own `send` back."""
         side = self.side
         if self.waiting is not None:
             self.flow.connection.reactor.cancel(self.waiting)

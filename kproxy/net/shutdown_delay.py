@@ -1,4 +1,4 @@
-"""The time between a signal to end and the drain, in which load balancers can notice and clients are still accepted."""
+"""Delay between a signal to end and the drain, in which load balancers can notice and clients are still accepted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .reactor import Reactor
 
 
 class ShutdownDelay:
-    """The delay of one server, `seconds` long; 0 for none."""
+    """Delay of one server, `seconds` long; 0 for none."""
 
     def __init__(self, seconds: float, reactor: Reactor, log: FilteringBoundLogger) -> None:
         self.seconds, self.reactor, self.log = seconds, reactor, log

@@ -1,4 +1,4 @@
-"""One socket of a connection: the fast path of every frame, and what to do when a socket does not take or give.
+"""Side of a connection, one socket: the fast path of every frame, and what to do when a socket does not take or give.
 
 Strategy. What is read on a side goes to its `peer`. `ready` is the fast path: one recv into the buffer that all
 connections share, one call of the session, one send. What a socket does not take is copied into its `out` queue; as
@@ -44,12 +44,12 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 
 
 def not_connected(data: object) -> int:
-    """The `send` of a side that has no socket yet: its bytes wait in `out`."""
+    """Take no bytes: the `send` of a side that has no socket yet, whose bytes wait in `out`."""
     raise BlockingIOError
 
 
 class Side:
-    """One socket. `which` is CLIENT or BROKER; `feed` takes what is read here."""
+    """Socket of a connection. `which` is CLIENT or BROKER; `feed` takes what is read here."""
 
     conn: Connection
     peer: Side
@@ -75,7 +75,7 @@ class Side:
 
     @property
     def turns_of(self) -> Connection:
-        """Whose work its callbacks are."""
+        """Return the connection, whose work the callbacks of this side are."""
         return self.conn
 
     def attach(self, sock: socket.SocketType) -> None:
@@ -97,7 +97,7 @@ class Side:
     # ---- the fast path
 
     def ready(self, mask: int) -> None:  # noqa: C901  # in one piece, for every call costs
-        """The socket can be read (or something else happened to it)."""
+        """Read the socket and pass on what the session lets pass; other events go to `odd`."""
         if mask != IN or self.muted:
             self.odd(mask)
             return
@@ -143,7 +143,8 @@ class Side:
     # ---- off the fast path
 
     def obey(self, go: int, now: float) -> None:
-        """The session wants something; `go` bytes of the buffer go before it, but behind a Dial, which is for them."""
+        """Carry out what the session wants; `go` bytes of the buffer go before it, but behind a Dial, which is for
+        them."""
         conn, peer = self.conn, self.peer
         if isinstance(first := self.commands[0], Dial):
             del self.commands[0]
@@ -164,7 +165,7 @@ class Side:
             conn.obey(now)
 
     def odd(self, mask: int) -> None:
-        """Everything but plain readability of a side that may be read."""
+        """Serve every event but plain readability of a side that may be read."""
         if mask & OUT and self.out is not None:
             try:
                 self.flush()
@@ -186,18 +187,18 @@ class Side:
             self.want(self.mask & ~IN)
 
     def expect_long(self) -> None:
-        """A long frame has gone by, and nobody has read it: another one is likely."""
+        """Read little next: a long frame has gone by unread, and another one is likely."""
         self.into = VIEW[:HEAD]
 
     def end(self, now: float) -> None:
-        """The other end will send no more."""
+        """Mute the side, whose other end will send no more, and tell the connection."""
         self.muted |= ENDED
         self.conn.ended(self, now)
         if self.sock is not None:
             self.want(self.mask & ~IN)
 
     def capped(self) -> None:
-        """There may be more to read, but others have waited long enough; epoll will say so again."""
+        """Leave what there may be to read: others have waited long enough, and epoll will say so again."""
 
     def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
         """Send after all that waits already. `token` goes to `session.sent` once the kernel has it all."""
@@ -279,7 +280,8 @@ class Side:
             self.conn.reactor.modify(self.fd, mask)
 
     def park(self) -> None:
-        """Both directions are shut but what came before is not read yet: epoll would report HUP without end."""
+        """Take the socket out of epoll, which would report HUP without end: both directions are shut, but what came
+        before is not read yet."""
         self.mask &= ~IN
         self.parked = True
         self.conn.reactor.epoll.unregister(self.fd)
@@ -293,7 +295,7 @@ class Side:
                 self.conn.reactor.epoll.unregister(self.fd)
 
     def over(self) -> None:
-        """Events come again."""
+        """Serve events again after `freeze`, as none was lost."""
         if self.fd >= 0:
             reactor = self.conn.reactor
             if self.parked:
@@ -309,12 +311,12 @@ class Side:
                 self.sock.shutdown(socket.SHUT_WR)
 
     def farewell(self) -> None:
-        """The end of a connection, said by us: what still comes is thrown away until its end comes."""
+        """End the connection from our end: what still comes is thrown away until its end comes."""
         self.shut()
 
     def part(self) -> None:
-        """Our end is over: what lies unread is read, for closing over unread bytes is a reset, and that could destroy
-        what the other end has not read yet (some brokers answer acks=0)."""
+        """Read what lies unread before the close: closing over unread bytes is a reset, and that could destroy what the
+        other end has not read yet (some brokers answer acks=0)."""
         if self.sock is not None:
             with suppress(OSError):
                 self.sock.shutdown(socket.SHUT_WR)
@@ -337,12 +339,12 @@ class Side:
         sock.close()
 
     def crashed(self, error: Exception) -> None:
-        """The reactor caught this in `ready`."""
+        """End the connection after an exception that the reactor caught in `ready`."""
         self.conn.crashed(error)
 
 
 def no_more(buffer: bytearray | memoryview) -> int:
-    """The `recv` of a side that was dropped."""
+    """Give no bytes: the `recv` of a side that was dropped."""
     raise BlockingIOError
 
 

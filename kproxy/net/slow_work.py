@@ -2,8 +2,8 @@
 
 Strategy. To check a password takes as long as hundreds of frames do, and whoever can connect can have one checked. In
 the event loop it would keep everybody waiting; hashlib lets go of the interpreter, so a thread beside the loop keeps
-nobody. There is one, so that guessing takes no more than one core. Who waits for it stands in a queue by address, and
-the addresses take turns: one that guesses on a thousand connections delays the login of another one by one hash.
+nobody. There is one, so that guessing takes no more than one core. Work waits in a queue by address, and the addresses
+take turns: one that guesses on a thousand connections delays the login of another one by one hash.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from .turn_order import Queue
 
 
 class Asker(Protocol):
-    """For whom it is done."""
+    """Owner of a piece of work, such as a connection."""
 
     @property
     def closed(self) -> bool:
-        """Whether it need not be done any more."""
+        """Return True if the work need not be done any more."""
 
     def computed(self, result: Any) -> None:
-        """It is done."""
+        """Take the result of the work that is done."""
 
     def crashed(self, error: Exception) -> None:
-        """It, or what came of it, has raised."""
+        """Take the exception that the work, or what came of it, has raised."""
 
 
 Work = Callable[[], object]
 
 
 class SlowWork:
-    """One for the process."""
+    """Queue of work for the thread of a process."""
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
@@ -50,7 +50,7 @@ class SlowWork:
             self.reactor.spawn(self.run)
 
     async def run(self) -> None:
-        """Until nothing is left."""
+        """Work until the queue is empty, one piece at a time."""
         while (turn := self.queue.next()) is not None:
             asker, work = turn
             try:

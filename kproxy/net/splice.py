@@ -1,4 +1,4 @@
-"""Bodies that nobody needs to see go from socket to socket inside the kernel, through a pipe (splice(2)).
+"""Splicing: bodies that nobody needs to see go from socket to socket inside the kernel, through a pipe (splice(2)).
 
 Strategy. When a session lets the rest of a long frame pass unseen, these bytes need not come to this process: copying
 them in and out is most of what a long frame costs. There is one pipe for all connections. It is empty between two
@@ -28,7 +28,7 @@ HOW = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 
 
 class Pipe:
-    """`fill` from one socket, then `drain` into another."""
+    """Pipe in the kernel: `fill` it from one socket, then `drain` it into another."""
 
     def __init__(self) -> None:
         self.ends: tuple[int, int] | None = None
@@ -68,7 +68,7 @@ class Pipe:
         return b"".join(pieces)
 
     def close(self) -> None:
-        """It is made anew when it is needed."""
+        """Close both ends; the pipe is made anew when it is needed."""
         for end in self.ends or ():
             os.close(end)
         self.ends = None
@@ -79,7 +79,8 @@ NOT_LOOKED_AT = memoryview(b"")
 
 
 def can_splice(side: Side) -> bool:
-    """Whether nobody has to see the bytes that come here now, and both sockets give and take them as they are."""
+    """Return True if nobody has to see the bytes that come here now, and both sockets give and take them as they
+    are."""
     peer, conn = side.peer, side.conn
     return (
         side.plain and peer.plain and peer.sock is not None and peer.shaper is None and not side.muted
@@ -89,8 +90,8 @@ def can_splice(side: Side) -> bool:
 
 
 def pass_by(side: Side, now: float) -> bool:
-    """Have the kernel pass on what comes on this side, as far as it is here and nobody has to see it. True: all of that
-    has passed, so there may be something to read."""
+    """Have the kernel pass on what comes on this side, as far as it is here and nobody has to see it. Return True if
+    all of that has passed, so that there may be something to read."""
     lane, peer, tap, left = side.lane, side.peer, side.conn.tap, TURN
     while left > 0 and not side.muted:
         unseen = lane.skip if tap is None else min(lane.skip, tap.unseen(side.which))

@@ -1,4 +1,4 @@
-"""The state file: which port stands for which node, and where that node was last, so that a restart changes neither.
+"""State file: which port stands for which node, and where that node was last, so that a restart changes neither.
 
 JSON, replaced atomically, written in a thread; a file that cannot be read stops the start instead of being overwritten.
 
@@ -32,7 +32,7 @@ Nodes = dict[str, dict[int, HostPort]]
 
 
 def read_state(path: Path) -> tuple[Ports, Nodes]:
-    """(ports, nodes), empty when there is no file. Raises DocumentError."""
+    """Read (ports, nodes), empty when there is no file. Raises DocumentError."""
     try:
         data = json.loads(read_named(path, MOST_STATE))
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def unusable(path: Path, problem: str) -> DocumentError:
 
 
 def write_state(path: Path, ports: Ports, nodes: Nodes) -> None:
-    """Replaces the file, all or nothing. Raises OSError."""
+    """Replace the file, all or nothing. Raises OSError."""
     data: dict[str, Any] = {"version": VERSION, "ports": ports, "nodes": nodes}
     new = path.with_name(path.name + ".new")
     with new.open("w") as file:
@@ -72,7 +72,7 @@ def write_state(path: Path, ports: Ports, nodes: Nodes) -> None:
 
 
 class StateWriter:
-    """Writes what `snapshot()` gives some time after `changed()`, in a thread, never two at once."""
+    """Writer of the state file: writes what `snapshot()` gives some time after `changed()`, never two at once."""
 
     def __init__(self, path: Path, reactor: Reactor, snapshot: Callable[[], tuple[Ports, Nodes]]) -> None:
         self.path, self.reactor, self.snapshot = path, reactor, snapshot

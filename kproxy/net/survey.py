@@ -1,4 +1,4 @@
-"""Asks each cluster for all its topics now and then, on a connection of kproxy's own, for the record of its topology.
+"""Poller of each cluster's topics, on a connection of kproxy's own, for the record of its topology.
 
 A cluster that wants authentication, and at which kproxy does not log in itself, does not answer; then what clients are
 shown has to do.
@@ -30,13 +30,13 @@ AGAIN = 5.0
 
 
 class Learner(Protocol):
-    """Who is told of answers to Metadata."""
+    """Consumer of answers to Metadata."""
 
     def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> object: ...
 
 
 class Survey:
-    """Of one cluster; `picture` learns what it finds. `request` makes its question, a Metadata request."""
+    """Poller of one cluster; `picture` learns what it finds. `request` makes its question, a Metadata request."""
 
     def __init__(
         self, upstream: Upstream, picture: Learner, every: float, log: FilteringBoundLogger,
@@ -46,7 +46,7 @@ class Survey:
         self.log = log.bind(cluster=upstream.name)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Ask every so often, until cancelled."""
         told = False
         while True:
             try:
@@ -62,7 +62,7 @@ class Survey:
             await trio.sleep(pause)
 
     async def ask(self) -> None:
-        """One question on a connection of its own. Raises OSError and DecodeError."""
+        """Ask one question on a connection of its own. Raises OSError and DecodeError."""
         async with errand(self.upstream) as sock:
             frame = await framed(sock, self.request(), LONGEST)
         # In a thread: of a large cluster it takes seconds. librdkafka's mock sends a byte too many.

@@ -1,4 +1,4 @@
-"""A log that says the same thing once in a while: what clients can cause at will must not fill a disk.
+"""Log that says the same thing once in a while: what clients can cause at will must not fill a disk.
 
 Strategy: a line is left out when there was one with the same event and key, or when there were very many with the same
 event and any key, in the last seconds. What was left out is counted in the next line of that key, or of that event.
@@ -21,7 +21,7 @@ BURST = 100
 
 
 class Throttle:
-    """`key` tells apart lines with the same event."""
+    """Logger with a limit; `key` tells apart lines with the same event."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self.log = log
@@ -29,11 +29,11 @@ class Throttle:
         self.bursts: dict[str, tuple[float, int, int]] = {}  # since when, lines, those left out for being too many
 
     def warning(self, event: str, key: Hashable = None, **fields: Any) -> None:
-        """One line, or one more that is left out."""
+        """Log one line, or count one more that is left out."""
         self._say(self.log.warning, event, key, fields)
 
     def info(self, event: str, key: Hashable = None, **fields: Any) -> None:
-        """The same for what is nobody's fault."""
+        """Log one line about what is nobody's fault, or count it."""
         self._say(self.log.info, event, key, fields)
 
     def _say(self, say: Callable[..., Any], event: str, key: Hashable, fields: dict[str, Any]) -> None:

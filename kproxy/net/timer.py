@@ -1,4 +1,4 @@
-"""A kernel timer as a file descriptor, which an epoll set can hold.
+"""Kernel timer as a file descriptor, which an epoll set can hold.
 
 A timeout given to epoll would be armed and disarmed by the kernel at each poll, which is dear on virtual machines; this
 one is armed when a deadline moves. Python's `os` has it from 3.13 on only, hence ctypes.
@@ -15,7 +15,7 @@ TFD_NONBLOCK, TFD_CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC
 
 
 class Timer:
-    """Readable from the time given to `set` on. The times are those of `time.monotonic()`."""
+    """Timer whose descriptor is readable from the time given to `set` on. Times are those of `time.monotonic()`."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -25,7 +25,7 @@ class Timer:
             raise OSError(ctypes.get_errno(), "timerfd_create failed")
 
     def set(self, when: float | None) -> None:
-        """Readable at `when` and after; None: never. A new setting makes it unreadable until its own time."""
+        """Make it readable at `when` and after; None: never. A new setting makes it unreadable until its own time."""
         nanoseconds = 0 if when is None else max(1, int(when * 1e9))
         self._spec[2], self._spec[3] = divmod(nanoseconds, 1_000_000_000)
         self._libc.timerfd_settime(self.fd, TFD_TIMER_ABSTIME, self._spec, None)

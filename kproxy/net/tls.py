@@ -28,25 +28,26 @@ PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
 
 
 class NoName(OSError):
-    """A client's certificate is good, and tells nobody's name."""
+    """Certificate of a client that is good, and for which no rule gives a name."""
 
 
 class NotTls(OSError):
-    """The first bytes are no TLS."""
+    """First bytes that are no TLS."""
 
 
 class SentHeader(NotTls):
-    """They are a PROXY header, of somebody who is not believed."""
+    """First bytes that are a PROXY header, of an address that is not trusted."""
 
 
 class ClientSocket(ssl.SSLSocket):
-    """A client's connection; `sni` is the server name it asked for."""
+    """Client's socket; `sni` is the server name that it asked for."""
 
     sni: str | None = None
 
 
 class Reloading:
-    """A context made from files; made again when one of them changes. A set that cannot be read leaves the old one."""
+    """TLS context made from files; made again when one of them changes. A set that cannot be read leaves the old
+    one."""
 
     def __init__(self, files: Iterable[object], make: Callable[[], ssl.SSLContext], log: FilteringBoundLogger) -> None:
         self.files = [Path(str(file)) for file in files if file is not None]
@@ -74,7 +75,7 @@ class Reloading:
 
 
 class ClientTls:
-    """The server's end, on a listener."""
+    """Server's end of TLS, on a listener."""
 
     def __init__(self, config: ListenerTls, timeout: float, step: trio.Lock, log: FilteringBoundLogger) -> None:
         self.config, self.timeout, self.step = config, timeout, step
@@ -92,7 +93,7 @@ class ClientTls:
         return context
 
     def name(self, sock: ClientSocket) -> str | None:
-        """What the client's certificate calls it; None: it has shown none. Raises NoName where no rule fits it."""
+        """Return the name in the client's certificate; None: it has shown none. Raises NoName where no rule fits it."""
         subject = subject_name(sock.getpeercert())
         if subject is None or self.principals is None:
             return subject
@@ -102,7 +103,8 @@ class ClientTls:
         return name
 
     async def handshake(self, sock: socket.SocketType) -> ClientSocket:
-        """Raises OSError (`NotTls` for clients that speak something else); `sock` is closed then."""
+        """Make the handshake. Raises OSError (`NotTls` for clients that speak something else); `sock` is closed
+        then."""
         with trio.move_on_after(self.timeout) as scope:
             try:
                 await trio.lowlevel.wait_readable(sock)
@@ -118,7 +120,7 @@ class ClientTls:
 
 
 class BrokerTls:
-    """The client's end, towards brokers."""
+    """Client's end of TLS, towards brokers."""
 
     def __init__(self, config: UpstreamTls, timeout: float, step: trio.Lock, log: FilteringBoundLogger) -> None:
         self.config, self.timeout, self.step = config, timeout, step
@@ -133,7 +135,7 @@ class BrokerTls:
         return context
 
     async def handshake(self, sock: socket.SocketType, host: str) -> ssl.SSLSocket:
-        """Raises OSError (a certificate that does not verify is one); `sock` is closed then."""
+        """Make the handshake. Raises OSError (a certificate that does not verify is one); `sock` is closed then."""
         with trio.move_on_after(self.timeout) as scope:
             name = self.config.server_name or host
             return await shake(self.files, self.step, sock, server_hostname=name)
@@ -142,7 +144,7 @@ class BrokerTls:
 
 
 def prepare(context: ssl.SSLContext, config: ListenerTls | UpstreamTls) -> None:
-    """What both ends have in common. Without renegotiation a write never has to wait for a read."""
+    """Set what both ends have in common. Without renegotiation a write never has to wait for a read."""
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if config.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
     if config.ciphers is not None:
@@ -153,7 +155,8 @@ def prepare(context: ssl.SSLContext, config: ListenerTls | UpstreamTls) -> None:
 
 
 async def shake(files: Reloading, step: trio.Lock, sock: socket.SocketType, **options: Any) -> ssl.SSLSocket:
-    """The handshake. Afterwards trio knows the descriptor no more; if it fails, the socket is closed."""
+    """Make the handshake, step by step. Afterwards trio knows the descriptor no more; if it fails, the socket is
+    closed."""
     here = full(sock)
     try:
         while True:
@@ -176,14 +179,14 @@ async def shake(files: Reloading, step: trio.Lock, sock: socket.SocketType, **op
 
 
 def stranger(first: bytes) -> NotTls:
-    """What it is that begins with these four bytes."""
+    """Return the error for a client whose first four bytes are no TLS."""
     if first in PROXY_HEADERS:
         return SentHeader("client sends a PROXY header, and is not among those who may")
     return NotTls(f"client speaks {'HTTP' if first in HTTP else 'plain text'} to a TLS listener")
 
 
 def full(sock: socket.SocketType) -> socket.socket:
-    """The same socket, of the class that the ssl module wants."""
+    """Return the same socket, of the class that the ssl module wants."""
     plain = socket.socket(fileno=sock.detach())
     plain.setblocking(False)
     return plain
@@ -195,13 +198,15 @@ def release(sock: socket.SocketType) -> None:
 
 
 def note_name(sock: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-    """Called by OpenSSL in the middle of the handshake. RFC 6066 §3: names are without a trailing dot."""
+    """Keep the server name; OpenSSL calls this in the middle of the handshake. RFC 6066 §3: names are without a
+    trailing dot."""
     assert isinstance(sock, ClientSocket)
     sock.sni = name
 
 
 def reason(error: Exception) -> str:
-    """The part of an error of ours or OpenSSL's that helps: `certificate verify failed: self-signed certificate`."""
+    """Return the part of an error of ours or OpenSSL's that helps: `certificate verify failed: self-signed
+    certificate`."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:

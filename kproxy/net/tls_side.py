@@ -1,4 +1,4 @@
-"""A side whose socket speaks TLS: the same as `Side`, three differences apart.
+"""Side whose socket speaks TLS: the same as `Side`, three differences apart.
 
 "not now" comes as SSLWantReadError and SSLWantWriteError, which are OSErrors but no BlockingIOErrors
 OpenSSL may hold bytes that epoll does not see: they must be read before the side goes back to waiting
@@ -24,7 +24,7 @@ ROOM = len(BUFFER) - RECORD
 
 
 class TlsSide(Side):
-    """The socket is an `ssl.SSLSocket` whose handshake is done."""
+    """Side on an `ssl.SSLSocket` whose handshake is done."""
 
     plain = False
 
@@ -37,7 +37,7 @@ class TlsSide(Side):
             self.conn.reactor.soon(self.again)
 
     def read_records(self, buffer: bytearray | memoryview) -> int:
-        """As many records as are here and fit. After it, epoll sees what is left, or `again` is set."""
+        """Read as many records as are here and fit. After it, epoll sees what is left, or `again` is set."""
         n: int = 0
         try:
             while True:
@@ -73,7 +73,7 @@ class TlsSide(Side):
             raise self.alert() or clear(error) from None
 
     def alert(self) -> OSError | None:
-        """Why the other end is gone, if it has said so: its last words lie unread when writing fails."""
+        """Return why the other end is gone, if it has said so: its alert lies unread when writing fails."""
         try:
             self.tls_recv(bytearray(1))
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
@@ -85,7 +85,7 @@ class TlsSide(Side):
         return None
 
     def held(self) -> int:
-        """Bytes that OpenSSL has decrypted and nobody has read."""
+        """Return the number of bytes that OpenSSL has decrypted and nobody has read."""
         return cast("ssl.SSLSocket", self.sock).pending() if self.sock is not None else 0
 
     def odd(self, mask: int) -> None:
@@ -115,13 +115,14 @@ class TlsSide(Side):
             self.conn.reactor.soon(self.again)
 
     def shut(self) -> None:
-        """Nothing: OpenSSL would lose what comes after its own close_notify. The other end sees it when all is done.
+        """Say nothing: OpenSSL would lose what comes after its own close_notify. The other end sees it when all is
+        done.
 
         Where nothing is to be read any more either, there is `farewell`.
         """
 
     def farewell(self) -> None:
-        """close_notify and FIN; what still comes is read as bytes, undeciphered."""
+        """Send close_notify and FIN; what still comes is read as bytes, undeciphered."""
         sock = self.sock
         if sock is None:
             return
@@ -131,7 +132,7 @@ class TlsSide(Side):
         self.recv = partial(socket.socket.recv_into, sock)
 
     def part(self) -> None:
-        """close_notify comes with `drop`."""
+        """Read nothing: close_notify comes with `drop`."""
 
     def drop(self, reset: bool = False) -> None:
         if not reset:
@@ -146,7 +147,7 @@ class TlsSide(Side):
 
 
 def clear(error: Exception) -> OSError:
-    """The same error, in OpenSSL's case with the words that help only: `tlsv13 alert certificate required`."""
+    """Return the same error, in OpenSSL's case with the words that help only: `tlsv13 alert certificate required`."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
         return error
     return ConnectionResetError(ECONNRESET, reason(error))

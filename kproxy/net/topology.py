@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster are, as its brokers name them."""
+"""Topology of a cluster: where its nodes are, as its brokers name them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .driven import HostPort
 
 
 class Topology:
-    """Node id → (host, port). Ids below -1 are controllers (`core.addresses.controller_id`).
+    """Map of node id → (host, port). Ids below -1 are controllers (`core.addresses.controller_id`).
 
     Of more than `most` nodes, those that were named longest ago are forgotten: connections to them go to a bootstrap
     server.
@@ -21,7 +21,7 @@ class Topology:
         self.nodes: dict[int, HostPort] = {}
 
     def learn(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
-        """Remember these nodes; returns those that were not known, or elsewhere."""
+        """Remember these nodes; return those that were not known, or elsewhere."""
         known = self.nodes
         changed: dict[int, HostPort] = {}
         for node, (host, port) in nodes.items():

@@ -1,4 +1,4 @@
-"""Connections that the kernel has diverted to kproxy: where their clients wanted to go, and how to go on from there.
+"""Transparent connections, diverted to kproxy by the kernel: their destinations, and how to go on from here.
 
 REDIRECT rewrites the destination and remembers it (netfilter's SO_ORIGINAL_DST); TPROXY leaves it as it is and gives
 the connection to a socket that may have addresses of others (IP_TRANSPARENT, ip(7)). kproxy's own connections carry a
@@ -26,14 +26,14 @@ SOCKADDR_IN, SOCKADDR_IN6 = Struct("!2xH4s8x"), Struct("!2xHI16sI")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a diverted connection goes on to, and from which address, if not from kproxy's own."""
+    """Destination of a diverted connection, and the address to come from, if not kproxy's own."""
 
     destination: HostPort
     source: str | None = None
 
 
 def destination(sock: socket.SocketType, config: Transparent) -> HostPort:
-    """Where the client of this connection wanted to go. Raises OSError when the kernel does not know."""
+    """Return the address that the client wanted to reach. Raises OSError when the kernel does not know."""
     if config.by == "tproxy":
         return host_port(sock.getsockname())
     if ":" in host_port(sock.getpeername())[0]:
@@ -44,7 +44,7 @@ def destination(sock: socket.SocketType, config: Transparent) -> HostPort:
 
 
 def why_not(sock: socket.SocketType, config: Transparent, own_ports: set[int]) -> str | None:
-    """A reason not to go where this connection wanted to; `own_ports` are those that kproxy listens on."""
+    """Return a reason not to connect to the destination, else None; `own_ports` are those that kproxy listens on."""
     try:
         host, port = destination(sock, config)
     except OSError:
@@ -55,7 +55,7 @@ def why_not(sock: socket.SocketType, config: Transparent, own_ports: set[int]) -
 
 
 def is_own(host: str) -> bool:
-    """Whether this machine has the address."""
+    """Return True if this machine has the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_DGRAM)) as trial:
         try:
@@ -66,7 +66,7 @@ def is_own(host: str) -> bool:
 
 
 def pretend(sock: socket.SocketType, family: int) -> None:
-    """Let it have addresses that are not this machine's. Raises OSError."""
+    """Let the socket have addresses that are not this machine's. Raises OSError."""
     if family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, IPV6_TRANSPARENT, 1)
     else:
@@ -81,7 +81,7 @@ def come_from(sock: socket.SocketType, family: int, source: str) -> None:
 
 
 def check_mark(cluster: str, mark: int) -> None:
-    """Raises WeDidWrong when connections to brokers cannot be marked so."""
+    """Check that connections to brokers can be marked so. Raises WeDidWrong when they cannot."""
     with closing(socket.socket()) as trial:
         try:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)

@@ -1,9 +1,9 @@
-"""Who of those that wait goes on next: addresses take turns, and only so many are in the middle of something.
+"""Order of the turns that wait: addresses take turns, and only so many are in the middle of something.
 
 Strategy. Work that is put aside keeps what it has made so far, and that is more the longer it has worked: what a frame
 of four megabytes is read into takes two hundred. Were all to go on in turn, a thousand frames would be in memory at
-once. So whoever has worked for longer is of a higher level, of which fewer may be under way; the others wait at its
-door, and go on with it when one of these has ended. Levels take turns, so short work does not wait for long work, save
+once. So work that has taken longer is of a higher level, of which fewer may be under way; the rest waits at its door,
+and goes on with it when one of these has ended. Levels take turns, so short work does not wait for long work, save
 where all places are taken: they are given to addresses in turn, and none may have all of them.
 """
 
@@ -19,7 +19,8 @@ Thing = TypeVar("Thing")
 
 
 class Level(NamedTuple):
-    """`places`: things that may be under way in it at once; `slices`: after so many a thing is of the next one."""
+    """Level of work. `places`: things that may be under way in it at once; `slices`: after so many a thing is of the
+    next one."""
 
     places: int
     slices: int
@@ -39,7 +40,7 @@ PREFIX = 64
 
 @lru_cache(1024)
 def network_of(host: str) -> str:
-    """The address by which those are told apart who share something: an IPv6 address stands for its network."""
+    """Return the address by which those are told apart who share something: an IPv6 address stands for its network."""
     if ":" not in host:
         return host
     try:
@@ -50,7 +51,7 @@ def network_of(host: str) -> str:
 
 
 class Queue(Generic[Thing]):
-    """Things in line by address. The addresses take turns, so that one with a thousand waits for its own."""
+    """Lines of things by address. The addresses take turns, so that one with a thousand waits for its own."""
 
     def __init__(self, gone: Callable[[Thing], bool]) -> None:
         self.gone = gone
@@ -89,7 +90,7 @@ class Queue(Generic[Thing]):
 
 
 class Waiting(Protocol):
-    """What is put in order. `level`: -1 before it has a place; `slices`: how often it has gone on in its level."""
+    """Work that is put in order. `level`: -1 before it has a place; `slices`: how often it has gone on in its level."""
 
     address: str
     level: int
@@ -103,7 +104,7 @@ Work = TypeVar("Work", bound=Waiting)
 
 
 class Order(Generic[Work]):
-    """Those of one reactor that wait."""
+    """Order of the work of one reactor that waits."""
 
     def __init__(self) -> None:
         def gone(work: Work) -> bool:
@@ -116,7 +117,7 @@ class Order(Generic[Work]):
         self.last = 0  # the level that has had its turn
 
     def add(self, work: Work) -> None:
-        """It waits from now on."""
+        """Put the work in line, at the door of the next level if it has had its slices."""
         level = work.level
         if level < 0 or work.slices >= LEVELS[level].slices:
             self.doors[level + 1].add(work.address, work)
@@ -151,7 +152,7 @@ class Order(Generic[Work]):
             self.going[level].add(work.address, work)
 
     def leave(self, work: Work) -> None:
-        """It has ended."""
+        """Free the place of work that has ended."""
         if work.level < 0:
             return
         level, work.level = work.level, -1
@@ -165,7 +166,7 @@ class Order(Generic[Work]):
             del self.by_address[work.address]
 
     def all(self) -> list[Work]:
-        """Everybody who waits, whom nobody will call any more."""
+        """Take out all work that waits: nobody will call it any more."""
         found = []
         for queue in (*self.doors, *self.going):
             for address in list(queue.stopped):

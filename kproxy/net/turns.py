@@ -35,7 +35,7 @@ GROWTH = 4096
 
 
 class Owner(Protocol):
-    """Whose work can be put aside."""
+    """Owner of work that can be put aside."""
 
     @property
     def address(self) -> str: ...
@@ -46,7 +46,7 @@ class Owner(Protocol):
 
 
 class Turn(greenlet):
-    """A stack on which callbacks run. `owner`: whose single call it is, or whose callback was put aside."""
+    """Stack on which callbacks run. `owner`: whose single call it is, or whose callback was put aside."""
 
     def __init__(self, reactor: Reactor, run: Callable[[], Any], owner: Owner | None = None) -> None:
         super().__init__(run)
@@ -81,7 +81,7 @@ class Turn(greenlet):
             self.stop(owner, self.wait)
 
     def wait(self) -> None:
-        """Get in line."""
+        """Get in line with the other turns."""
         assert self.owner is not None
         self.reactor.aside.wait(self.owner, self)
 
@@ -148,22 +148,22 @@ class Errand:
         return bool(self.turn.dead)
 
     def run(self) -> None:
-        """Do it, in the thread."""
+        """Do the work, in the thread, and keep its outcome."""
         try:
             self.result = self.work()
         except Exception as error:  # noqa: BLE001  # it is raised where the work was asked for
             self.error = error
 
     def computed(self, result: object) -> None:
-        """It is done: the turn may go on when it is its own."""
+        """Put the turn in line again: the work is done."""
         self.turn.wait()
 
     def crashed(self, error: Exception) -> None:
-        """Never called: `run` keeps what it raises."""
+        """Do nothing: `run` keeps what it raises."""
 
 
 class Turns:
-    """The turns of one reactor that wait to go on."""
+    """Turns of one reactor that wait to go on."""
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
@@ -184,7 +184,7 @@ class Turns:
             self.reactor.soon(self.resume)
 
     def resume(self) -> None:
-        """Let the next one go on, for one slice."""
+        """Let the next turn go on, for one slice."""
         self.planned = False
         turn = self.order.next()
         if turn is None:
@@ -203,7 +203,7 @@ class Turns:
             owner.over()
 
     def left(self, turn: Turn) -> None:
-        """It has ended: its place is free."""
+        """Free the place of a turn that has ended."""
         self.order.leave(turn)
         self.plan()
 
@@ -216,33 +216,33 @@ class Turns:
         Turn(self.reactor, call, owner).switch()
 
     def close(self) -> None:
-        """Nobody goes on any more."""
+        """End all turns that wait: none goes on any more."""
         for turn in self.order.all():
             turn.give_up()
 
 
 def owner_of(callback: object) -> Owner | None:
-    """Whose callback that is, if it can be put aside."""
+    """Return the owner of the callback, if it can be put aside."""
     there = getattr(callback, "__self__", None)
     owner: Owner | None = getattr(there, "turns_of", None)
     return owner
 
 
 def apart(work: Callable[[], Any]) -> Any:
-    """The hook for long work."""
+    """Do long work in a thread, where a turn can wait for it: a hook of `wire.breath`."""
     current = getcurrent()
     return current.apart(work) if type(current) is Turn else work()
 
 
 def guard(more: int) -> None:
-    """The hook for what is to be finished."""
+    """Count blocks that are to be finished, for the turn at hand: a hook of `wire.breath`."""
     current = getcurrent()
     if type(current) is Turn:
         current.guard(more)
 
 
 def look() -> None:
-    """The hook: which turn is it?"""
+    """Let the turn at hand look at the clock: a hook of `wire.breath`."""
     current = getcurrent()
     if type(current) is Turn:
         current.look()

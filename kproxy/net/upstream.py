@@ -1,4 +1,4 @@
-"""A cluster as something to connect to: its bootstrap servers, its nodes, and how to reach them."""
+"""Upstream: a cluster as something to connect to, with its bootstrap servers, its nodes, and how to reach them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AVOIDED = 30.0
 
 
 class Caller(Protocol):
-    """Who wants to be connected, to `node` or, if that is None, to any broker."""
+    """Party that wants to be connected, to `node` or, if that is None, to any broker."""
 
     node: int | None
     race: Race | Login | None
@@ -45,17 +45,17 @@ class Caller(Protocol):
 
     @property
     def origin(self) -> Origin | None:
-        """For whom it wants to; None: for itself."""
+        """Return the ends of the client's connection; None: it is kproxy's own wish."""
 
     def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
-        """`login`: how kproxy has logged in there, where it does that itself."""
+        """Take the socket. `login`: how kproxy has logged in there, where it does that itself."""
 
     def unreachable(self, reason: str, refused: bool = False) -> None:
-        """`refused`: the broker does not take kproxy's credentials."""
+        """Take the reason why there is no socket. `refused`: the broker does not take kproxy's credentials."""
 
 
 class Upstream:
-    """One per cluster. `topology` is what connections have learnt of its nodes."""
+    """Cluster to connect to. `topology` is what connections have learnt of its nodes."""
 
     def __init__(
         self, name: str, config: ClusterConfig, reactor: Reactor, counts: Counts,
@@ -89,7 +89,7 @@ class Upstream:
         self.failed: dict[HostPort, float] = {}
 
     def servers(self, node: int | None) -> list[HostPort]:
-        """Where to go for this node, best first; None: for any.
+        """Return the servers to try for this node, best first; None: for any.
 
         A node that is not known yet (its port was restored, its name came by SNI) is replaced by a bootstrap server: a
         wrong broker answers NOT_LEADER_OR_FOLLOWER, and clients then ask Metadata, which makes it known.
@@ -100,7 +100,7 @@ class Upstream:
         return self.bootstrap_servers() if len(self.bootstrap) > 1 else self.bootstrap
 
     def bootstrap_servers(self) -> list[HostPort]:
-        """Each in its turn is the first; those that failed of late come last."""
+        """Return the bootstrap servers, each in its turn the first; those that failed of late come last."""
         count = len(self.bootstrap)
         self.first = (self.first + 1) % count
         turned = self.bootstrap[self.first :] + self.bootstrap[: self.first]
@@ -111,11 +111,11 @@ class Upstream:
 
     @property
     def prepares(self) -> bool:
-        """Whether there is something to do between a TCP connection and its use."""
+        """Return True if there is something to do between a TCP connection and its use."""
         return self.tls is not None or self.credentials is not None
 
     def dial(self, caller: Caller) -> None:
-        """Calls `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""
+        """Call `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""
         if self.leads_back:
             self.counts.unreachable[self.name] += 1
             caller.unreachable(f"cluster {self.name} leads back to kproxy itself")
@@ -134,7 +134,7 @@ class Upstream:
             self.race(caller, servers, begun, way)
 
     def race(self, caller: Caller, servers: list[HostPort], begun: socket.SocketType | None, way: Way) -> None:
-        """Try them all; `begun` is on its way to the first."""
+        """Try all servers; `begun` is on its way to the first."""
 
         def won(sock: socket.SocketType, server: HostPort) -> None:
             if (race.tried or self.failed) and caller.route is None:
@@ -157,7 +157,7 @@ class Upstream:
         race.start(begun)
 
     def begin(self, server: HostPort, way: Way) -> tuple[socket.SocketType | None, bool]:
-        """A short cut past the race: a socket, and whether it is connected already, as it mostly is on one host."""
+        """Connect without a race; return a socket, and whether it is connected already, as it mostly is on one host."""
         endpoints = self.resolver.known(server)
         if not endpoints:
             return None, False

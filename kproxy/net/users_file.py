@@ -1,4 +1,4 @@
-"""The file of a listener's users, read again when it has changed."""
+"""File of a listener's users, read again when it has changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from kproxy.sasl_config import users_in
 
 
 class UsersFile:
-    """Called for each authentication: a look at the file's time is cheap beside it. Raises WeDidWrong when made."""
+    """Users of a listener, called for each authentication: a look at the file's time is cheap beside it. Raises
+    WeDidWrong when made."""
 
     def __init__(self, path: str, log: FilteringBoundLogger) -> None:
         self.path, self.log = Path(path), log

@@ -1,4 +1,4 @@
-"""Which node is where, for clusters with transparent listeners: kproxy asks the brokers itself.
+"""Locator of nodes by address, for clusters with transparent listeners: kproxy asks the brokers itself.
 
 Elsewhere the answers that clients get are rewritten, and what they say is known from that. Here they pass unread, and
 where a diverted connection goes is an address only. So kproxy asks Metadata for the brokers now and then, looks their
@@ -26,7 +26,7 @@ EVERY = 300.0
 
 
 class Whereabouts(Survey):
-    """Of one cluster. `nodes` are those that the brokers have named, by IP address and port."""
+    """Locator of one cluster. `nodes` are those that the brokers have named, by IP address and port."""
 
     def __init__(self, upstream: Upstream, log: FilteringBoundLogger) -> None:
         super().__init__(upstream, self, EVERY, log, brokers_request)
@@ -34,13 +34,13 @@ class Whereabouts(Survey):
         self.nodes: dict[HostPort, int] = {}
 
     def learn(self, body: Mapping[str, Any], broker_name: object, own: bool = False) -> None:
-        """An answer has come. Of more nodes than a cluster may have, the first ones are taken."""
+        """Take the brokers of an answer; of more than a cluster may have, the first ones."""
         nodes = [(one["node_id"], one["host"], one["port"]) for one in body["brokers"]]
         found = [(node, (host, port)) for node, host, port in nodes if is_reachable(host, port)]
         self.named = dict(found[: self.upstream.topology.most])
 
     async def ask(self) -> None:
-        """And find the addresses of all that are named. Raises OSError and DecodeError."""
+        """Ask, and find the addresses of all brokers that are named. Raises OSError and DecodeError."""
         await super().ask()
         before, self.nodes = self.nodes, {}
         for node, place in self.named.items():

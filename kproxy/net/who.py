@@ -1,4 +1,4 @@
-"""A connection as those see it who record what happens on it."""
+"""Connection as those see it who record what happens on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionWho:
-    """A `watch.seen.Who` of a live connection; what is asked for is looked up when it is asked for."""
+    """Live connection as a `watch.seen.Who`; each value is looked up when it is asked for."""
 
     __slots__ = ("connection", "end", "picture", "server")
 
@@ -38,7 +38,7 @@ class ConnectionWho:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the last authentication ended; None when there was none."""
+        """Return how the last authentication ended; None when there was none."""
         return self.connection.session.identity.outcome
 
     @property
@@ -85,17 +85,17 @@ class ConnectionWho:
         return None if software is None else software.partition("/")[2]
 
     def broker_topic(self, topic: str) -> str | None:
-        """The topic's name at the broker, None where it is the same or none that can be reached."""
+        """Return the topic's name at the broker, None where it is the same or none that can be reached."""
         names = self.connection.session.plan.bound.names
         return None if names is None else other(names.topics, topic)
 
     def broker_group(self, group: str) -> str | None:
-        """The group's name at the broker, None where it is the same or none that can be reached."""
+        """Return the group's name at the broker, None where it is the same or none that can be reached."""
         names = self.connection.session.plan.bound.names
         return None if names is None else other(names.groups, group)
 
     def topic_of(self, topic_id: str) -> str | None:
-        """The client's name of a topic by its id, None where no answer has shown it."""
+        """Return the client's name of a topic by its id, None where no answer has shown it."""
         name = self.picture.by_id.get(topic_id)
         names = self.connection.session.plan.bound.names
         if name is None or names is None or names.topics is None:
@@ -105,7 +105,7 @@ class ConnectionWho:
 
 
 def other(names: NameMap | None, name: str) -> str | None:
-    """The broker-side name, if it differs and means something there."""
+    """Return the broker-side name, if it differs and means something there."""
     if names is None:
         return None
     before = name.encode("utf-8", "surrogateescape")

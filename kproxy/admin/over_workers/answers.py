@@ -1,4 +1,4 @@
-"""A worker's answers to what the supervisor's admin API asks: the same operations, on what this worker has."""
+"""Answers of a worker to what the supervisor's admin API asks: the same operations, on what this worker has."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ BY_NAME = {one.name: one for one in OPERATIONS}
 
 
 class WorkerAnswers:
-    """`collectors`: of what this process counts, rules and itself apart. `table`: what it shares. `index`: of
-    this worker."""
+    """Answers of one worker. `collectors`: of what this process counts, rules and itself apart. `table`: what it
+    shares. `index`: of this worker."""
 
     def __init__(self, backend: Backend, collectors: Sequence[Collector], table: Table, index: int) -> None:
         self.backend, self.collectors, self.table, self.index = backend, collectors, table, index
@@ -43,7 +43,7 @@ class WorkerAnswers:
         self.tails: dict[int, TailLines] = {}
 
     def listen(self, channel: Channel) -> None:
-        """Answer from now on."""
+        """Answer the supervisor's questions from now on."""
         channel.on_question(Operate, self.operate)
         channel.on_question(Measure, self.measure)
         channel.on_question(BeginTail, self.begin_tail)
@@ -52,7 +52,7 @@ class WorkerAnswers:
         channel.on_question(JoinCapture, self.join_capture)
 
     async def operate(self, asked: Operate) -> Operated:
-        """What the API would say."""
+        """Do an operation of the API and return its answer or its refusal."""
         operation = BY_NAME[asked.name]
         try:
             query = operation.query.model_validate(asked.query)
@@ -75,14 +75,14 @@ class WorkerAnswers:
         return families
 
     def begin_tail(self, asked: BeginTail) -> None:
-        """Raises FilterError, which the supervisor has found before."""
+        """Begin to keep lines. Raises FilterError, which the supervisor has found before."""
         server = self.backend.server
         tail = TailLines(server.taps.fanout, server.reactor.notify, Filter(asked.filter))
         self.tails[asked.number] = tail
         tail.begin()
 
     async def next_lines(self, asked: NextLines) -> Lines:
-        """Nothing for a listener that is gone."""
+        """Return the next lines of a tail; none for a listener that is gone."""
         tail = self.tails.get(asked.number)
         return Lines(b"" if tail is None else await tail.next())
 
@@ -92,7 +92,7 @@ class WorkerAnswers:
             tail.end()
 
     def join_capture(self, asked: JoinCapture) -> None:
-        """Raises CaptureRefused."""
+        """Write into the supervisor's capture. Raises CaptureRefused."""
         assert self.backend.captures is not None, "the config has a folder for them"
         totals = Totals(self.table.cells(asked.owner, None), monotonic)
         self.backend.captures.join(

@@ -1,4 +1,4 @@
-"""What the supervisor's admin API speaks for: all workers, and what the supervisor itself counts."""
+"""Backend of the supervisor's admin API: all workers, and what the supervisor itself counts."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ A = TypeVar("A")
 
 @dataclass(eq=False)
 class CrewBackend:
-    """`asked_readiness`: what is missing, of the supervisor and of all workers. `collectors`: of what it counts itself.
-    `addresses`: where clients of a listener reach those of these nodes that they have been told of."""
+    """Backend of a pool of workers. `asked_readiness`: what is missing, of the supervisor and of all workers.
+    `collectors`: of what it counts itself. `addresses`: where clients of a listener reach those of these nodes that
+    they have been told of."""
 
     keeper: CrewKeeper
     crew: Crew
@@ -56,11 +57,11 @@ class CrewBackend:
     # ---- for the crew
 
     def member_begins(self, member: Member) -> None:
-        """Another process is in its place; what the one before had counted stays."""
+        """Keep what the process before had counted: another one is in the worker's place."""
         self.lost = merge_metrics([self.lost, growing_metrics(self.latest.pop(member.index, []))])
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Know what workers have counted, should they end, until cancelled."""
+        """Fetch what workers have counted every `LOOK` seconds, should they end, until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(LOOK)
@@ -73,7 +74,7 @@ class CrewBackend:
         return await self.asked_readiness()
 
     async def scraped(self) -> bytes:
-        """The supervisor's own metrics and all workers', added up."""
+        """Return the supervisor's own metrics and all workers', added up."""
         await self.measure(Measure())
         await self.keeper.count()
         registry = CollectorRegistry(auto_describe=False)
@@ -86,7 +87,7 @@ class CrewBackend:
                 self.latest[member.index] = families
 
     def everybody(self) -> Iterable[Sequence[MetricSamples]]:
-        """What is known of all processes that are and were."""
+        """Yield the metrics of all processes that are and were."""
         running = {member.index for member in self.crew.members if member.channel is not None}
         yield collect_samples(self.collectors)
         yield self.lost
@@ -96,11 +97,11 @@ class CrewBackend:
     # ---- for operations
 
     async def operate_all(self, name: str, query: dict[str, Any]) -> list[Any]:
-        """What each worker shows. Raises Problem when one refuses, or says nothing."""
+        """Return the answer of each worker. Raises Problem when one refuses, or says nothing."""
         return [shown(said) for _, said in await self.ask(Operate(name, {}, query))]
 
     async def ask(self, question: Question[A], patience: float = PATIENCE) -> list[tuple[Member, A]]:
-        """All of them. Raises Problem when one says nothing."""
+        """Ask all workers. Raises Problem when one says nothing."""
         found = []
         for member, said in await ask_all(self.crew, question, patience):
             if isinstance(said, Unanswered):
@@ -109,7 +110,7 @@ class CrewBackend:
         return found
 
     async def operate(self, index: int, question: Operate) -> Operated:
-        """What one worker says. Raises Problem when there is none."""
+        """Ask one worker to do an operation. Raises Problem when it is not running."""
         member = self.crew.members[index]
         if member.channel is None:
             raise Problem(500, "internal", f"worker {index} is not running")
@@ -120,7 +121,7 @@ class CrewBackend:
 
 
 def shown(said: Operated) -> Any:
-    """The JSON of an answer. Raises the Problem that it is."""
+    """Return the JSON of an answer. Raises the Problem that it is."""
     if said.code:
         raise Problem(said.status, said.code, said.message)
     return said.shown

@@ -41,7 +41,7 @@ SUMS = ("broker_exchanges", "connections", "dropped", "unknown")
 
 @dataclass(eq=False)
 class CrewCapture:
-    """`parts`: what the process behind each channel has said last."""
+    """Capture over all workers. `parts`: what the process behind each channel has said last."""
 
     path: Path
     wanted: Filter
@@ -63,7 +63,7 @@ class CrewCapture:
         return sum(part.get(name, 0) for part in self.parts.values())
 
     def shown(self) -> CaptureShown:
-        """As the API shows one."""
+        """Return the capture as the API shows one."""
         written = self.writer.written
         size, exchanges = self.totals.grow(0) if self.ended is None else (written.size, written.exchanges)
         state: Literal["running", "ending", "stopped", "failed"] = "running"
@@ -87,7 +87,8 @@ class CrewCapture:
 
 
 class CrewCaptures:
-    """`folder` None: there are none. `wall` makes the clock of a capture, see `sinks.captures`."""
+    """Captures over all workers. `folder` None: there are none. `wall` makes the clock of a capture, see
+    `sinks.captures`."""
 
     def __init__(
         self, folder: str | Path | None, crew: Crew, table: SharedTable, wall: Callable[[], ToWallTime], instance: str
@@ -97,7 +98,8 @@ class CrewCaptures:
         self.by_name: dict[str, CrewCapture] = {}
 
     async def start(self, query: Any) -> CrewCapture:
-        """`query` as the API has it. Raises CaptureRefused, FilterError, and Problem when a worker cannot write."""
+        """Start a capture; `query` is as the API has it. Raises CaptureRefused, FilterError, and Problem when a worker
+        cannot write."""
         running = sum(not one.stopped for one in self.by_name.values())
         name = usable(self.folder, query.file, running)
         assert self.folder is not None, "looked at"
@@ -117,7 +119,7 @@ class CrewCaptures:
         return made
 
     def _make(self, path: Path, wanted: Filter, query: Any) -> CrewCapture:
-        """With the file begun. Raises OSError."""
+        """Make a capture with its file begun. Raises OSError."""
         policy = Policy(query.payload, query.head)
         limits = CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges)
         how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
@@ -133,7 +135,7 @@ class CrewCaptures:
         return CrewCapture(path, wanted, policy, limits, join, totals, writer, file)
 
     async def stop(self, one: CrewCapture, why: str = "asked") -> None:
-        """Returns when the file is whole."""
+        """Stop a capture; return when its file is whole."""
         async with one.changing:
             if not one.stopped:
                 one.stopped = why
@@ -141,13 +143,13 @@ class CrewCaptures:
             self._end(one)
 
     def close(self) -> None:
-        """Workers have ended, and with them what they wrote."""
+        """Finish all files: workers have ended, and with them what they wrote."""
         for one in self.by_name.values():
             one.stopped = one.stopped or "proxy_ended"
             self._end(one)
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """See to it that all go on, or end, together, until cancelled."""
+        """See to it that all workers go on, or end, together, until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(LOOK)
@@ -156,7 +158,7 @@ class CrewCaptures:
                     await self._look(one)
 
     def __getitem__(self, name: str) -> CrewCapture:
-        """By its name, with or without `.pcapng`. Raises NoSuchCapture."""
+        """Return a capture by its name, with or without `.pcapng`. Raises NoSuchCapture."""
         found = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
         if found is None:
             raise NoSuchCapture(f'there is no capture "{name}"')
@@ -206,7 +208,7 @@ class CrewCaptures:
                     nursery.start_soon(ask, channel)
 
     def _end(self, one: CrewCapture) -> None:
-        """The last block, with what all have written."""
+        """Write the last block, with what all have written."""
         if one.ended is not None:
             return
         one.ended = monotonic()

@@ -27,7 +27,7 @@ LOOK = 0.25
 
 
 class CrewTail(StreamingResponse):
-    """The stream, as `admin.tail.Tail`."""
+    """Response that streams lines of all workers, as `admin.tail.Tail` those of one process."""
 
     def __init__(self, backend: CrewBackend, text: str, wanted: Filter) -> None:
         self.backend, self.text, self.wanted = backend, text, wanted
@@ -74,7 +74,7 @@ class CrewTail(StreamingResponse):
         self, member: Member, channel: Channel, into: trio.MemorySendChannel[bytes], *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
-        """To one of them, until it ends."""
+        """Listen to one worker, until it ends."""
         try:
             await channel.ask(BeginTail(self.number, self.text), PATIENCE)
         except Unanswered as error:

@@ -1,4 +1,4 @@
-"""What the supervisor asks workers on behalf of its admin API."""
+"""Messages from the supervisor's admin API to workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kproxy.sinks.merged_metrics import MetricSamples
 
 
 class Operated(msgspec.Struct, frozen=True):
-    """What an operation has answered: its JSON; or with which status, code and message it was refused."""
+    """Answer of an operation: its JSON; or with which status, code and message it was refused."""
 
     shown: Any = None
     status: int = 200
@@ -20,7 +20,7 @@ class Operated(msgspec.Struct, frozen=True):
 
 
 class Operate(Question[Operated], frozen=True):
-    """Do an operation of the API, by its name, as if it had come in there."""
+    """Question to do an operation of the API, by its name, as if it had come in there."""
 
     answer: ClassVar[Any] = Operated
     name: str
@@ -29,40 +29,41 @@ class Operate(Question[Operated], frozen=True):
 
 
 class Measure(Question[list[MetricSamples]], frozen=True):
-    """What have you counted? `growing`: only what must not be lost when you end."""
+    """Question for what a worker has counted. `growing`: only what must not be lost when it ends."""
 
     answer: ClassVar[Any] = list[MetricSamples]
     growing: bool = False
 
 
 class BeginTail(Question[None], frozen=True):
-    """Keep from now on what this filter holds for; `number` is the listener's."""
+    """Question to keep from now on what this filter holds for; `number` is the listener's."""
 
     number: int
     filter: str
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """Some lines of a tail, with their ends; none when there was nothing to tell for a while."""
+    """Lines of a tail, with their ends; none when there was nothing to tell for a while."""
 
     text: bytes
 
 
 class NextLines(Question[Lines], frozen=True):
-    """What has passed since; as soon as there is something."""
+    """Question for the lines since the last one; answered as soon as there is something."""
 
     answer: ClassVar[Any] = Lines
     number: int
 
 
 class EndTail(Notice, frozen=True):
-    """The listener is gone."""
+    """Notice that the listener is gone."""
 
     number: int
 
 
 class JoinCapture(Question[None], frozen=True):
-    """Write into a capture from now on. `owner`: its place in the shared table. `head`: see `capture.policy`."""
+    """Question to write into a capture from now on. `owner`: its place in the shared table. `head`: see
+    `capture.policy`."""
 
     path: str
     owner: bytes

@@ -1,4 +1,4 @@
-"""The operations of the API where several workers have what they are about.
+"""Operations of the API where several workers have what they are about.
 
 Rules and what is running are the supervisor's; connections are asked for where they are. A connection's number says
 that: it has the worker's index as its remainder by the number of workers.
@@ -54,7 +54,7 @@ async def recycle_connection(backend: CrewBackend, call: Call) -> ConnectionShow
 
 
 async def one_connection(backend: CrewBackend, call: Call, name: str) -> ConnectionShown:
-    """Raises Problem."""
+    """Have the worker of the connection do the operation. Raises Problem."""
     text = call.path["id"]
     if not text.isdecimal():
         raise Problem(404, "no_such_connection", f'there is no connection "{text}"')
@@ -99,14 +99,14 @@ def number(node: NodeShown) -> int:
 
 
 def nodes_with(addresses: Mapping[str, Mapping[int, HostPort]], known: Mapping[int, NodeShown]) -> Iterator[NodeShown]:
-    """Return the nodes in the order of their ids, with the addresses that each listener gives its clients."""
+    """Yield the nodes in the order of their ids, with the addresses that each listener gives its clients."""
     for node in sorted(known):
         shown_at = {listener: show(at[node]) for listener, at in addresses.items() if node in at}
         yield known[node].model_copy(update={"addresses": shown_at})
 
 
 async def tail(backend: CrewBackend, call: Call) -> Response:
-    """Raises Problem for a bad filter, and when too many listen already."""
+    """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
     wanted = wanted_by(call)
     room_for_another(len(backend.listeners))
     return CrewTail(backend, call.query.filter, wanted)
@@ -135,7 +135,7 @@ async def start_capture(backend: CrewBackend, call: Call) -> CaptureShown:
 
 
 async def stop_capture(backend: CrewBackend, call: Call) -> CaptureShown:
-    """Answers when the file is whole."""
+    """Answer when the file is whole."""
     one = found(backend, call)
     await backend.captures.stop(one)
     shown = one.shown()
@@ -144,7 +144,7 @@ async def stop_capture(backend: CrewBackend, call: Call) -> CaptureShown:
 
 
 def found(backend: CrewBackend, call: Call) -> CrewCapture:
-    """Raises Problem."""
+    """Return the capture that the path names. Raises Problem."""
     try:
         return backend.captures[call.path["name"]]
     except NoSuchCapture as error:
@@ -152,7 +152,7 @@ def found(backend: CrewBackend, call: Call) -> CrewCapture:
 
 
 def asked(call: Call) -> dict[str, Any]:
-    """The query, as it can be sent."""
+    """Return the query, as it can be sent."""
     query: dict[str, Any] = call.query.model_dump()
     return query
 

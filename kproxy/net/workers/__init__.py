@@ -2,7 +2,8 @@
 
 supervisor    the process that the user has started: it accepts clients, and owns what there can be one of only
 worker        a process that serves connections; told from the others by its index, 0 and up
-member        a worker as the supervisor sees it, over its restarts
+pool          all workers as the supervisor sees them, over their restarts
+dispatcher    the part of the supervisor that chooses a worker for each client
 channel       messages between the two, both ways
 hand-over     an accepted connection on its way from the supervisor to a worker
 """

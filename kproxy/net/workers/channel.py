@@ -48,21 +48,21 @@ Then = Callable[[Any, "Unanswered | None"], object]
 
 
 class Unanswered(WeDidWrong):
-    """A question without an answer: the other process has ended, hangs, or could not do it; the message says which."""
+    """Question without an answer: the other process has ended, hangs, or could not do it; the message says which."""
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """Something told; nothing comes back."""
+    """Message to which nothing comes back."""
 
 
 class Question(msgspec.Struct, Generic[A], frozen=True, array_like=True):
-    """Something asked; `answer` is the type of what comes back."""
+    """Message to which an answer comes back, of the type `answer`."""
 
     answer: ClassVar[Any] = None
 
 
 class Channel:
-    """One end. `lost(reason)` is called once, when nothing more can come: closed by either end, or given up.
+    """End of a channel. `lost(reason)` is called once, when nothing more can come: closed by either end, or given up.
 
     `before_answers` may tell first what it would have told a little later: whoever has an answer has heard that, too.
     """
@@ -85,18 +85,18 @@ class Channel:
     # ---- for both ends
 
     def on_notice(self, kind: type[N], handler: Callable[[N], object]) -> None:
-        """Call this for each notice of this kind. An exception is logged."""
+        """Call `handler` for each notice of this kind. An exception is logged."""
         self.handlers[kind.__name__] = msgspec.msgpack.Decoder(kind), handler
 
     def on_question(self, kind: type[Q], handler: Callable[[Q], object]) -> None:
-        """Answer questions of this kind with what this returns, at once or, if it is a coroutine function, later.
+        """Answer questions of this kind with what `handler` returns, at once or, if it is a coroutine function, later.
 
         A KproxyError that it raises is told to who asked; any other exception is logged, too.
         """
         self.handlers[kind.__name__] = msgspec.msgpack.Decoder(kind), handler
 
     def tell(self, notice: Notice) -> None:
-        """Say it, now or as soon as the other end reads. Nothing happens when it is lost."""
+        """Send a notice, now or as soon as the other end reads. Nothing happens when it is lost."""
         self._send(0, type(notice).__name__, notice)
 
     def ask_then(self, question: Question[A], then: Callable[[A | None, Unanswered | None], object]) -> int:
@@ -111,7 +111,7 @@ class Channel:
         return self.serial
 
     async def ask(self, question: Question[A], patience: float = PATIENCE) -> A:
-        """The answer. Raises Unanswered."""
+        """Ask and wait for the answer. Raises Unanswered."""
         done = trio.Event()
         told: list[tuple[Any, Unanswered | None]] = []
 
@@ -133,7 +133,7 @@ class Channel:
         return answer  # type: ignore[no-any-return]
 
     def close(self, reason: str = "closed") -> None:
-        """Say and hear nothing more. Who waits for an answer is told."""
+        """Send and take nothing more. Those that wait for an answer are told."""
         if self.closed:
             return
         self.closed = True
@@ -146,7 +146,7 @@ class Channel:
         self.on_lost(reason)
 
     def last_word(self, notice: Notice, timeout: float) -> None:
-        """Say it, and what still waits, for so long at most, blocking everything: the process ends."""
+        """Send a notice, and what still waits, for so long at most, blocking everything: the process ends."""
         self.sock.settimeout(timeout)
         with suppress(OSError):
             self.sock.sendall(self.unsent)
@@ -188,7 +188,7 @@ class Channel:
     # ---- inside: in
 
     def ready(self, mask: int) -> None:
-        """Called by the reactor."""
+        """Send what waits and take the messages that have come."""
         if mask & OUT and self.unsent:
             self._write()
         try:
@@ -210,7 +210,7 @@ class Channel:
         del self.arrived[:at]
 
     def _end(self, at: int) -> int | None:
-        """Where the frame ends that begins here; None: it is not whole."""
+        """Return the end of the frame that begins at `at`; None: it is not whole."""
         if len(self.arrived) - at < 4:
             return None
         size = int.from_bytes(self.arrived[at : at + 4], "big")
@@ -275,7 +275,7 @@ _decode = msgspec.msgpack.Decoder(tuple[int, str, msgspec.Raw]).decode
 
 
 def framed(serial: int, kind: str, body: object) -> bytes:
-    """Raises WeDidWrong when it is too long."""
+    """Encode a message with its size. Raises WeDidWrong when it is too long."""
     packed = msgspec.msgpack.encode((serial, kind, body))
     if len(packed) > LONGEST:
         raise WeDidWrong(f"{kind or 'an answer'} has {len(packed)} bytes, at most {LONGEST} may be sent")
@@ -283,7 +283,7 @@ def framed(serial: int, kind: str, body: object) -> bytes:
 
 
 def hear(sock: socket.socket, kind: type[N]) -> N:
-    """The first message, before there is a channel. Blocks. Raises EOFError when there will be none."""
+    """Read the first message, before there is a channel. Blocks. Raises EOFError when there will be none."""
     size = int.from_bytes(_exactly(sock, 4), "big")
     _, name, body = _decode(_exactly(sock, size))
     assert name == kind.__name__, name
@@ -291,7 +291,7 @@ def hear(sock: socket.socket, kind: type[N]) -> N:
 
 
 def say(sock: socket.socket, notice: Notice, timeout: float) -> None:
-    """A notice when there is no channel any more. Blocks, for so long at most; who does not listen misses it."""
+    """Send a notice when there is no channel any more. Blocks, for so long at most; who does not listen misses it."""
     sock.settimeout(timeout)
     with suppress(OSError):
         sock.sendall(framed(0, type(notice).__name__, notice))

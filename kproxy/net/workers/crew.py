@@ -1,4 +1,4 @@
-"""All workers: started together, looked after, and ended together."""
+"""Pool of all workers: started together, looked after, and ended together."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ StartFor = Callable[[Member], Start]
 
 
 class Crew:
-    """`start_for` makes the first word to a member's process; `descriptors` are what all of them inherit, by name.
+    """Pool of the supervisor's workers.
 
-    Whoever wants to talk to workers appends a function to `on_member`, which is called with each member whose process
-    has begun: its channel is new. `on_admit` is awaited before it gets its first connection. `on_room` is called when
-    a member may be able to take connections, `on_returned` when it has some that are to be taken back.
+    `start_for` makes the first message to a worker's process; `descriptors` are what all of them inherit, by name.
+    Functions in `on_member` are called with each worker whose process has begun: its channel is new. `on_admit` is
+    awaited before it gets its first connection. `on_room` is called when a worker may be able to take connections,
+    `on_returned` when it has some that are to be taken back.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Crew:
         self.look()
 
     def look(self) -> None:
-        """Every so often, until the end."""
+        """Look at all workers every so often, until the end."""
         now = monotonic()
         for member in self.members:
             member.look(now)
@@ -76,24 +77,24 @@ class Crew:
             self.reactor.call_at(now + LOOK, self.look)
 
     def tell(self, notice: Notice) -> None:
-        """Say it to all that run; who starts later has it in its first word."""
+        """Send it to all workers that run; one that starts later has it in its first message."""
         for member in self.members:
             if member.channel is not None:
                 member.channel.tell(notice)
 
     def restart(self, member: Member, reason: str) -> None:
-        """End its process at once; another takes its place."""
+        """End a worker's process at once; another takes its place."""
         self.log.error("worker is ended", of_worker=member.index, reason=reason)
         member.kill()
 
     # ---- the end
 
     def drain(self, timeout: float) -> None:
-        """Those that are open end when nothing is in flight, all of them after `timeout` seconds."""
+        """End open connections when nothing is in flight, all of them after `timeout` seconds."""
         self._end(Drain(), timeout + LAST_WORDS)
 
     def give_up(self) -> None:
-        """All end at once."""
+        """End all connections at once, and the workers."""
         self._end(GiveUp(), LAST_WORDS)
 
     def _end(self, notice: Notice, within: float) -> None:
@@ -108,14 +109,14 @@ class Crew:
         self._check_finished()
 
     def out_of_time(self) -> None:
-        """Who has not ended by itself is ended."""
+        """Kill the workers that have not ended by themselves."""
         for member in self.members:
             if member.process is not None:
                 self.log.error("worker has not ended in time, it is killed", of_worker=member.index)
                 member.kill()
 
     def close(self) -> None:
-        """At once and without a word; waits for the processes."""
+        """Kill all processes at once and without a word; wait for them."""
         self.ending = True
         for member in self.members:
             if member.process is not None:
@@ -169,5 +170,5 @@ class Crew:
 
 
 def pids(crew: Crew) -> list[int]:
-    """Of the processes that run."""
+    """Return the ids of the processes that run."""
     return [member.process.pid for member in crew.members if member.process is not None]

@@ -45,7 +45,8 @@ LOOK = 0.02
 
 
 class CrewKeeper(RuleKeeper):
-    """`swap` is told of each new rule set here. `member_begins` and `admit` are for the crew to call."""
+    """Keeper of rules in several processes. `swap` is told of each new rule set here. `member_begins` and `admit` are
+    for the pool to call."""
 
     hits: CrewHits
 
@@ -66,17 +67,17 @@ class CrewKeeper(RuleKeeper):
     # ---- for the crew
 
     def state(self) -> bytes:
-        """What a worker begins with."""
+        """Return the rules in force, packed, with which a worker begins."""
         return self.packed
 
     def member_begins(self, member: Member) -> None:
-        """Another process is in its place, and is told what is in force now."""
+        """Note that another process is in the worker's place, which is told what is in force now."""
         self.numbers[member.index] = self.in_force.number
         for born, count in self.latest.pop(member.index, {}).items():
             self.lost[born] = added(self.lost.get(born), count, ended=True)
 
     async def admit(self, member: Member) -> None:
-        """Its rules are made; should others have come meanwhile, it takes them over. Raises Unanswered."""
+        """Bring a worker up to date whose rules are made, should others have come meanwhile. Raises Unanswered."""
         async with self.one_at_a_time():
             if self.numbers[member.index] != self.in_force.number and member.channel is not None:
                 await member.channel.ask(Prepare(self.packed), PATIENCE)
@@ -93,7 +94,7 @@ class CrewKeeper(RuleKeeper):
     # ---- operations
 
     async def load_everywhere(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
-        """All or none, in all processes."""
+        """Take in rules from outside, all or none, in all processes. Raises NotEverywhere."""
         async with self.one_at_a_time():
             before, saved = self.store.rule_set.id, self.store.saved()
             change = await self._tried(origin, operation)
@@ -108,7 +109,7 @@ class CrewKeeper(RuleKeeper):
             return change
 
     async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> StoreChange:
-        """In all processes, or in none."""
+        """Turn something on or off in all processes, or in none. Raises NotEverywhere."""
         async with self.one_at_a_time():
             saved = self.store.saved()
             change = await self._aside(operation)
@@ -118,7 +119,7 @@ class CrewKeeper(RuleKeeper):
             return change
 
     async def reset_everywhere(self, name: str | None) -> int:
-        """In all processes at the same time, as nearly as that is possible."""
+        """Reset in all processes at the same time, as nearly as that is possible."""
         async with self.one_at_a_time():
             number = self.store.reset(name, monotonic())
             await self._hand_out(self.store.saved())
@@ -126,7 +127,7 @@ class CrewKeeper(RuleKeeper):
             return number
 
     async def release_everywhere(self, name: str) -> int:
-        """All that is held by this rule now. Raises NoSuchRule."""
+        """Let go all requests that are held by this rule now; return how many. Raises NoSuchRule."""
         running = self.running(name)
         if running is None:
             return 0
@@ -159,7 +160,8 @@ class CrewKeeper(RuleKeeper):
             await self._has_expired(before, now)
 
     async def _hand_out(self, saved: Saved) -> None:
-        """What the store says now is in force in all processes, or the store is as it was. Raises NotEverywhere."""
+        """Put what the store says into force in all processes, or the store back to what it was. Raises
+        NotEverywhere."""
         state, told = self.in_force, self.packed
         try:
             state, told = await trio.to_thread.run_sync(self._as_told)
@@ -191,7 +193,7 @@ class CrewKeeper(RuleKeeper):
         return dict.fromkeys(owner(one.born, one.lives) for one in self.in_force.rules if one.born)
 
     def _forget(self) -> None:
-        """What rules have counted together whose life is over."""
+        """Free the shared numbers of rules whose life is over."""
         before, self.owners = self.owners, self._owners()
         for gone in before:
             if gone not in self.owners:
@@ -200,7 +202,7 @@ class CrewKeeper(RuleKeeper):
         self.lost = {born: count for born, count in self.lost.items() if born in here}
 
     def _add_up(self) -> None:
-        """What rules have done, in all processes that are and were."""
+        """Add up what rules have done, in all processes that are and were."""
         for stored_rule in self.store.stored_rules.values():
             running = stored_rule.running
             if running is None:
@@ -218,7 +220,7 @@ class CrewKeeper(RuleKeeper):
 
 
 class CrewHits(Hits):
-    """Looks at the counters again and again while somebody waits: they are in other processes."""
+    """Waiting tasks whose counters are in other processes, and are looked at again and again."""
 
     def __init__(self, keeper: CrewKeeper) -> None:
         super().__init__(keeper.running, keeper.reactor.notify)
@@ -226,7 +228,6 @@ class CrewHits(Hits):
         self.waiting = 0
 
     async def wait(self, name: str, hits: int, count: Count) -> None:
-        """As ever."""
         self.waiting += 1
         if self.waiting == 1:
             self.keeper.reactor.spawn(self._look)
@@ -242,7 +243,7 @@ class CrewHits(Hits):
 
 
 class ToldRules:
-    """Stands for the audit's `RuleEvents`, which are with the workers: one of them records what is told here."""
+    """Stand-in for the audit's `RuleEvents`, which are with the workers: one of them records what is told here."""
 
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
@@ -257,7 +258,7 @@ class ToldRules:
         self._tell("changed", now, change, rule, version, rules)
 
     def tell(self) -> None:
-        """Counts are the workers' own to tell."""
+        """Do nothing: counts are the workers' own to tell."""
 
     def _tell(self, method: str, *given: Any) -> None:
         for member in self.crew.members:
@@ -267,7 +268,8 @@ class ToldRules:
 
 
 def packed(state: RulesState) -> bytes:
-    """As workers are told of it. Raises WeDidWrong for what has no place in a message: numbers of more than 64 bits."""
+    """Encode a state for workers. Raises WeDidWrong for what has no place in a message: numbers of more than 64
+    bits."""
     try:
         return msgspec.msgpack.encode(state)
     except (OverflowError, TypeError) as error:
@@ -275,7 +277,7 @@ def packed(state: RulesState) -> bytes:
 
 
 def handed(store: RuleStore) -> list[HandedRule]:
-    """All rules of a store, as workers are told of them."""
+    """Return all rules of a store, as workers are told of them."""
     return [handed_rule(stored_rule) for stored_rule in store.stored_rules.values()]
 
 
@@ -295,7 +297,7 @@ def handed_rule(stored_rule: StoredRule) -> HandedRule:
 
 
 def added(total: RuleCount | None, one: RuleCount, *, ended: bool = False) -> RuleCount:
-    """Both together. Who has ended holds nothing."""
+    """Add up two counts of a rule. A worker that has ended holds nothing."""
     held = 0 if ended else one.held
     if total is not None and total.resets > one.resets:
         return total
@@ -308,7 +310,7 @@ def added(total: RuleCount | None, one: RuleCount, *, ended: bool = False) -> Ru
 
 
 def show(running: Running, total: RuleCount) -> None:
-    """The rule here says what those of the workers have done."""
+    """Set the counters of the rule here to the sums of the workers'."""
     grown = (total.matched, total.fired, total.applied) != (running.matched, running.fired, running.applied)
     running.matched, running.fired, running.applied = total.matched, total.fired, total.applied
     running.raised, running.said = total.problems, total.problem
@@ -317,9 +319,9 @@ def show(running: Running, total: RuleCount) -> None:
 
 
 def digest(stored_rule: StoredRule) -> bytes:
-    """Of what the rule says."""
+    """Return the digest of a rule's content."""
     return blake2b(stored_rule.content.encode(), digest_size=16).digest()
 
 
 def _nothing() -> None:
-    """It is held elsewhere."""
+    """Do nothing: the request is held in another process."""

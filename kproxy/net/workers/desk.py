@@ -1,4 +1,4 @@
-"""Who gets the next client: the limits over all workers, the worker with the fewest connections, and who has to wait.
+"""Dispatcher of clients: the limits over all workers, the worker with the fewest connections, and who has to wait.
 
 Strategy. Few clients that stay for long must be spread evenly, and `SO_REUSEPORT` would spread them by chance. So one
 process accepts, which costs it about 20 µs a connection, and hands each to the worker that has the fewest; among equals
@@ -31,7 +31,7 @@ MOST_WAITING = 1024
 
 
 class Desk:
-    """`arrived` is called for each client. `counts` has those that were refused here."""
+    """Dispatcher of the supervisor; `arrived` is called for each client. `counts` has those that were refused here."""
 
     def __init__(
         self, config: Config, crew: Crew, topologies: Mapping[str, Topology], counts: Counts, log: FilteringBoundLogger
@@ -48,17 +48,17 @@ class Desk:
         crew.on_returned = self.take_back
 
     def admit(self, room: Room) -> None:
-        """A process has room for so many connections; in this one they only wait."""
+        """Set the number of connections that a process has room for; in this one they only wait."""
         self.room = room.times(len(self.crew.members))
         self.most_waiting = min(MOST_WAITING, room.connections)
 
     @property
     def connections(self) -> int:
-        """Of all clients."""
+        """Return the number of connections of all clients, those that wait included."""
         return len(self.waiting) + sum(member.ledger.connections for member in self.crew.members)
 
     def arrived(self, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
-        """A client has connected; `address` is as the socket module gives it."""
+        """Take a client that has connected; `address` is as the socket module gives it."""
         client: HostPort = address if len(address) == 2 else host_port(address)
         refusal = self.refusal(client)
         if refusal is not None:
@@ -70,7 +70,7 @@ class Desk:
             self.wait(visitor, sock)
 
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
-        """(cause, reason) if a connection from there may not begin now."""
+        """Return (cause, reason) if a connection from there may not begin now, else None."""
         limits = self.limits
         if self.connections >= self.room.connections:
             return "max_connections", self.room.reason
@@ -80,7 +80,7 @@ class Desk:
         return ("shutdown", "kproxy is shutting down") if self.draining else None
 
     def connections_from(self, host: str) -> int:
-        """Of all clients there."""
+        """Return the number of connections of all clients at `host`."""
         waiting = sum(visitor.client[0] == host for visitor, _ in self.waiting)
         return waiting + sum(member.ledger.of(host) for member in self.crew.members)
 
@@ -90,7 +90,7 @@ class Desk:
         sock.close()
 
     def hand(self, visitor: Visitor, sock: socket.socket) -> bool:
-        """To the worker that has the fewest connections; False: nobody can take it now."""
+        """Hand the client to the worker that has the fewest connections; return False if none can take it now."""
         for member in self.best_first():
             if member.queue.put(visitor, sock):
                 self.last = member.index
@@ -99,7 +99,7 @@ class Desk:
         return False
 
     def best_first(self) -> list[Member]:
-        """Those that are ready, those that answer first; among equals whose turn it is."""
+        """Return the workers that are ready, those that answer first; among equals whose turn it is."""
         count, last = len(self.crew.members), self.last
         ready = [member for member in self.crew.members if member.ready]
         ready.sort(key=lambda one: (one.silent, one.ledger.connections, (one.index - last - 1) % count))
@@ -113,19 +113,19 @@ class Desk:
             self.waiting.append((visitor, sock))
 
     def serve_waiting(self, member: Member) -> None:
-        """A worker may be able to take some."""
+        """Hand out clients that wait, as a worker may be able to take some."""
         while self.waiting and self.hand(*self.waiting[0]):
             self.waiting.popleft()
 
     def take_back(self, member: Member) -> None:
-        """A worker has died, or does not answer: others get what it has not taken."""
+        """Give others what this worker has not taken: it has died, or does not answer."""
         for visitor, sock in member.queue.take_back():
             member.ledger.take_back()
             if not self.hand(visitor, sock):
                 self.wait(visitor, sock)
 
     def drain(self) -> None:
-        """Nobody waits any more."""
+        """Refuse the clients that wait, and all that come."""
         self.draining = True
         while self.waiting:
             visitor, sock = self.waiting.popleft()

@@ -1,4 +1,4 @@
-"""One question to all workers at the same time."""
+"""Broadcast of one question to all workers at the same time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ A = TypeVar("A")
 
 
 class Member(Protocol):
-    """A worker's place; `channel` is None while no process is in it, `ready` once it takes connections."""
+    """Worker that can be asked; `channel` is None while no process is in its place, `ready` once it takes
+    connections."""
 
     @property
     def index(self) -> int: ...
@@ -24,17 +25,18 @@ class Member(Protocol):
 
 
 class Crew(Protocol):
-    """All workers."""
+    """Pool of workers that can be asked."""
 
     @property
     def members(self) -> Sequence[Member]: ...
 
     def restart(self, member: Any, reason: str) -> object:
-        """End its process at once; another is started."""
+        """End the worker's process at once; another is started."""
 
 
 async def ask_all(crew: Crew, question: Question[A], patience: float) -> list[tuple[Member, A | Unanswered]]:
-    """What those that are ready say, or why they say nothing; in their order. Who ends meanwhile is left out."""
+    """Return the answers of the workers that are ready, or why there is none, in their order. A worker that ends
+    meanwhile is left out."""
     answers: list[tuple[Member, A | Unanswered]] = []
 
     async def one(member: Member, channel: Channel) -> None:

@@ -28,7 +28,7 @@ FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
 
 
 class Visitor(msgspec.Struct, frozen=True, array_like=True):
-    """A client that has connected to a listener, to the port of `node` or, if None, to the bootstrap port.
+    """Client that has connected to a listener, to the port of `node` or, if None, to the bootstrap port.
 
     `broker`: where that node is, as far as it is known.
     """
@@ -41,13 +41,13 @@ class Visitor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HandOver:
-    """Both ends. `far` is the worker's."""
+    """Queue of connections to one worker, with both its ends. `far` is the worker's."""
 
     def __init__(self) -> None:
         self.near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
 
     def put(self, visitor: Visitor, sock: socket.socket) -> bool:
-        """Hand it over, and close our end of it; False: there is no room for now."""
+        """Hand the connection over, and close our end of it; return False if there is no room for now."""
         try:
             socket.send_fds(self.near, [_encode(visitor)], [sock.fileno()])
         except OSError as error:
@@ -58,14 +58,14 @@ class HandOver:
         return True
 
     def take_back(self) -> Iterator[tuple[Visitor, socket.socket]]:
-        """What waits to be taken, oldest first."""
+        """Yield the connections that wait to be taken, oldest first."""
         while (taken := take(self.far)) is not None:
             visitor, sock = taken
             if sock is not None:
                 yield visitor, sock
 
     def close(self) -> None:
-        """Those that wait in it are closed."""
+        """Close both ends, and with them the connections that wait."""
         self.near.close()
         self.far.close()
 
@@ -76,7 +76,7 @@ _decode = msgspec.msgpack.Decoder(Visitor).decode
 
 
 def take(queue: socket.socket) -> tuple[Visitor, socket.socket | None] | None:
-    """The next connection, None if there is none; without its socket, when no more files may be open.
+    """Take the next connection, None if there is none; without its socket, when no more files may be open.
 
     Raises EOFError when nobody is at the other end.
     """
@@ -97,7 +97,8 @@ def take(queue: socket.socket) -> tuple[Visitor, socket.socket | None] | None:
 
 
 class Arrivals:
-    """The worker's end: `arrived` gets the clients of each listener, `met` what is known of the nodes they mean."""
+    """Worker's end of the queue: `arrived` gets the clients of each listener, `met` what is known of the nodes they
+    mean."""
 
     def __init__(
         self, queue: socket.socket, reactor: Reactor, arrived: Mapping[str, Arrived],
@@ -110,7 +111,7 @@ class Arrivals:
         reactor.add(queue.fileno(), self.ready, IN)
 
     def ready(self, mask: int) -> bool:
-        """Called by the reactor. Whether there was one."""
+        """Take one connection; return True if there was one."""
         try:
             taken = take(self.queue)
         except EOFError:
@@ -130,12 +131,12 @@ class Arrivals:
         return True
 
     def take_all(self) -> None:
-        """What has been handed over so far."""
+        """Take all connections that have been handed over so far."""
         while self.queue.fileno() >= 0 and self.ready(IN):
             pass
 
     def close(self) -> None:
-        """Take no more."""
+        """Take no more connections, close the queue."""
         if self.queue.fileno() >= 0:
             self.reactor.remove(self.queue.fileno())
             self.queue.close()

@@ -1,4 +1,4 @@
-"""How many connections a worker has: those it has told of, and those that are on their way to it.
+"""Ledger of a worker's connections: those it has told of, and those that are on their way to it.
 
 Strategy. A worker tells absolute numbers, so nothing that is miscounted stays so: how many connections it has taken
 since it began, and how many are open. What it was handed beyond those it has taken is on its way, and counts as open.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 
 class Ledger:
-    """Of one worker process. `by_address`: whether those from one address are counted, too."""
+    """Ledger of one worker process. `by_address`: connections from one address are counted, too."""
 
     def __init__(self, *, by_address: bool = False) -> None:
         self.by_address = by_address
@@ -27,7 +27,7 @@ class Ledger:
         return self.open + self.handed - self.taken
 
     def hand(self, host: str, now: float) -> None:
-        """One more is on its way."""
+        """Count one more connection that is on its way."""
         self.handed += 1
         if self.late_since is None:
             self.late_since = now
@@ -36,7 +36,7 @@ class Ledger:
             self.coming_from[host] += 1
 
     def tell(self, taken: int, still_open: int, addresses: Mapping[str, int], now: float) -> None:
-        """What the worker says."""
+        """Take the numbers that the worker says."""
         for _ in range(min(taken - self.taken, len(self.coming))):
             self._come(self.coming.popleft())
         if taken != self.taken:
@@ -51,13 +51,14 @@ class Ledger:
                 self.told.pop(host, None)
 
     def take_back(self) -> None:
-        """The newest that was on its way will not get there. (Whether the worker is late is for itself to say.)"""
+        """Count the newest connection no more, which will not get there. (Whether the worker is late is for itself to
+        say.)"""
         self.handed -= 1
         if self.coming:
             self._come(self.coming.pop())
 
     def end(self) -> int:
-        """The process has ended: how many connections it had."""
+        """Clear the numbers of a process that has ended; return how many connections it had."""
         lost = self.connections
         self.open, self.handed, self.late_since, self.told = 0, self.taken, None, {}
         self.coming.clear()
@@ -65,7 +66,7 @@ class Ledger:
         return lost
 
     def of(self, host: str) -> int:
-        """Connections from there."""
+        """Return the number of connections from `host`."""
         return self.told.get(host, 0) + self.coming_from[host]
 
     def _come(self, host: str) -> None:

@@ -1,6 +1,6 @@
-"""One worker as the supervisor sees it, over its restarts.
+"""Worker as the supervisor sees it, over its restarts.
 
-Strategy. A member is down, starting, ready or ending. A process that ends is replaced: at once if it has lived for a
+Strategy. A worker is down, starting, ready or ending. A process that ends is replaced: at once if it has lived for a
 while, later and later if it has not, so that one which cannot live costs little and is tried all the same.
 """
 
@@ -38,7 +38,7 @@ START_PATIENCE = 120.0
 
 
 class Supervising(Protocol):
-    """Whose member it is."""
+    """Pool that a worker belongs to."""
 
     reactor: Reactor
     log: FilteringBoundLogger
@@ -47,21 +47,22 @@ class Supervising(Protocol):
     def start_for(self, member: Member) -> Start: ...
     def descriptors(self) -> Mapping[str, int]: ...
     def begins(self, member: Member) -> None:
-        """Its process has begun: the channel is new, and nothing has been said."""
+        """Note that its process has begun: the channel is new, and nothing has been said."""
 
     async def admit(self, member: Member) -> None:
-        """Called before it gets its first connection. Raises Unanswered."""
+        """Prepare the worker for its first connection. Raises Unanswered."""
 
     def is_ready(self, member: Member) -> None: ...
     def has_room(self, member: Member) -> None: ...
     def returned(self, member: Member) -> None:
-        """Connections that it has not taken are in `member.queue`."""
+        """Take back the connections in `member.queue`, which the worker has not taken."""
 
     def is_down(self, member: Member, failed: Failed) -> None: ...
 
 
 class Member:
-    """`channel` and `process` are None while it is down. `restarts`: processes that have taken the place of another."""
+    """Worker of the pool. `channel` and `process` are None while it is down. `restarts`: processes that have taken the
+    place of another."""
 
     def __init__(self, crew: Supervising, index: int, *, by_address: bool = False) -> None:
         self.crew, self.index, self.by_address = crew, index, by_address
@@ -79,7 +80,7 @@ class Member:
     # ---- its process
 
     def start(self) -> None:
-        """Raises OSError when no process can be made."""
+        """Start a process. Raises OSError when none can be made."""
         crew = self.crew
         near, far = socket.socketpair()
         with far:
@@ -100,14 +101,14 @@ class Member:
         channel.tell(crew.start_for(self))
 
     def lost(self, reason: str) -> None:
-        """The channel is closed: a process that does not end by itself now has no use any more."""
+        """End a process that has closed its channel, and does not end by itself now."""
         self.ready = False
         process = self.process
         if process is not None:
             self.crew.reactor.call_at(monotonic() + FAREWELL, process.kill)
 
     def has_ended(self, how: str) -> None:
-        """Called by the reactor."""
+        """Take back what the process had, and have it replaced; `how` it ended."""
         self.process, self.ready = None, False
         if self.channel is not None:  # its last words may wait there
             self.channel.ready(0)
@@ -144,12 +145,12 @@ class Member:
             self._replace(f"not started: {(error.strerror or str(error)).lower()}", 0, self.began)
 
     def kill(self) -> None:
-        """Now; it is replaced unless the crew is ending."""
+        """Kill the process now; it is replaced unless the pool is ending."""
         if self.process is not None:
             self.process.kill()
 
     def close(self) -> None:
-        """No process runs, and none will."""
+        """Close the queue: no process runs, and none will."""
         if self.again is not None:
             self.crew.reactor.cancel(self.again)
         self.queue.close()
@@ -160,7 +161,7 @@ class Member:
         self.crew.reactor.spawn(self.admit, self.process)
 
     async def admit(self, process: Process | None) -> None:
-        """It gets connections once everybody agrees."""
+        """Give it connections once `crew.admit` agrees."""
         try:
             await self.crew.admit(self)
         except Unanswered as error:
@@ -183,7 +184,7 @@ class Member:
     # ---- whether it lives
 
     def look(self, now: float) -> None:
-        """Called now and then: notice that it hangs, and that it does so no more."""
+        """Notice that the worker hangs, and that it does so no more; called now and then."""
         if self.process is None:
             return
         if not self.ready:

@@ -1,4 +1,4 @@
-"""What the supervisor and a worker say to each other about processes, connections and nodes."""
+"""Messages between the supervisor and a worker about processes, connections and nodes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .channel import Notice, Question
 
 
 class Start(Notice, frozen=True):
-    """The first word to a worker: what it is. `ports` are the listeners' bootstrap ports, `nodes` of each cluster
-    those that are known, `rules` what kproxy.net.workers makes of the rules in force."""
+    """First message to a worker: what it is. `ports` are the listeners' bootstrap ports, `nodes` of each cluster those
+    that are known, `rules` what kproxy.net.workers makes of the rules in force."""
 
     config: bytes
     index: int
@@ -34,37 +34,37 @@ class Start(Notice, frozen=True):
 
 
 class Listens(Notice, frozen=True):
-    """The supervisor listens at this address now, or no more."""
+    """Notice that the supervisor listens at this address now, or no more."""
 
     address: HostPort
     now: bool
 
 
 class Circle(Notice, frozen=True):
-    """A question to this cluster has come back to this kproxy."""
+    """Notice that a question to this cluster has come back to this kproxy."""
 
     cluster: str
 
 
 class Ready(Notice, frozen=True):
-    """The worker takes connections from now on."""
+    """Notice that the worker takes connections from now on."""
 
 
 class Failed(Notice, frozen=True):
-    """The worker cannot start, and ends. `mistakes`: of rules or config, else there is a message."""
+    """Notice that the worker cannot start, and ends. `mistakes`: of rules or config, else there is a message."""
 
     message: str
     mistakes: tuple[str, ...] = ()
 
 
 class Missing(Question[Readiness], frozen=True):
-    """Why are you not ready?"""
+    """Question why the worker is not ready."""
 
     answer: ClassVar[Any] = Readiness
 
 
 class Load(Notice, frozen=True):
-    """What a worker has: how many connections it has been handed since it began, and how many of all are open now.
+    """Load of a worker: how many connections it has been handed since it began, and how many of all are open now.
     `addresses`: how many of them from these, as far as that has changed, where it is limited."""
 
     taken: int
@@ -73,20 +73,20 @@ class Load(Notice, frozen=True):
 
 
 class Nodes(Notice, frozen=True):
-    """Nodes of a cluster that are new, or elsewhere than before."""
+    """Notice of nodes of a cluster that are new, or elsewhere than before."""
 
     cluster: str
     nodes: Mapping[int, HostPort]
 
 
 class Given(msgspec.Struct, frozen=True, array_like=True):
-    """Where clients reach nodes."""
+    """Addresses at which clients reach nodes."""
 
     places: Places
 
 
 class EnsureNodes(Question[Given], frozen=True):
-    """A worker wants places for these nodes; see `entrance.Asked`."""
+    """Question of a worker for clients' addresses of these nodes; see `entrance.Asked`."""
 
     answer: ClassVar[Any] = Given
     listener: str
@@ -96,15 +96,15 @@ class EnsureNodes(Question[Given], frozen=True):
 
 
 class Drain(Notice, frozen=True):
-    """End: answer what is in flight."""
+    """Notice to end: answer what is in flight."""
 
 
 class GiveUp(Notice, frozen=True):
-    """End at once."""
+    """Notice to end at once."""
 
 
 def pack(what: Config | Advertise) -> bytes:
-    """Models go as pickles: they come from the process that made them, over a socket that no other has."""
+    """Pickle a model: it comes from the process that made it, over a socket that no other has."""
     if isinstance(what, Advertise):  # of a rule, what it selects on may not be picklable, and is not asked for
         what = Advertise.model_construct(**{name: getattr(what, name) for name in Advertise.model_fields})
     return pickle.dumps(what)

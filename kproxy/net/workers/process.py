@@ -1,4 +1,4 @@
-"""A worker's process: started, told of when it ends, killed.
+"""Process of a worker: started, told of when it ends, killed.
 
 It is a new Python, not a fork: a fork of a program with threads and an event loop has half of each. What it is given by
 inheritance is descriptors, named in its command line; all else it is told over its channel. It has a process group of
@@ -20,7 +20,8 @@ COMMAND = (sys.executable, "-P", "-m", "kproxy.worker")
 
 
 class Process:
-    """Running. `ended(how)` is called once, from the reactor, with what became of it: "exit code 1", "SIGKILL"."""
+    """Running process. `ended(how)` is called once, from the reactor, with what became of it: "exit code 1",
+    "SIGKILL"."""
 
     def __init__(
         self, index: int, descriptors: Mapping[str, int], reactor: Reactor, ended: Callable[[str], object]
@@ -39,17 +40,17 @@ class Process:
         reactor.add(self.descriptor, self.ready, IN)
 
     def kill(self) -> None:
-        """At once; `ended` is called as ever."""
+        """Kill it at once; `ended` is called as ever."""
         self.popen.kill()
 
     def ready(self, mask: int) -> None:
-        """Called by the reactor: it has ended."""
+        """Take the exit code of the process, which has ended."""
         code = self.popen.wait()
         self.close()
         self.on_ended(f"exit code {code}" if code >= 0 else signal.Signals(-code).name)
 
     def close(self) -> None:
-        """Do not wait for it any more."""
+        """Stop to wait for its end."""
         if self.descriptor >= 0:
             self.reactor.remove(self.descriptor)
             os.close(self.descriptor)

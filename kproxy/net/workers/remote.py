@@ -1,4 +1,4 @@
-"""What a worker does not have itself, but asks the supervisor for: places of nodes; and what it tells of its load."""
+"""Supervisor as a worker sees it: asked for clients' addresses of nodes, and told of the worker's load."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Key = tuple[str, bytes, str]
 
 
 class RemoteEntrance:
-    """The supervisor's entrance, as a server of a worker sees it. `clusters` are of the listeners; `topologies`, of the
-    clusters, are to be set."""
+    """Port service of the supervisor, as a server of a worker sees it. `clusters` are of the listeners; `topologies`,
+    of the clusters, are to be set."""
 
     topologies: Mapping[str, Topology]
 
@@ -46,19 +46,19 @@ class RemoteEntrance:
         channel.on_notice(Listens, self.listens)
 
     async def open(self) -> None:
-        """It is."""
+        """Do nothing: the supervisor has opened the ports."""
 
     def close(self) -> None:
-        """The supervisor does that."""
+        """Do nothing: the supervisor closes the ports."""
 
     def use_rules(self, rules: Sequence[Advertise]) -> None:
-        """The supervisor has them, too."""
+        """Do nothing: the supervisor has the rules, too."""
 
     waiting = 0
     """The supervisor has them."""
 
     def admit(self, room: Room) -> None:
-        """The supervisor admits them."""
+        """Do nothing: the supervisor admits clients."""
 
     def port(self, listener: str) -> int:
         return self.ports[listener]
@@ -68,7 +68,7 @@ class RemoteEntrance:
         return {}
 
     def listens(self, notice: Listens) -> None:
-        """The supervisor listens there now, or no more."""
+        """Note that the supervisor listens there now, or no more."""
         if notice.now:
             self.own.add(notice.address)
         else:
@@ -78,7 +78,7 @@ class RemoteEntrance:
         self.topologies[notice.cluster].learn(notice.nodes)
 
     def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
-        """At once what was asked for of late, else `then` is called."""
+        """Return at once what was asked for of late, else None, and `then` is called."""
         self.topologies[self.clusters[asked.listener]].learn(asked.nodes)
         key = asked.listener, pack(asked.advertise), asked.local_host
         now = monotonic()
@@ -111,7 +111,7 @@ class RemoteEntrance:
 
 
 class Reporter:
-    """Tells the supervisor how many connections there are: soon, and before anything that it is answered.
+    """Reporter of the worker's number of connections: soon, and before any answer to the supervisor.
 
     `taken`: how many have arrived since the process began.
     """
@@ -123,7 +123,7 @@ class Reporter:
         channel.before_answers = self.catch_up
 
     def changed(self, host: str | None = None) -> None:
-        """A connection has come or gone, from that address."""
+        """Report soon that a connection has come or gone, from that address."""
         if host is not None:
             self.hosts.add(host)
         if not self.soon:
@@ -131,7 +131,7 @@ class Reporter:
             self.reactor.call_at(monotonic() + SOON, self.catch_up)
 
     def catch_up(self) -> None:
-        """Tell what has changed, if anything has."""
+        """Report what has changed, if anything has."""
         if self.soon:
             self.report()
 
@@ -143,6 +143,6 @@ class Reporter:
         self.channel.tell(Load(self.taken(), len(server.connections) + server.handshaking, addresses))
 
     def beat(self) -> None:
-        """Once in a while, from now on."""
+        """Report every `BEAT` seconds, from now on."""
         self.report()
         self.reactor.call_at(monotonic() + BEAT, self.beat)

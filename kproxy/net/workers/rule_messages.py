@@ -1,4 +1,4 @@
-"""What the supervisor and a worker say to each other about rules."""
+"""Messages between the supervisor and a worker about rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .channel import Notice, Question
 
 
 class HandedRule(msgspec.Struct, frozen=True, array_like=True):
-    """A rule as a worker needs it. `raw`: as it was written; `content`: a digest, the same for the same rules. `born`,
+    """Rule as a worker needs it. `raw`: as it was written; `content`: a digest, the same for the same rules. `born`,
     `lives`, `resets`, `began`: of a live rule that has been in force (`rules.running`), else 0."""
 
     content: bytes
@@ -25,7 +25,7 @@ class HandedRule(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RulesState(msgspec.Struct, frozen=True):
-    """All rules as they are to be. `number`: which of the states that the supervisor has made."""
+    """Rules as all of them are to be. `number`: which of the states that the supervisor has made."""
 
     number: int
     seed: int
@@ -33,20 +33,20 @@ class RulesState(msgspec.Struct, frozen=True):
 
 
 class Prepare(Question[None], frozen=True):
-    """Make everything ready for this state (a `RulesState`, packed), and change nothing. Refused for rules that cannot
-    be made here."""
+    """Question to make everything ready for this state (a `RulesState`, packed), and change nothing. Refused for rules
+    that cannot be made here."""
 
     state: bytes
 
 
 class Commit(Question[None], frozen=True):
-    """Put the state that was prepared last into force."""
+    """Question to put the state that was prepared last into force."""
 
     number: int
 
 
 class RuleCount(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker has counted of a rule; `held`: requests that it holds now."""
+    """Counters of a rule in a worker; `held`: requests that it holds now."""
 
     born: int
     resets: int
@@ -59,20 +59,20 @@ class RuleCount(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CountRules(Question[list[RuleCount]], frozen=True):
-    """What have live rules done?"""
+    """Question for the counters of live rules."""
 
     answer: ClassVar[Any] = list[RuleCount]
 
 
 class ReleaseRule(Question[int], frozen=True):
-    """Let go what it holds. The answer: how many requests that were."""
+    """Question to let go what a rule holds. The answer: how many requests that were."""
 
     answer: ClassVar[Any] = int
     born: int
 
 
 class RuleNews(Notice, frozen=True):
-    """To be recorded in the audit: a method of its `RuleEvents`, and what it is called with."""
+    """Notice to be recorded in the audit: a method of its `RuleEvents`, and what it is called with."""
 
     method: str
     given: list[Any]

@@ -1,4 +1,4 @@
-"""Numbers that all workers have in common, in memory that they share: the counts of triggers, the levels of buckets.
+"""Table of numbers that all workers share, in common memory: the counts of triggers, the levels of buckets.
 
 Strategy. A fixed number of slots in groups of eight; a key may stand in any slot of the one group that its digest
 names. Where a group is full, the numbers that were used longest ago go, and of buckets those that are full, or will be
@@ -42,7 +42,7 @@ _STAMP = Struct("<d")
 
 
 class SharedTable:
-    """`create` makes one, `open` is for those who inherit it."""
+    """Shared table. `create` makes one, `open` is for those who inherit it."""
 
     def __init__(self, fd: int, groups: int) -> None:
         self.fd, self.groups = fd, groups
@@ -51,7 +51,8 @@ class SharedTable:
 
     @classmethod
     def create(cls, groups: int = GROUPS) -> SharedTable:
-        """An empty table in new memory; `fd` is closed when another program is executed, unless it is passed on."""
+        """Make an empty table in new memory; `fd` is closed when another program is executed, unless it is passed
+        on."""
         fd = os.memfd_create("kproxy-shared", os.MFD_CLOEXEC)
         os.ftruncate(fd, HEAD.size + groups * GROUP)
         table = cls(fd, groups)
@@ -60,7 +61,7 @@ class SharedTable:
 
     @classmethod
     def open(cls, fd: int) -> SharedTable:
-        """The table that another process has made. Raises WeDidWrong for what is none."""
+        """Open the table that another process has made. Raises WeDidWrong for memory that is none."""
         head = os.pread(fd, HEAD.size, 0)
         mark, groups = HEAD.unpack(head) if len(head) == HEAD.size else (b"", 0)
         size = os.fstat(fd).st_size
@@ -69,7 +70,7 @@ class SharedTable:
         return cls(fd, groups)
 
     def cells(self, owner: bytes, what: str | None) -> Cells:
-        """See `rules.common.Table`. Whoever uses them often keeps them."""
+        """Return the numbers of one key, see `rules.common.Table`. Whoever uses them often keeps them."""
         inner = bytes(8) if what is None else blake2b(what.encode(errors="surrogatepass"), digest_size=8).digest()
         return SharedCells(self, owner + inner, stays=what is None)
 
@@ -88,7 +89,7 @@ class SharedTable:
             at = self.memory.find(owner, at + 1)
 
     def used(self) -> int:
-        """Slots that are taken. For tests: goes over all of them in Python."""
+        """Count the slots that are taken. For tests: goes over all of them in Python."""
         memory = self.memory
         return sum(memory[at : at + KEY] != FREE for at in range(HEAD.size, len(memory), SLOT))
 
@@ -113,7 +114,7 @@ class SharedTable:
 
 
 class SharedCells:
-    """The numbers of one key, wherever its slot is now."""
+    """Numbers of one key, wherever its slot is now."""
 
     __slots__ = ("at", "first", "group", "key", "now", "stays", "table")
 
@@ -124,7 +125,7 @@ class SharedCells:
         self.now = 0.0
 
     def take(self, now: float) -> tuple[float, ...] | None:
-        """Lock the group; see `rules.common.Cells`."""
+        """Lock the group and return the numbers; see `rules.common.Cells`."""
         table = self.table
         table.lock(self.group)
         memory = table.memory
@@ -136,7 +137,7 @@ class SharedCells:
         return _NUMBERS[MOST_NUMBERS].unpack_from(memory, self.at + KEY + STAMP)
 
     def put(self, *numbers: float, until: float | None = None) -> None:
-        """Write and unlock. Nothing is written without numbers."""
+        """Write the numbers and unlock. Nothing is written without numbers."""
         memory, at = self.table.memory, self.at
         try:
             if numbers:
@@ -147,7 +148,7 @@ class SharedCells:
             self.table.unlock(self.group)
 
     def find(self, memory: mmap.mmap) -> bool:
-        """Whether the key is in another slot than the last time; `at` is that."""
+        """Return True if the key is in another slot than the last time, and set `at` to that."""
         for at in range(self.first, self.first + GROUP, SLOT):
             if memory[at : at + KEY] == self.key:
                 self.at = at
@@ -155,7 +156,7 @@ class SharedCells:
         return False
 
     def free(self, memory: mmap.mmap) -> int:
-        """A slot that is free, else the one that was used longest ago, or is needed for the shortest time."""
+        """Return a slot that is free, else the one that was used longest ago, or is needed for the shortest time."""
         found, oldest = self.first, inf
         for at in range(self.first, self.first + GROUP, SLOT):
             if memory[at : at + KEY] == FREE:

@@ -1,4 +1,4 @@
-"""A worker's rules: what the supervisor hands it is made ready, and put into force when it says so.
+"""Rules of a worker: what the supervisor hands it is made ready, and put into force when it says so.
 
 Strategy. The supervisor says how all rules are to be, each time; a worker that has just begun is told the same way as
 one that has been at work for days. Rules are told apart by numbers that the supervisor has given them: one that goes on
@@ -29,7 +29,7 @@ from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule,
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A state that could be put into force. `running`: its live rules at work by the number they were born with."""
+    """State that could be put into force. `running`: its live rules at work by the number they were born with."""
 
     state: RulesState
     models: dict[bytes, Rule]
@@ -38,7 +38,7 @@ class Prepared:
 
 
 class WorkerRules:
-    """`swap` puts a rule set into force for all connections. `index`: of this worker."""
+    """Rules of one worker, of the number `index`. `swap` puts a rule set into force for all connections."""
 
     def __init__(self, table: Table, index: int, swap: Swap) -> None:
         self.table, self.swap = table, swap
@@ -49,7 +49,7 @@ class WorkerRules:
         self.prepared: Prepared | None = None
 
     def begin(self, state: bytes) -> RuleSet:
-        """The rules to begin with. Blocks. Raises WeDidWrong for rules that cannot be made here."""
+        """Return the rules to begin with. Blocks. Raises WeDidWrong for rules that cannot be made here."""
         prepared = self._read(state)
         self._take(prepared)
         return prepared.rule_set
@@ -62,7 +62,7 @@ class WorkerRules:
         channel.on_question(ReleaseRule, self.release)
 
     async def prepare(self, asked: Prepare) -> None:
-        """Raises WeDidWrong."""
+        """Make the models of a state ready, beside the loop. Raises WeDidWrong."""
         self.prepared = await trio.to_thread.run_sync(self._read, asked.state)
 
     def _read(self, state: bytes) -> Prepared:
@@ -70,7 +70,7 @@ class WorkerRules:
         return self._ready(read, models(read, self.models))
 
     async def commit(self, asked: Commit) -> None:
-        """Raises WeDidWrong when it is not what was prepared."""
+        """Put a state into force. Raises WeDidWrong when it is not what was prepared."""
         prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.state.number != asked.number:
             found = "none" if prepared is None else prepared.state.number
@@ -84,11 +84,11 @@ class WorkerRules:
                 running.release()
 
     def count(self, asked: CountRules) -> list[RuleCount]:
-        """Of all that have something to tell: of thousands of rules most have nothing."""
+        """Return the counters of the rules that have any: of thousands of rules most have none."""
         return [counted(one) for one in self.running.values() if one.matched or one.held]
 
     def release(self, asked: ReleaseRule) -> int:
-        """Nothing is held by a rule that is not here."""
+        """Let go the requests that the rule holds here; return how many."""
         running = self.running.get(asked.born)
         return 0 if running is None else running.release()
 
@@ -110,7 +110,7 @@ class WorkerRules:
         return Prepared(state, made, running, rule_set)
 
     def _take(self, prepared: Prepared) -> None:
-        """The part that cannot fail."""
+        """Put the state into force: the part that cannot fail."""
         for one in prepared.state.rules:
             running = prepared.running.get(one.born)
             if running is None:
@@ -130,12 +130,12 @@ class WorkerRules:
 
 
 def owner(born: int, lives: int) -> bytes:
-    """What stands in the shared table for this life of a rule."""
+    """Return the key of this life of a rule in the shared table."""
     return blake2b(f"{born} {lives}".encode(), digest_size=8).digest()
 
 
 def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
-    """The models of all rules, by their content. Raises WeDidWrong: the supervisor has made them all before."""
+    """Return the models of all rules, by their content. Raises WeDidWrong: the supervisor has made them all before."""
     made = {}
     for one in state.rules:
         rule = known.get(one.content)
@@ -150,6 +150,6 @@ def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
 
 
 def counted(one: Running) -> RuleCount:
-    """What it has done here."""
+    """Return the counters of a rule in this process."""
     done = one.matched, one.fired, one.applied
     return RuleCount(one.born, one.resets, *done, len(one.held), one.problems, one.problem)
