@@ -29,15 +29,15 @@ from kproxy.errors import DocumentError, KproxyError, WeDidWrong
 from kproxy.log_writer import LogQueue
 from kproxy.logs import log_of_process, lost_lines
 from kproxy.net.circle import CircleCheck
-from kproxy.net.counts import Counts
+from kproxy.net.connection_counts import Counts
 from kproxy.net.driven import show
 from kproxy.net.listener import Listener
+from kproxy.net.listener_sasl import terms_of
 from kproxy.net.probe import Probe
 from kproxy.net.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Need, Readiness, tell
 from kproxy.net.rule_files import RuleFiles
 from kproxy.net.rule_keeper import RuleKeeper
-from kproxy.net.sasl_terms import terms_of
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules import rule_set
 from kproxy.rules.facts import Facts
@@ -65,7 +65,7 @@ class Proxy:
     """One process: the config, its rules, and what the connections share.
 
     `store` has the rules that are in force as `rules`, and is where they are changed; `files` are those that it has
-    been filled from. A worker is one, too (worker.py): its doors, its files and its admin address are elsewhere.
+    been filled from. A worker is one, too (worker.py): its ports, its files and its admin address are elsewhere.
     """
 
     index, workers = 0, 1
@@ -167,7 +167,7 @@ class Proxy:
         is one connection; those that open meanwhile have the new rules."""
         self.take(rules)
         self.plans = {}
-        self.server.entrance.use_rules(advertising(rules))
+        self.server.port_service.use_rules(advertising(rules))
         for connection in list(self.server.connections):
             if self.rules is not rules:  # there are others already, and whoever brought them goes on
                 return

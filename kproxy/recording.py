@@ -18,8 +18,8 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import Config
 from kproxy.net.in_turns import SLICE
+from kproxy.net.metadata_poller import MetadataPoller
 from kproxy.net.server import Server
-from kproxy.net.survey import Survey
 from kproxy.rules.running import Running
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.gate import EventGate
@@ -68,8 +68,8 @@ class Audit:
         self.rules = RuleEvents(self.gate, live)
         fanout = server.taps.fanout
         self.topology = TopologyEvents(self.gate, fanout.pictures)
-        self.surveys = [
-            Survey(upstream, fanout.picture(name), audit.topology_every, log)
+        self.pollers = [
+            MetadataPoller(upstream, fanout.picture(name), audit.topology_every, log)
             for name, upstream in server.upstreams.items()
             if not worker
         ]
@@ -79,8 +79,8 @@ class Audit:
         """Raises OSError or KproxyError when there is nowhere to write to."""
         self.recorder.start()
         self.server.taps.fanout.add(self.sink)
-        for survey in self.surveys:
-            nursery.start_soon(survey.run)
+        for poller in self.pollers:
+            nursery.start_soon(poller.run)
         self.reactor.call_at(monotonic() + TICK, self.tick)
 
     def tick(self) -> None:

@@ -1,6 +1,6 @@
 """The supervisor of worker processes: it accepts clients, and has what there can be one of only. No traffic is its own.
 
-entrance    all ports, and the state file
+port_service    all ports, and the state file
 desk        which worker gets the next client; the limits over all of them
 crew        the workers' processes
 keeper      the rules, files and times to live
@@ -35,11 +35,11 @@ from kproxy.config_changes import FLAGS, Origin
 from kproxy.core.circle import CircleMark
 from kproxy.errors import KproxyError
 from kproxy.logs import log_of_process, lost_lines
-from kproxy.net.counts import Counts
+from kproxy.net.connection_counts import Counts
 from kproxy.net.descriptors import make_room, tell_room
-from kproxy.net.doors import Places
 from kproxy.net.driven import HostPort, show
-from kproxy.net.entrance import Asked, Entrance
+from kproxy.net.listener_ports import ClientAddresses
+from kproxy.net.port_service import AddressRequest, LocalPorts
 from kproxy.net.reactor import Reactor
 from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
 from kproxy.net.rule_files import RuleFiles
@@ -110,9 +110,9 @@ class Supervisor:
                          by_address=bool(config.limits.max_connections_per_address))  # fmt: skip
         self.desk = Desk(config, self.crew, self.topologies, self.counts, log)
         arrived = {listener.name: partial(self.desk.arrived, listener.name) for listener in config.listeners}
-        self.entrance = Entrance(config, self.reactor, arrived, self.topologies, self.counts, log,
+        self.port_service = LocalPorts(config, self.reactor, arrived, self.topologies, self.counts, log,
                                  advertising(store.rule_set))  # fmt: skip
-        self.entrance.own.changed = lambda address, now: self.crew.tell(Listens(address, now))
+        self.port_service.own.changed = lambda address, now: self.crew.tell(Listens(address, now))
         self.mark = CircleMark()
         self.keeper = CrewKeeper(store, self.crew, self.swap, self.reactor, log, table)
         self.keeper.events = None if config.audit is None else ToldRules(self.crew)
@@ -126,9 +126,9 @@ class Supervisor:
 
     def start_for(self, member: Member) -> Start:
         """What a worker is told first."""
-        ports = {name: doors.port for name, doors in self.entrance.doors.items()}
+        ports = {name: listener_ports.port for name, listener_ports in self.port_service.by_listener.items()}
         nodes = {name: dict(topology.nodes) for name, topology in self.topologies.items()}
-        own = tuple(self.entrance.own.addresses())
+        own = tuple(self.port_service.own.addresses())
         return Start(
             self.packed, member.index, self.config.workers, ports, nodes, self.keeper.state(), self.mark.instance, own
         )
@@ -141,19 +141,21 @@ class Supervisor:
     def ensure(self, question: EnsureNodes) -> Given | Awaitable[Given]:
         """Answer at once, or once all ports are open."""
         advertise = unpack_advertise(question.advertise)
-        told: list[Places] = []
+        outcome: list[ClientAddresses] = []
         done = trio.Event()
 
-        def then(places: Places) -> None:
-            told.append(places)
+        def then(addresses: ClientAddresses) -> None:
+            outcome.append(addresses)
             self.reactor.notify(done)
 
         async def later() -> Given:
             await done.wait()
-            return Given(told[0])
+            return Given(outcome[0])
 
-        places = self.entrance.ensure(Asked(question.listener, question.nodes, advertise, question.local_host), then)
-        return later() if places is None else Given(places)
+        addresses = self.port_service.ensure(
+            AddressRequest(question.listener, question.nodes, advertise, question.local_host), then
+        )
+        return later() if addresses is None else Given(addresses)
 
     def met(self, cluster: str, nodes: Mapping[int, HostPort]) -> None:
         """These nodes are new, or elsewhere than before."""
@@ -161,7 +163,7 @@ class Supervisor:
 
     def swap(self, rules: RuleSet) -> None:
         """Another rule set is in force."""
-        self.entrance.use_rules(advertising(rules))
+        self.port_service.use_rules(advertising(rules))
 
     # ---- running
 
@@ -177,7 +179,7 @@ class Supervisor:
                 await self.serve(nursery)
                 nursery.cancel_scope.cancel()
         finally:
-            self.entrance.close()
+            self.port_service.close()
             self.crew.close()
             if self.captures is not None:
                 self.captures.close()
@@ -203,7 +205,7 @@ class Supervisor:
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
         self.captures = CrewCaptures(self.config.captures, self.crew, self.table, WallClock, instance(self.config))
         backend = CrewBackend(
-            self.keeper, self.crew, self.readiness, own, self.captures, self.entrance.known_addresses, self.log,
+            self.keeper, self.crew, self.readiness, own, self.captures, self.port_service.known_addresses, self.log,
             need=admin.ready,
         )  # fmt: skip
         self.crew.on_member.append(backend.member_begins)
@@ -234,9 +236,9 @@ class Supervisor:
         """Accept clients until drained. `nursery`: of what is done beside that."""
         room, limits = make_room(self.config.limits), self.config.limits
         self.desk.admit(room)
-        self.entrance.admit(room)
+        self.port_service.admit(room)
         tell_room(room.times(self.config.workers), limits, self.log)
-        await self.entrance.open()
+        await self.port_service.open()
         try:
             await self.crew.start()
         except (KproxyError, OSError):
@@ -254,7 +256,7 @@ class Supervisor:
 
     def announce(self) -> None:
         for listener in self.config.listeners:
-            port = self.entrance.port(listener.name)
+            port = self.port_service.port(listener.name)
             self.log.info("listening", listener=listener.name, address=show((listener.bind.host, port)),
                           cluster=listener.cluster, tls=listener.tls is not None)  # fmt: skip
         self.log.info("serving", **self.about())
@@ -270,7 +272,7 @@ class Supervisor:
         self.draining, self.drained_since = True, monotonic()
         timeout = self.config.limits.drain_timeout
         self.log.info("draining", connections=self.desk.connections, timeout=timeout)
-        self.entrance.close()
+        self.port_service.close()
         self.desk.drain()
         self.crew.drain(timeout)
 

@@ -1,4 +1,4 @@
-"""A worker process: a proxy whose doors, rule files and admin address are the supervisor's.
+"""A worker process: a proxy whose ports, rule files and admin address are the supervisor's.
 
 Started by the supervisor only, as `python -m kproxy.worker index=N parent=PID NAME=DESCRIPTOR …`. `control` is its
 channel, `hand` the queue of connections for it, `lines` keeps log lines of several processes apart, `table` is what
@@ -28,12 +28,12 @@ from kproxy.errors import DocumentError, KproxyError
 from kproxy.logs import log_of_process
 from kproxy.net.connection import Connection
 from kproxy.net.driven import HostPort
+from kproxy.net.log_throttle import Throttle
 from kproxy.net.server import Server
-from kproxy.net.throttle import Throttle
 from kproxy.net.workers.channel import Channel, hear, say
 from kproxy.net.workers.hand_over import Arrivals
 from kproxy.net.workers.messages import Circle, Drain, Failed, GiveUp, Missing, Ready, Start, unpack_config
-from kproxy.net.workers.remote import RemoteEntrance, Reporter
+from kproxy.net.workers.remote import RemotePorts, Reporter
 from kproxy.net.workers.rule_messages import RuleNews
 from kproxy.net.workers.shared_table import SharedTable
 from kproxy.net.workers.worker_rules import WorkerRules
@@ -74,18 +74,18 @@ class Worker(Proxy):
         super().__init__(config, rules, log)
 
     def make_server(self) -> Server:
-        """With the supervisor's doors."""
+        """Make a server whose ports are the supervisor's."""
         clusters = {listener.name: listener.cluster for listener in self.config.listeners}
         self.channel = channel = Channel(self.control, self.reactor, self.log, self.lost)
-        entrance = RemoteEntrance(channel, clusters, self.start.ports, self.start.own)
+        port_service = RemotePorts(channel, clusters, self.start.ports, self.start.own)
         server = WorkerServer(self.reactor, self.config, self.session, self.counts, self.log,
-                              advertise=self.advertise, entrance=entrance)  # fmt: skip
-        entrance.topologies = {name: upstream.topology for name, upstream in server.upstreams.items()}
+                              advertise=self.advertise, port_service=port_service)  # fmt: skip
+        port_service.topologies = {name: upstream.topology for name, upstream in server.upstreams.items()}
         for name, nodes in self.start.nodes.items():
-            entrance.topologies[name].learn(nodes)
+            port_service.topologies[name].learn(nodes)
 
         def met(listener: str, node: int, broker: HostPort) -> None:
-            entrance.topologies[clusters[listener]].learn({node: broker})
+            port_service.topologies[clusters[listener]].learn({node: broker})
 
         arrived = {listener.name: listener.arrived for listener in server.listeners}
         self.arrivals = Arrivals(self.hand, self.reactor, arrived, met, self.changed, Throttle(self.log))

@@ -49,7 +49,7 @@ def show_cluster(upstream: Upstream, listeners: list[Listener]) -> ClusterShown:
     """Return a cluster with its nodes. Controllers are named by ids below -1, see `core.addresses`."""
     known = upstream.topology.nodes
     places = {
-        listener.name: listener.server.entrance.known_addresses(listener.name, known)
+        listener.name: listener.server.port_service.known_addresses(listener.name, known)
         for listener in listeners
         if listener.upstream is upstream
     }

@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.net.acceptor import EXHAUSTED
-from kproxy.net.throttle import Throttle
+from kproxy.net.log_throttle import Throttle
 
 from .paced import PacedStream, Turnstile
 from .problem import Problem, answer

@@ -9,9 +9,9 @@ from time import monotonic
 
 from .driven import HostPort, host_port
 from .keepalive import keep_alive
+from .log_throttle import Throttle
 from .reactor import IN, Reactor
 from .resolve import Endpoint
-from .throttle import Throttle
 from .transparent import pretend
 
 BACKLOG = 4096
@@ -22,7 +22,7 @@ PAUSE = 0.1
 """Seconds without accepting when descriptors or memory are used up; connections wait in the backlog meanwhile."""
 
 STREAM = int(socket.SOCK_STREAM)
-Arrived = Callable[[socket.SocketType, HostPort], object]
+OnAccept = Callable[[socket.SocketType, HostPort], object]
 
 
 def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
@@ -51,7 +51,7 @@ def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
 class Acceptor:
     """Listening socket that gives each new connection, non-blocking, to `arrived(socket, address)`."""
 
-    def __init__(self, reactor: Reactor, sock: socket.socket, arrived: Arrived, log: Throttle) -> None:
+    def __init__(self, reactor: Reactor, sock: socket.socket, arrived: OnAccept, log: Throttle) -> None:
         self.reactor, self.sock, self.arrived, self.log = reactor, sock, arrived, log
         self.fd, self.family = sock.fileno(), int(sock.family)
         self.address = host_port(sock.getsockname())

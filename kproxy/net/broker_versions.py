@@ -18,8 +18,7 @@ from kproxy.core.login import API_VERSIONS, ask
 from kproxy.wire import layout
 
 from .driven import HostPort
-from .errand import errand
-from .framed import framed
+from .own_connection import own_connection, send_request
 
 if TYPE_CHECKING:
     from .transparent import Route
@@ -106,8 +105,8 @@ class BrokerVersions:
         upstream, what = self.upstream, key[1]
         try:
             with trio.fail_after(upstream.connect_timeout + PATIENCE):
-                async with errand(upstream, node=node, route=route, anonymous=True) as sock:
-                    frame = await framed(sock, question(what), LONGEST)
+                async with own_connection(upstream, node=node, route=route, anonymous=True) as sock:
+                    frame = await send_request(sock, question(what), LONGEST)
             found = Answer(monotonic() + FRESH, frame[CORRELATION_BYTES:])
         except (OSError, trio.TooSlowError) as error:
             found = Answer(monotonic() + AGAIN, None, str(error) or "no answer to ApiVersions in time")

@@ -8,10 +8,10 @@ import trio
 
 from kproxy.core.circle import CircleMark
 
-from .attempt import attempt
 from .dial import Race, Way
 from .driven import HostPort
 from .proxy_headers import greeting
+from .socket_io import attempt
 from .upstream import Upstream
 
 AGAIN = 10.0

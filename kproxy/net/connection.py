@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from .deadlines import Deadline
     from .dial import Race
-    from .doors import Places
     from .listener import Listener
+    from .listener_ports import ClientAddresses
     from .login import Login
     from .server import Server
     from .tap import Tap
@@ -235,16 +235,16 @@ class Connection:
 
     def ensure_nodes(self, command: EnsureNodes, now: float) -> None:
         if self.phase is Phase.OPEN:
-            places = self.listener.ensure(command.nodes, self)
-            if places is not None:
-                self.session.nodes_ready(places, now)
+            addresses = self.listener.ensure(command.nodes, self)
+            if addresses is not None:
+                self.session.nodes_ready(addresses, now)
 
     @entry
-    def nodes_known(self, places: Places) -> None:
+    def nodes_known(self, addresses: ClientAddresses) -> None:
         """Hand the session the nodes' addresses that `ensure_nodes` was for."""
         if self.phase is Phase.OPEN:
             now = monotonic()
-            self.session.nodes_ready(places, now)
+            self.session.nodes_ready(addresses, now)
             self.obey(now)
 
     def pause(self, command: Pause, now: float) -> None:

@@ -17,11 +17,11 @@ from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Barred
 
 from .connection import Connection
-from .doors import Places
 from .driven import HostPort, host_port, show
-from .entrance import Asked
+from .listener_ports import ClientAddresses
+from .log_throttle import Throttle
+from .port_service import AddressRequest
 from .side import Side
-from .throttle import Throttle
 from .tls import ClientSocket, ClientTls, NoName, SentHeader, reason
 from .tls_side import TlsSide
 from .transparent import Route, destination, why_not
@@ -61,15 +61,15 @@ class Listener:
     @property
     def port(self) -> int:
         """Return its bootstrap port, known once it is open."""
-        return self.server.entrance.port(self.name)
+        return self.server.port_service.port(self.name)
 
-    def ensure(self, nodes: Mapping[int, HostPort], connection: Connection) -> Places | None:
+    def ensure(self, nodes: Mapping[int, HostPort], connection: Connection) -> ClientAddresses | None:
         """Return where the clients of this connection reach these nodes; None: `connection.nodes_known` is called
         later."""
         advertise = self.server.advertise(self, connection.facts, connection.session.rules)
         assert advertise, "a session that does not rewrite addresses asks for none"
-        asked = Asked(self.name, nodes, advertise, connection.local_host)
-        return self.server.entrance.ensure(asked, connection.nodes_known)
+        asked = AddressRequest(self.name, nodes, advertise, connection.local_host)
+        return self.server.port_service.ensure(asked, connection.nodes_known)
 
     # ---- connections
 
@@ -146,7 +146,7 @@ class Listener:
         server = self.server
         route = None if self.transparent is None else self.route(self.transparent, sock, client)
         if route is not None:
-            node = server.whereabouts[self.upstream.name].nodes.get(route.destination)
+            node = server.locators[self.upstream.name].nodes.get(route.destination)
         if isinstance(sock, ClientSocket):
             sni = sock.sni
             facts = Facts(self.name, self.upstream.name, client[0], sni, certificate, node)

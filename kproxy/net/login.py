@@ -18,8 +18,8 @@ from kproxy.named_file import read_named, reason
 from kproxy.sasl.client import ScramClient, Tokens, oauthbearer, plain
 from kproxy.sasl_config import OAUTH, UpstreamSasl
 
-from .attempt import exactly, send
 from .driven import HostPort, show
+from .socket_io import exactly, send
 
 if TYPE_CHECKING:
     from .upstream import Caller, Upstream

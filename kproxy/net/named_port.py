@@ -19,14 +19,14 @@ from kproxy.rules.kinds.advertise import Advertise
 
 from .client_hello import LONGEST, Hello, parse
 from .driven import HostPort, host_port
-from .lobby import Lobby, Refusal, Wanted
+from .preread import Preread, PrereadKind, Refusal
 from .tls import HANDSHAKE, SentHeader, stranger
 
-HELLO = Wanted("tls", "TLS ClientHello")
+HELLO = PrereadKind("tls", "TLS ClientHello")
 UNRECOGNIZED_NAME = bytes.fromhex("1503030002 02 70")
 """RFC 8446 §5.1 and §6: a record of type alert with a fatal one, 112."""
 
-Arrived = Callable[[int | None, socket.SocketType, Any], object]
+OnClient = Callable[[int | None, socket.SocketType, Any], object]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tenant:
 
     config: ListenerConfig
     ways: Callable[[], list[Advertise]]
-    arrived: Arrived
+    arrived: OnClient
 
     def closeness(self, name: str) -> int:
         """Return how closely the listener's names describe `name`; 0: not at all. A broker's own name is before any
@@ -48,14 +48,14 @@ class Tenant:
 class NamedPort:
     """Port of several listeners, its `tenants`."""
 
-    def __init__(self, lobby: Lobby) -> None:
-        self.lobby = lobby
+    def __init__(self, preread: Preread) -> None:
+        self.preread = preread
         self.tenants: list[Tenant] = []
 
     def arrived(self, listener: str, sock: socket.SocketType, address: Any) -> None:
         """Take a client of the port; `listener` is the one that has bound it."""
         client = host_port(address)
-        self.lobby.listen(listener, HELLO, sock, client, first_words, partial(self.heard, listener, sock, client))
+        self.preread.begin(listener, HELLO, sock, client, first_words, partial(self.heard, listener, sock, client))
 
     def heard(self, listener: str, sock: socket.SocketType, client: HostPort, hello: Hello) -> None:
         """Give the client to the listener whose host its ClientHello names, or refuse it."""
@@ -67,7 +67,7 @@ class NamedPort:
             sock.recv(LONGEST)  # closing over unread bytes would be a reset, and the alert would be lost
             sock.send(UNRECOGNIZED_NAME)
         asked = "names no host" if hello.name is None else f"asks for {hello.name!r}, which nobody serves here,"
-        self.lobby.refuse(listener, sock, client, "sni", f"client {asked} in its TLS handshake")
+        self.preread.refuse(listener, sock, client, "sni", f"client {asked} in its TLS handshake")
 
     def serving(self, name: str) -> Tenant | None:
         """Return the listener that describes the name most closely; None: none does."""

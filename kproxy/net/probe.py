@@ -12,8 +12,7 @@ import socket
 
 import trio
 
-from .errand import errand
-from .framed import framed
+from .own_connection import own_connection, send_request
 from .upstream import Upstream
 
 AGAIN = 1.0
@@ -56,7 +55,7 @@ class Probe:
     async def follow(self, patience: float, once: bool) -> None:
         """Ask on one connection again and again. Raises OSError and TooSlowError when no answer comes."""
         with trio.fail_after(patience) as limit:
-            async with errand(self.upstream) as sock:
+            async with own_connection(self.upstream) as sock:
                 while True:
                     await talk(sock)
                     self.silent = False
@@ -78,12 +77,12 @@ class Probe:
 
     async def ask(self) -> None:
         """Ask one question on a connection of its own. Raises OSError."""
-        async with errand(self.upstream) as sock:
+        async with own_connection(self.upstream) as sock:
             await talk(sock)
 
 
 async def talk(sock: socket.SocketType) -> None:
     """Send ApiVersions and check the answer. Raises OSError when none comes, or one that is no answer to it."""
-    frame = await framed(sock, QUESTION, LONGEST)
+    frame = await send_request(sock, QUESTION, LONGEST)
     if len(frame) < 6 or int.from_bytes(frame[4:6], "big") not in MEANT:
         raise OSError(f"answered ApiVersions with {frame[:10].hex()}, which is no answer to it")

@@ -14,17 +14,17 @@ from kproxy.network_config import ProxyProtocol, ProxyVersion
 from kproxy.rules.match import address_test
 
 from .driven import HostPort, Origin, host_port
-from .lobby import Lobby, Wanted
+from .preread import Preread, PrereadKind
 from .proxy_protocol import Header, binary, line, own, parse
 
-HEADER = Wanted("proxy_header", "PROXY header", limited=False)
+HEADER = PrereadKind("proxy_header", "PROXY header", limited=False)
 
 
 class ProxyHeaders:
     """Reader of PROXY headers before a listener: `arrived` gets each client with the address that its header names."""
 
-    def __init__(self, config: ProxyProtocol, listener: str, lobby: Lobby, arrived: Any) -> None:
-        self.listener, self.lobby, self.arrived = listener, lobby, arrived
+    def __init__(self, config: ProxyProtocol, listener: str, preread: Preread, arrived: Any) -> None:
+        self.listener, self.preread, self.arrived = listener, preread, arrived
         self.trusted = address_test(config.from_)
 
     def __call__(self, node: int | None, sock: socket.SocketType, address: Any) -> None:
@@ -38,7 +38,7 @@ class ProxyHeaders:
             sock.recv(header.size)
             self.arrived(node, sock, near if header.source is None else header.source)
 
-        self.lobby.listen(self.listener, HEADER, sock, near, parse, heard)
+        self.preread.begin(self.listener, HEADER, sock, near, parse, heard)
 
 
 def greeting(version: ProxyVersion, origin: Origin | None) -> Callable[[socket.SocketType], bytes]:

@@ -23,9 +23,8 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.wire import breath
 
-from .deadlines import Call, Deadline, Deadlines
+from .deadlines import Call, Deadline, Deadlines, Timer
 from .drivers import DRIVERS, nested_is_possible
-from .timer import Timer
 from .turns import Turn, Turns, apart, guard, look
 
 IN, OUT, HUP, ERR = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP, select.EPOLLERR

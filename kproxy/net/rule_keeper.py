@@ -21,7 +21,7 @@ from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 
-from .counts import numbers
+from .connection_counts import numbers
 from .deadlines import Deadline
 from .hits import Hits
 from .in_turns import in_turns

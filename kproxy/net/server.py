@@ -22,22 +22,22 @@ from kproxy.rules.rule_set import BoundRules
 from kproxy.sinks.fanout import Fanout
 
 from .connection import Connection
-from .counts import Counts
+from .connection_counts import Counts
 from .descriptors import Room, make_room, tell_room
 from .drain import Drain
 from .driven import HostPort, SessionFactory, Waiting, show
-from .entrance import Entrance, WaysIn
 from .half_open import HalfOpen
 from .listener import Listener
+from .log_throttle import Throttle
+from .metadata_poller import NodeLocator
 from .overdue import end_if_overdue
 from .own_ports import REASON
+from .port_service import LocalPorts, PortService
 from .reactor import Reactor
 from .shutdown_delay import ShutdownDelay
 from .slow_work import SlowWork
 from .taps import Taps
-from .throttle import Throttle
 from .upstream import Upstream
-from .whereabouts import Whereabouts
 
 SWEEP = 1.0
 """Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""
@@ -61,13 +61,13 @@ class Server:
     """Server of one process. `serve` opens everything and returns after a drain; `drain` may be called from anywhere.
 
     `advertise` says how brokers appear to a connection, where rules may have a say; by default the listener's config.
-    `rules` are all that it may say. `entrance`: where clients come in, if that is in another process.
+    `rules` are all that it may say. `port_service`: where clients come in, if that is in another process.
     """
 
     def __init__(
         self, reactor: Reactor, config: Config, session_factory: SessionFactory, counts: Counts,
         log: FilteringBoundLogger, *, advertise: Advertises = of_listener,
-        rules: Sequence[Advertise] = (), entrance: WaysIn | None = None,
+        rules: Sequence[Advertise] = (), port_service: PortService | None = None,
     ) -> None:  # fmt: skip
         self.reactor, self.session_factory, self.counts = reactor, session_factory, counts
         self.log: FilteringBoundLogger = log.bind()  # a logger that is still lazy would be made anew at each call
@@ -78,7 +78,7 @@ class Server:
         self.closes = Throttle(self.log)
         self.limits = config.limits
         self.room = Room(0, self.limits.max_connections, self.limits.max_connections)  # until it is known
-        self.alone = entrance is None
+        self.alone = port_service is None
         self.many = MANY
         self.on_growth: Callable[[], object] = lambda: None
         self.connections: set[Connection] = set()
@@ -99,19 +99,19 @@ class Server:
             for name, cluster in config.clusters.items()
         }  # fmt: skip
         transparent = {each.cluster for each in config.listeners if each.transparent is not None}
-        self.whereabouts = {name: Whereabouts(self.upstreams[name], self.log) for name in transparent}
+        self.locators = {name: NodeLocator(self.upstreams[name], self.log) for name in transparent}
         self.admin_port = None if config.admin is None else config.admin.bind.port
         self.listeners = [Listener(self, each, self.upstreams[each.cluster]) for each in config.listeners]
-        self.entrance = entrance or self.own_entrance(config, rules)
+        self.port_service = port_service or self.local_ports(config, rules)
         for upstream in self.upstreams.values():
-            upstream.own = self.entrance.own
+            upstream.own = self.port_service.own
         timeouts = (self.limits.header_timeout, self.limits.idle_timeout or SWEEP * 4, self.limits.write_stall)
         self.interval = max(0.02, min(SWEEP, *(timeout / 4 for timeout in timeouts)))
 
-    def own_entrance(self, config: Config, rules: Sequence[Advertise]) -> Entrance:
+    def local_ports(self, config: Config, rules: Sequence[Advertise]) -> LocalPorts:
         arrived = {listener.name: listener.arrived for listener in self.listeners}
         topologies = {name: upstream.topology for name, upstream in self.upstreams.items()}
-        return Entrance(config, self.reactor, arrived, topologies, self.counts, self.log, rules)
+        return LocalPorts(config, self.reactor, arrived, topologies, self.counts, self.log, rules)
 
     def own_ports(self) -> set[int]:
         """Return the ports of listeners and of the admin address."""
@@ -125,12 +125,12 @@ class Server:
         if self.alone:
             tell_room(self.room, self.limits, self.log)
         self.half_open.room = self.room
-        self.entrance.admit(self.room)
+        self.port_service.admit(self.room)
         try:
-            await self.entrance.open()
+            await self.port_service.open()
             self.check_bootstrap()
-            for whereabouts in self.whereabouts.values():
-                self.reactor.spawn(whereabouts.run)
+            for locators in self.locators.values():
+                self.reactor.spawn(locators.run)
             task_status.started()
             await self.finished.wait()
         finally:
@@ -148,7 +148,7 @@ class Server:
                 addresses = [sockaddr for _, sockaddr in upstream.resolver.known(server) or ()]
                 if server[0].lower().rstrip(".") == "localhost":  # RFC 6761 §6.3; other names are asked for later
                     addresses.append((LOOPBACK, server[1]))
-                if any(self.entrance.own.has(sockaddr) for sockaddr in addresses):
+                if any(self.port_service.own.has(sockaddr) for sockaddr in addresses):
                     raise WeDidWrong(f"cluster {name} cannot have {show(server)} as a bootstrap server: {REASON}")
 
     # ---- connections
@@ -156,7 +156,7 @@ class Server:
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
         """Return (cause, reason) if a connection from there may not begin now, else None."""
         limits = self.limits
-        if len(self.connections) + self.half_open.total + self.entrance.waiting >= self.room.connections:
+        if len(self.connections) + self.half_open.total + self.port_service.waiting >= self.room.connections:
             return "max_connections", self.room.reason
         most = limits.max_connections_per_address
         if most and self.per_address[client[0]] >= most:
@@ -253,7 +253,7 @@ class Server:
             return
         self.draining = True
         self.log.info("draining", connections=len(self.connections), timeout=self.limits.drain_timeout)
-        self.entrance.close()
+        self.port_service.close()
         now = monotonic()
         self.reactor.call_at(now + self.limits.drain_timeout, self.out_of_time)
         self.drains = Drain(self)
@@ -280,7 +280,7 @@ class Server:
     def close(self) -> None:
         """Close all ports and end all connections, at once."""
         self.draining = True  # a handshake may be through just now, and its task not yet cancelled
-        self.entrance.close()
+        self.port_service.close()
         for connection in list(self.connections):
             connection.end("shutdown", "kproxy is stopping")
 

@@ -14,16 +14,16 @@ from kproxy.core.rewrite import MOST_NODES
 from kproxy.errors import WeDidWrong
 
 from .broker_versions import BrokerVersions
-from .counts import Counts
+from .connection_counts import Counts
 from .dial import Race, Way, connect
 from .driven import HostPort, Origin, show
+from .log_throttle import Throttle
 from .login import Login, OwnCredentials
 from .own_ports import OwnPorts
 from .proxy_headers import greeting
 from .reactor import Reactor
 from .resolve import Resolver
 from .side import Side
-from .throttle import Throttle
 from .tls import BrokerTls
 from .tls_side import TlsSide
 from .topology import Topology

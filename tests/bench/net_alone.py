@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from kproxy.config_file import config_from_flags
-from kproxy.net.counts import Counts
+from kproxy.net.connection_counts import Counts
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules.address import Address

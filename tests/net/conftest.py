@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from kproxy.config import Config
-from kproxy.net.counts import Counts
+from kproxy.net.connection_counts import Counts
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server
 from kproxy.testing.passing import PassingSession

@@ -60,11 +60,13 @@ async def test_handshakes_that_never_end_keep_nobody_out(net: Any, driver: str, 
             )
             other.setblocking(False)
             await running.until(
-                lambda: running.server.half_open.total + running.server.entrance.waiting == ROOM // half_open.SHARE + 1
+                lambda: (
+                    running.server.half_open.total + running.server.port_service.waiting == ROOM // half_open.SHARE + 1
+                )
             )
             with pytest.raises(BlockingIOError):  # it is listened to, not sent away
                 other.recv(1)
-        await running.until(lambda: not running.server.half_open.total and not running.server.entrance.waiting)
+        await running.until(lambda: not running.server.half_open.total and not running.server.port_service.waiting)
         assert not running.server.half_open.by_address
 
 

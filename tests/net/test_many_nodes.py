@@ -13,10 +13,10 @@ import pytest
 import trio
 import trio.testing
 
-from kproxy.net import acceptor, doors, survey
+from kproxy.net import acceptor, listener_ports, metadata_poller
+from kproxy.net.metadata_poller import NodeLocator
 from kproxy.net.resolve import AT_ONCE, Resolver
 from kproxy.net.topology import Topology
-from kproxy.net.whereabouts import Whereabouts
 from kproxy.rules.kinds.advertise import Advertise
 
 pytestmark = pytest.mark.trio
@@ -44,7 +44,7 @@ class Turns:
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     counted = Turns()
-    monkeypatch.setattr(doors, "listen", counted.listen)
+    monkeypatch.setattr(listener_ports, "listen", counted.listen)
     return counted
 
 
@@ -75,7 +75,7 @@ async def test_ports_are_opened_in_turns(net: Any, driver: str, turns: Turns) ->
         found = await places(connection, dict.fromkeys(range(MANY), ("b", 9092)))
 
         assert sum(place is not None for place in found.values()) == MANY
-        assert max(turns.opened.values()) <= doors.TURN // doors.OPENING + 1
+        assert max(turns.opened.values()) <= listener_ports.TURN // listener_ports.OPENING + 1
         lines = {line["event"] for line in running.log[before:]}
         lines -= {"port cannot be bound", "ports cannot be bound"}  # somebody else may have some of them
         assert lines == {"nodes have ports"}
@@ -117,7 +117,7 @@ async def test_ports_that_are_taken_are_one_line(net: Any, monkeypatch: pytest.M
             tried[endpoint[1][1]] += 1
             raise OSError(errno.EADDRINUSE, "Address already in use")
 
-        monkeypatch.setattr(doors, "listen", listen)
+        monkeypatch.setattr(listener_ports, "listen", listen)
         before = len(running.log)
         for _ in range(3):
             found = await places(connection, dict.fromkeys(range(2000), ("b", 9092)))
@@ -138,9 +138,9 @@ async def test_no_more_descriptors_is_not_the_ports_fault(net: Any, monkeypatch:
 
     async with net.serving(net.config(9)) as running:
         connection = await connection_of(running)
-        monkeypatch.setattr(doors, "listen", listen)
+        monkeypatch.setattr(listener_ports, "listen", listen)
         assert await places(connection, {1: ("b", 9092)}) == {1: None}
-        monkeypatch.setattr(doors, "listen", real)
+        monkeypatch.setattr(listener_ports, "listen", real)
 
         found = await places(connection, {1: ("b", 9092)})
         assert found[1] is not None
@@ -155,11 +155,11 @@ async def test_ports_of_a_rule_are_opened_in_turns(net: Any, monkeypatch: pytest
         raise OSError(errno.EADDRINUSE, "Address already in use")
 
     async with net.serving(net.config(9)) as running:
-        monkeypatch.setattr(doors, "listen", listen)
+        monkeypatch.setattr(listener_ports, "listen", listen)
         rule = Advertise.model_validate({"nodes": {node: f"k:{20_000 + node}" for node in range(5000)}})
-        running.server.entrance.use_rules([rule])
+        running.server.port_service.use_rules([rule])
 
-        assert len(opened) <= doors.TURN // doors.OPENING
+        assert len(opened) <= listener_ports.TURN // listener_ports.OPENING
         await running.until(lambda: len(opened) == 5000)
 
 
@@ -184,12 +184,12 @@ async def test_what_kproxy_asks_itself_is_read_in_a_thread(net: Any, monkeypatch
         threads.append(threading.current_thread())
         return SimpleNamespace(body={"brokers": nodes})
 
-    monkeypatch.setattr(survey, "decode_response", decode)
+    monkeypatch.setattr(metadata_poller, "decode_response", decode)
     broker = await net.open_broker()
     config = net.config(broker.port, limits={"max_nodes": 10})
     async with trio.open_nursery() as nursery, net.serving(config) as running:
         nursery.start_soon(broker.obey)
-        found = Whereabouts(running.server.upstreams["main"], running.server.log)
+        found = NodeLocator(running.server.upstreams["main"], running.server.log)
         await found.ask()
 
         assert set(found.nodes.values()) == {0, 1, 2, *range(5, 12)}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.net import ports
-from kproxy.net.ports import FORGOTTEN, NodePorts
+from kproxy.net import port_pool
+from kproxy.net.port_pool import FORGOTTEN, PortPool
 
 
 class Table:
-    """A NodePorts with a record of what is bound; `busy` ports belong to somebody else."""
+    """A PortPool with a record of what is bound; `busy` ports belong to somebody else."""
 
     def __init__(self, first: int, last: int, remembered: dict[int, int] | None = None, busy: set[int] | None = None):
         self.bound: dict[int, int] = {}
         self.busy = busy or set()
-        self.ports = NodePorts(first, last, remembered or {}, self.bind, self.bound.pop)  # type: ignore[arg-type]
+        self.ports = PortPool(first, last, remembered or {}, self.bind, self.bound.pop)  # type: ignore[arg-type]
 
     def bind(self, port: int, node: int) -> bool:
         if port in self.bound or port in self.busy:
@@ -59,7 +59,7 @@ def test_remembered_ports_are_bound_again_and_kept() -> None:
 def test_a_port_is_given_away_only_when_all_are_taken_and_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients ask for addresses every five minutes, so after that the one used longest ago is free."""
     now = 1000.0
-    monkeypatch.setattr(ports, "monotonic", lambda: now)
+    monkeypatch.setattr(port_pool, "monotonic", lambda: now)
     table = Table(9093, 9094)
     table.ports.ensure(0)
     now += 10
@@ -76,7 +76,7 @@ def test_a_port_is_given_away_only_when_all_are_taken_and_it_is_forgotten(monkey
 def test_a_port_that_cannot_be_bound_is_not_tried_for_every_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is tried once in a minute, however many nodes want one; then again."""
     now = 1000.0
-    monkeypatch.setattr(ports, "monotonic", lambda: now)
+    monkeypatch.setattr(port_pool, "monotonic", lambda: now)
     table = Table(9093, 10092, busy=set(range(9093, 10093)))
     tried: list[int] = []
     bind = table.ports.bind
@@ -84,7 +84,7 @@ def test_a_port_that_cannot_be_bound_is_not_tried_for_every_node(monkeypatch: py
 
     assert {table.ports.ensure(node) for node in range(-500, 20_000)} == {None}
     assert len(tried) == 1000
-    now += ports.BUSY
+    now += port_pool.BUSY
     table.busy.clear()
     assert table.ports.ensure(3) == 9096
 
@@ -92,7 +92,7 @@ def test_a_port_that_cannot_be_bound_is_not_tried_for_every_node(monkeypatch: py
 def test_nodes_without_end_cost_no_more_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty thousand nodes want one of a thousand ports, again and again: no port is looked at more than twice."""
     now = 1000.0
-    monkeypatch.setattr(ports, "monotonic", lambda: now)
+    monkeypatch.setattr(port_pool, "monotonic", lambda: now)
     table = Table(9093, 10092)
     looked = 0
 

@@ -18,7 +18,7 @@ from kproxy.core.commands import Close
 from kproxy.errors import DocumentError, WeDidWrong
 from kproxy.net import report
 from kproxy.net import server as server_module
-from kproxy.net.counts import Counts
+from kproxy.net.connection_counts import Counts
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.net.state import read_state
@@ -170,7 +170,7 @@ async def test_out_of_descriptors(net: Any) -> None:
     broker = await net.open_broker()
     async with trio.open_nursery() as nursery, net.serving(net.config(broker.port)) as running:
         nursery.start_soon(broker.obey)
-        acceptor = running.server.entrance.doors["main"].by_port[running.port][0]
+        acceptor = running.server.port_service.by_listener["main"].by_port[running.port][0]
         acceptor.sock = Exhausted(acceptor.sock)
         async with await running.client() as client:
             await client.send_all(net.request(1))
@@ -299,7 +299,7 @@ async def test_ports_of_ranges_that_are_gone_stay_closed(net: Any, tmp_path: Pat
     (tmp_path / "state.json").write_text(json.dumps({"version": 1, "ports": ranges, "nodes": {}}))
     rule = Advertise.model_validate({"ports": f"{port}-{port}"})
     async with net.serving(net.config(9, state=str(tmp_path / "state.json")), rules=[rule]) as running:
-        assert set(running.server.entrance.doors["main"].by_port) == {running.port, port}
+        assert set(running.server.port_service.by_listener["main"].by_port) == {running.port, port}
 
 
 async def test_the_log_is_not_filled_by_bad_clients(net: Any) -> None:
@@ -380,7 +380,7 @@ async def test_a_state_file_with_an_odd_range_is_read(net: Any, tmp_path: Path) 
     """What is no range of a listener is left out like ranges that are gone."""
     (tmp_path / "state.json").write_text(json.dumps({"version": 1, "ports": {"main": {"1": 2}}, "nodes": {}}))
     async with net.serving(net.config(9, state=str(tmp_path / "state.json"))) as running:
-        assert set(running.server.entrance.doors["main"].by_port) == {running.port}
+        assert set(running.server.port_service.by_listener["main"].by_port) == {running.port}
 
 
 async def test_a_rule_may_decide_what_is_advertised(net: Any) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.net import throttle
-from kproxy.net.throttle import BURST, MOST, PAUSE, Throttle
+from kproxy.net import log_throttle
+from kproxy.net.log_throttle import BURST, MOST, PAUSE, Throttle
 
 
 class Clock:
@@ -40,7 +40,7 @@ class Lines:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(throttle, "monotonic", made)
+    monkeypatch.setattr(log_throttle, "monotonic", made)
     return made
 
 

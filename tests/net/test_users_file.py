@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.errors import WeDidWrong
 from kproxy.logs import make_log
-from kproxy.net.users_file import UsersFile
+from kproxy.net.listener_sasl import UsersFile
 from kproxy.sasl.server import Work
 from kproxy.sasl.users import ITERATIONS, Users, make_line, read_users
 

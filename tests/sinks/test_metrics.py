@@ -10,7 +10,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.histogram import BROKER_BOUNDS, Histogram
 from kproxy.core.memory import HeldMemory
 from kproxy.core.tally import Tallies
-from kproxy.net.counts import Counts
+from kproxy.net.connection_counts import Counts
 from kproxy.sinks.metrics import TrafficCollector, exposition, registry
 
 

@@ -17,10 +17,10 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import Config
 
-from ..counts import Counts
+from ..connection_counts import Counts
 from ..descriptors import Room
 from ..driven import HostPort, host_port, show
-from ..throttle import Throttle
+from ..log_throttle import Throttle
 from ..topology import Topology
 from .crew import Crew
 from .hand_over import Visitor

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from ..driven import HostPort
+from ..log_throttle import Throttle
 from ..reactor import IN, Reactor
-from ..throttle import Throttle
 
 LONGEST = 4096
 """Bytes of a message; names of listeners have at most 100, of hosts 255."""
@@ -70,7 +70,7 @@ class HandOver:
         self.far.close()
 
 
-Arrived = Callable[[int | None, socket.socket, Any], object]
+OnClient = Callable[[int | None, socket.socket, Any], object]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Visitor).decode
 
@@ -101,7 +101,7 @@ class Arrivals:
     mean."""
 
     def __init__(
-        self, queue: socket.socket, reactor: Reactor, arrived: Mapping[str, Arrived],
+        self, queue: socket.socket, reactor: Reactor, arrived: Mapping[str, OnClient],
         met: Callable[[str, int, HostPort], object], changed: Callable[[], object], log: Throttle,
     ) -> None:  # fmt: skip
         queue.setblocking(False)

@@ -11,8 +11,8 @@ import msgspec
 from kproxy.config import Config
 from kproxy.rules.kinds.advertise import Advertise
 
-from ..doors import Places
 from ..driven import HostPort
+from ..listener_ports import ClientAddresses
 from ..readiness import Readiness
 from .channel import Notice, Question
 
@@ -82,11 +82,11 @@ class Nodes(Notice, frozen=True):
 class Given(msgspec.Struct, frozen=True, array_like=True):
     """Addresses at which clients reach nodes."""
 
-    places: Places
+    addresses: ClientAddresses
 
 
 class EnsureNodes(Question[Given], frozen=True):
-    """Question of a worker for clients' addresses of these nodes; see `entrance.Asked`."""
+    """Question of a worker for clients' addresses of these nodes; see `port_service.AddressRequest`."""
 
     answer: ClassVar[Any] = Given
     listener: str

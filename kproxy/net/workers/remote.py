@@ -8,10 +8,10 @@ from time import monotonic
 from kproxy.rules.kinds.advertise import Advertise
 
 from ..descriptors import Room
-from ..doors import Places
 from ..driven import HostPort
-from ..entrance import Asked
+from ..listener_ports import ClientAddresses
 from ..own_ports import OwnPorts
+from ..port_service import AddressRequest
 from ..reactor import Reactor
 from ..server import Server
 from ..topology import Topology
@@ -19,9 +19,9 @@ from .channel import Channel, Unanswered
 from .messages import EnsureNodes, Given, Listens, Load, Nodes, pack
 
 FRESH = 60.0
-"""Seconds for which a place is known here: a port stays a node's for 300 after anybody has asked for it (ports.py)."""
-MOST_PLACES = 20_000
-"""Places remembered, by node and way of advertising (listener, rule, local address); then all are forgotten."""
+"""Seconds for which an address is known here: a port stays a node's for 300 after its last use (port_pool.py)."""
+MOST_ADDRESSES = 20_000
+"""Addresses remembered, by node and way of advertising (listener, rule, local address); then all are forgotten."""
 SOON = 0.005
 """Seconds in which changes are told together: as old as that may be what the supervisor knows of the load."""
 BEAT = 1.0
@@ -30,7 +30,7 @@ BEAT = 1.0
 Key = tuple[str, bytes, str]
 
 
-class RemoteEntrance:
+class RemotePorts:
     """Port service of the supervisor, as a server of a worker sees it. `clusters` are of the listeners; `topologies`,
     of the clusters, are to be set."""
 
@@ -77,13 +77,13 @@ class RemoteEntrance:
     def met(self, notice: Nodes) -> None:
         self.topologies[notice.cluster].learn(notice.nodes)
 
-    def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
+    def ensure(self, asked: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Return at once what was asked for of late, else None, and `then` is called."""
         self.topologies[self.clusters[asked.listener]].learn(asked.nodes)
         key = asked.listener, pack(asked.advertise), asked.local_host
         now = monotonic()
         known = self.known.get(key, {})
-        found: Places = {}
+        found: ClientAddresses = {}
         for node, address in asked.nodes.items():
             at, place, until = known.get(node, (None, None, 0.0))
             if at != tuple(address) or until < now:
@@ -92,21 +92,21 @@ class RemoteEntrance:
             found[node] = place
         return found
 
-    def _ask(self, asked: Asked, key: Key, then: Callable[[Places], object]) -> None:
+    def _ask(self, asked: AddressRequest, key: Key, then: Callable[[ClientAddresses], object]) -> None:
         def answered(given: Given | None, failure: Unanswered | None) -> None:
             if given is None:  # the supervisor is gone, and so are we in a moment
                 return
-            self._remember(asked, key, given.places)
-            then(given.places)
+            self._remember(asked, key, given.addresses)
+            then(given.addresses)
 
         self.channel.ask_then(EnsureNodes(asked.listener, asked.nodes, key[1], asked.local_host), answered)
 
-    def _remember(self, asked: Asked, key: Key, places: Places) -> None:
-        if sum(map(len, self.known.values())) + len(asked.nodes) > MOST_PLACES:
+    def _remember(self, asked: AddressRequest, key: Key, addresses: ClientAddresses) -> None:
+        if sum(map(len, self.known.values())) + len(asked.nodes) > MOST_ADDRESSES:
             self.known.clear()
         until = monotonic() + FRESH
         self.known.setdefault(key, {}).update(
-            {node: ((address[0], address[1]), places.get(node), until) for node, address in asked.nodes.items()}
+            {node: ((address[0], address[1]), addresses.get(node), until) for node, address in asked.nodes.items()}
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.config import Config
-from kproxy.net.counts import Counts
+from kproxy.net.connection_counts import Counts
 from kproxy.net.topology import Topology
 from kproxy.net.workers import desk as module
 from kproxy.net.workers.desk import Desk

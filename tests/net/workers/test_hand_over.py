@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.net.log_throttle import Throttle
 from kproxy.net.reactor import Reactor
-from kproxy.net.throttle import Throttle
 from kproxy.net.workers.hand_over import Arrivals, HandOver, Visitor, take
 
 VISITOR = Visitor("main", 3, socket.AF_UNIX, ("10.0.0.1", 1234), ("b3", 9092))

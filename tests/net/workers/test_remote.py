@@ -11,29 +11,29 @@ from typing import Any, ClassVar
 import pytest
 import trio
 
-from kproxy.net.entrance import Asked
+from kproxy.net.port_service import AddressRequest
 from kproxy.net.reactor import Reactor
 from kproxy.net.topology import Topology
 from kproxy.net.workers import remote as module
 from kproxy.net.workers.channel import Channel, Question
 from kproxy.net.workers.messages import EnsureNodes, Given, Load, Nodes, unpack_advertise
-from kproxy.net.workers.remote import RemoteEntrance, Reporter
+from kproxy.net.workers.remote import RemotePorts, Reporter
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
 pytestmark = pytest.mark.trio
 
 
 class Both:
-    """A worker's entrance, and the supervisor's end of its channel."""
+    """A worker's port_service, and the supervisor's end of its channel."""
 
     def __init__(self, reactor: Reactor, log: Any) -> None:
         here, there = socket.socketpair()
         self.reactor = reactor
         self.worker = Channel(here, reactor, log, lambda reason: None)
         self.supervisor = Channel(there, reactor, log, lambda reason: None)
-        self.entrance = RemoteEntrance(self.worker, {"main": "c"}, {"main": 9092})
+        self.port_service = RemotePorts(self.worker, {"main": "c"}, {"main": 9092})
         self.topology = Topology()
-        self.entrance.topologies = {"c": self.topology}
+        self.port_service.topologies = {"c": self.topology}
         self.asked: list[EnsureNodes] = []
         self.supervisor.on_question(EnsureNodes, self.ensure)
 
@@ -41,7 +41,7 @@ class Both:
         self.asked.append(question)
         return Given({node: None if node == 9 else ("k", 9100 + node) for node in question.nodes})
 
-    async def places(self, asked: Asked) -> Any:
+    async def places(self, asked: AddressRequest) -> Any:
         """What is known of them, at once or later."""
         told = trio.Event()
         found: list[Any] = []
@@ -50,7 +50,7 @@ class Both:
             found.append(places)
             self.reactor.notify(told)
 
-        at_once = self.entrance.ensure(asked, then)
+        at_once = self.port_service.ensure(asked, then)
         if at_once is not None:
             return at_once
         await told.wait()
@@ -77,18 +77,18 @@ async def test_places_are_asked_for_once(quiet_log: Any, monkeypatch: pytest.Mon
     one, moved = {1: ("b1", 9092), 9: ("b9", 9092)}, {1: ("b2", 9092)}
     async with both(quiet_log) as ends:
         for _ in range(2):
-            assert await ends.places(Asked("main", one, plain, "h")) == {1: ("k", 9101), 9: None}
+            assert await ends.places(AddressRequest("main", one, plain, "h")) == {1: ("k", 9101), 9: None}
         assert len(ends.asked) == 1
         assert ends.topology.nodes == one
-        assert await ends.places(Asked("main", one, rule, "h")) == {1: ("k", 9101), 9: None}
+        assert await ends.places(AddressRequest("main", one, rule, "h")) == {1: ("k", 9101), 9: None}
         assert unpack_advertise(ends.asked[1].advertise).host == "k"
-        assert await ends.places(Asked("main", moved, plain, "h")) == {1: ("k", 9101)}
+        assert await ends.places(AddressRequest("main", moved, plain, "h")) == {1: ("k", 9101)}
         assert (ends.asked[2].listener, ends.asked[2].nodes, ends.asked[2].local_host) == ("main", moved, "h")
         monkeypatch.setattr(module, "monotonic", lambda: 1e9)
-        assert await ends.places(Asked("main", moved, plain, "h")) == {1: ("k", 9101)}
+        assert await ends.places(AddressRequest("main", moved, plain, "h")) == {1: ("k", 9101)}
         assert len(ends.asked) == 4
         ends.supervisor.tell(Nodes("c", {5: ("b5", 1)}))
-        assert await ends.places(Asked("main", {7: ("b7", 1)}, plain, "h")) == {7: ("k", 9107)}
+        assert await ends.places(AddressRequest("main", {7: ("b7", 1)}, plain, "h")) == {7: ("k", 9107)}
         assert ends.topology.nodes[5] == ("b5", 1)
 
 

@@ -16,13 +16,13 @@ from kproxy.errors import WeDidWrong
 from kproxy.rules.address import Address
 from kproxy.rules.kinds.advertise import Advertise
 
-from .counts import Counts
+from .connection_counts import Counts
 from .descriptors import Room
-from .doors import Arrived, Doors, Places
 from .driven import HostPort
-from .lobby import Lobby
+from .listener_ports import ClientAddresses, ListenerPorts, OnClient
 from .named_port import NamedPort
 from .own_ports import OwnPorts
+from .preread import Preread
 from .reactor import Reactor
 from .resolve import Endpoint, ask
 from .state import Nodes, Ports, StateWriter, read_state
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AddressRequest:
     """Nodes that a response names to a client, and how they are to appear to it. `local_host`: the address that the
     client has connected to."""
 
@@ -42,7 +42,7 @@ class Asked:
     local_host: str
 
 
-class WaysIn(Protocol):
+class PortService(Protocol):
     """Ports at which clients come in, in this process or in another."""
 
     own: OwnPorts
@@ -56,11 +56,11 @@ class WaysIn(Protocol):
     def port(self, listener: str) -> int: ...
     def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]: ...
 
-    def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
+    def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Have an address for each of these nodes. Returns them, or None: `then` is called with them later."""
 
 
-class Entrance:
+class LocalPorts:
     """Port service that listens in this process.
 
     `arrived` gets the clients of each listener; `topologies` are of the clusters; `counts` has those that were refused
@@ -69,17 +69,19 @@ class Entrance:
     """
 
     def __init__(
-        self, config: Config, reactor: Reactor, arrived: Mapping[str, Arrived], topologies: Mapping[str, Topology],
+        self, config: Config, reactor: Reactor, arrived: Mapping[str, OnClient], topologies: Mapping[str, Topology],
         counts: Counts, log: FilteringBoundLogger, rules: Sequence[Advertise] = (),
     ) -> None:  # fmt: skip
         self.topologies, self.rules, self.reactor = topologies, rules, reactor
         self.jobs: deque[tuple[Generator[None, None, Any], Callable[[Any], object]]] = deque()
         """What is under way in turns, and who is told of the outcome."""
         self.own = OwnPorts()
-        self.lobby = lobby = Lobby(reactor, config.limits, counts, log)
+        self.preread = preread = Preread(reactor, config.limits, counts, log)
         named: dict[Address, NamedPort] = {}
-        self.doors = {
-            each.name: Doors(each, reactor, arrived[each.name], lobby, log, named_port(each, named, lobby), self.own)
+        self.by_listener = {
+            each.name: ListenerPorts(
+                each, reactor, arrived[each.name], preread, log, named_port(each, named, preread), self.own
+            )
             for each in config.listeners
         }
         path = config.state
@@ -89,48 +91,48 @@ class Entrance:
         """Open the ports of all listeners. Raises WeDidWrong, and DocumentError for a state file that cannot be
         used."""
         ports, nodes = read_state(self.state.path) if self.state is not None else ({}, {})
-        for doors in self.doors.values():
-            doors.open(await endpoints(doors.config))
+        for listener_ports in self.by_listener.values():
+            listener_ports.open(await endpoints(listener_ports.config))
         for _ in self.restore(ports, nodes):
             await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
         """Close all ports, and refuse clients whose first bytes are awaited."""
-        for doors in self.doors.values():
-            doors.close()
-        self.lobby.close()
+        for listener_ports in self.by_listener.values():
+            listener_ports.close()
+        self.preread.close()
 
     def admit(self, room: Room) -> None:
         """Set the number of connections that there is room for."""
-        self.lobby.admit(room)
+        self.preread.admit(room)
 
     @property
     def waiting(self) -> int:
         """Return the number of clients that have connected and have not said yet who they are."""
-        return len(self.lobby.guests)
+        return len(self.preread.pending)
 
     def port(self, listener: str) -> int:
         """Return the bootstrap port of a listener."""
-        return self.doors[listener].port
+        return self.by_listener[listener].port
 
     def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
         """Return where clients of this listener reach those of these nodes that they have been told of."""
-        return self.doors[listener].known_addresses(nodes)
+        return self.by_listener[listener].known_addresses(nodes)
 
-    def ensure(self, asked: Asked, then: Callable[[Places], object]) -> Places | None:
+    def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Return where clients reach these nodes, and learn where the nodes are. None: `then` is called later, as many
         ports have to be opened, or others are being opened."""
-        return self.in_turns(self.find_places(asked), then)
+        return self.in_turns(self.find_addresses(request), then)
 
-    def find_places(self, asked: Asked) -> Generator[None, None, Places]:
+    def find_addresses(self, request: AddressRequest) -> Generator[None, None, ClientAddresses]:
         """Learn where the nodes are, and find an address for each."""
-        doors = self.doors[asked.listener]
-        changed = self.topologies[doors.config.cluster].learn(asked.nodes)
-        before = doors.assignments
-        places = yield from doors.places(asked.nodes, asked.advertise, asked.local_host)
-        if changed or before != doors.assignments:
+        listener_ports = self.by_listener[request.listener]
+        changed = self.topologies[listener_ports.config.cluster].learn(request.nodes)
+        before = listener_ports.assignments
+        addresses = yield from listener_ports.client_addresses(request.nodes, request.advertise, request.local_host)
+        if changed or before != listener_ports.assignments:
             self.changed()
-        return places
+        return addresses
 
     def in_turns(self, job: Generator[None, None, T], then: Callable[[T], object]) -> T | None:
         """Do a part of the job now, and the rest in later turns of the loop, one job after the other. Returns its
@@ -160,9 +162,9 @@ class Entrance:
     def use_rules(self, rules: Sequence[Advertise]) -> None:
         """Set the rules about advertising; ports that they fix are opened."""
         self.rules = rules
-        for doors in self.doors.values():
-            if doors.by_port:
-                self.in_turns(doors.open_for(rules), lambda done: None)
+        for listener_ports in self.by_listener.values():
+            if listener_ports.by_port:
+                self.in_turns(listener_ports.open_for(rules), lambda done: None)
 
     # ---- state
 
@@ -174,18 +176,18 @@ class Entrance:
         for name, known in nodes.items():
             if name in self.topologies:
                 self.topologies[name].learn(known)
-        for doors in self.doors.values():
-            yield from doors.open_for(self.rules)
-            for first, last in doors.known_ranges(self.rules):
-                remembered = ports.get(f"{doors.name} {first}-{last}")
+        for listener_ports in self.by_listener.values():
+            yield from listener_ports.open_for(self.rules)
+            for first, last in listener_ports.known_ranges(self.rules):
+                remembered = ports.get(f"{listener_ports.name} {first}-{last}")
                 if remembered:
-                    yield from doors.restore(first, last, remembered)
+                    yield from listener_ports.restore(first, last, remembered)
 
     def snapshot(self) -> tuple[Ports, Nodes]:
         ports = {
-            f"{doors.name} {first}-{last}": remembered
-            for doors in self.doors.values()
-            for (first, last), remembered in doors.remembered().items()
+            f"{listener_ports.name} {first}-{last}": remembered
+            for listener_ports in self.by_listener.values()
+            for (first, last), remembered in listener_ports.remembered().items()
         }
         return ports, {name: dict(topology.nodes) for name, topology in self.topologies.items()}
 
@@ -194,11 +196,11 @@ class Entrance:
             self.state.changed()
 
 
-def named_port(config: ListenerConfig, named: dict[Address, NamedPort], lobby: Lobby) -> NamedPort | None:
+def named_port(config: ListenerConfig, named: dict[Address, NamedPort], preread: Preread) -> NamedPort | None:
     """Return the port on which this listener's clients name a host; the same for all listeners on one port."""
     if not config.hosts:
         return None
-    return named.setdefault(config.bind, NamedPort(lobby)) if config.bind.port else NamedPort(lobby)
+    return named.setdefault(config.bind, NamedPort(preread)) if config.bind.port else NamedPort(preread)
 
 
 async def endpoints(config: ListenerConfig) -> list[Endpoint]:

@@ -14,13 +14,17 @@ from kproxy.core.login import LoggedIn
 from .dial import Race
 from .driven import HostPort, Origin
 from .login import Login
+from .socket_io import exactly, send
 
 if TYPE_CHECKING:
     from .transparent import Route
     from .upstream import Upstream
 
+CORRELATION_AT = slice(8, 12)
+"""Of a request with its size."""
 
-class Errand:
+
+class OwnConnection:
     """Connection of kproxy's own, as the dialler sees it: `found` is set when there is a socket, or a reason why
     not."""
 
@@ -52,7 +56,7 @@ class Errand:
 
 
 @asynccontextmanager
-async def errand(
+async def own_connection(
     upstream: Upstream, *, node: int | None = None, route: Route | None = None, anonymous: bool = False
 ) -> AsyncIterator[socket.SocketType]:
     """Open a non-blocking socket to this broker or to any, logged in where kproxy does that unless it is to be
@@ -60,7 +64,7 @@ async def errand(
 
     Raises OSError when no broker can be reached.
     """
-    own = Errand(upstream, node, route, anonymous)
+    own = OwnConnection(upstream, node, route, anonymous)
     try:
         upstream.dial(own)
         await own.found.wait()
@@ -69,3 +73,19 @@ async def errand(
         yield own.sock
     finally:
         own.end()
+
+
+async def send_request(sock: socket.SocketType, request: bytes, longest: int) -> bytes:
+    """Send a request; return the frame of its answer, without its size, of at most `longest` bytes. Raises OSError when
+    none comes, or one that is no answer to this request."""
+    try:
+        await send(sock, request)
+        size = int.from_bytes(await exactly(sock, 4), "big")
+        if not 4 <= size <= longest:
+            raise OSError(f"answered with a frame of {size} bytes, which is no answer to it; expected 4 to {longest}")
+        frame = await exactly(sock, size)
+    except EOFError as error:
+        raise ConnectionResetError(f"closed before it answered: {error}") from None
+    if frame[:4] != request[CORRELATION_AT]:
+        raise OSError(f"answered with {frame[:12].hex()}, which is no answer to it")
+    return frame

@@ -24,7 +24,7 @@ Bind = Callable[[int, int], bool]
 """(port, node) → whether kproxy listens there now."""
 
 
-class NodePorts:
+class PortPool:
     """Pool of the ports of one range on one listener. `bind` and `release` open and close them."""
 
     def __init__(

@@ -17,14 +17,14 @@ from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
 from .acceptor import EXHAUSTED, Acceptor, listen
 from .driven import HostPort
-from .lobby import Lobby
+from .log_throttle import Throttle
 from .named_port import NamedPort, Tenant
 from .own_ports import OwnPorts
-from .ports import BUSY, NodePorts
+from .port_pool import BUSY, PortPool
+from .preread import Preread
 from .proxy_headers import ProxyHeaders
 from .reactor import Reactor
 from .resolve import Endpoint
-from .throttle import Throttle
 
 PORTS = 1000
 """Ports for nodes when none are given: more than clusters have brokers, and room for ids that start high."""
@@ -36,18 +36,18 @@ OPENING = 32
 SHOWN = 10
 """Ports or nodes told one by one in the log; of more there is one line."""
 
-Arrived = Callable[[int | None, socket.SocketType, Any], object]
+OnClient = Callable[[int | None, socket.SocketType, Any], object]
 """(node or None for the bootstrap port, the client's socket, its address as the socket module gives it)"""
-Arriving = Callable[[socket.SocketType, Any], object]
-Places = dict[int, HostPort | None]
+OnAccept = Callable[[socket.SocketType, Any], object]
+ClientAddresses = dict[int, HostPort | None]
 """Node → where clients reach it; None: nowhere."""
 
 
-class Doors:
+class ListenerPorts:
     """Ports of one listener. `port` is the bootstrap port, known once `open` has bound it (the config may say 0)."""
 
     def __init__(
-        self, config: ListenerConfig, reactor: Reactor, arrived: Arrived, lobby: Lobby, log: FilteringBoundLogger,
+        self, config: ListenerConfig, reactor: Reactor, arrived: OnClient, preread: Preread, log: FilteringBoundLogger,
         named: NamedPort | None = None, own: OwnPorts | None = None,
     ) -> None:  # fmt: skip
         self.config, self.reactor, self.log = config, reactor, log
@@ -60,12 +60,12 @@ class Doors:
             named.tenants.append(Tenant(config, self.ways, arrived))
             arrived = by_name(named, self.name, arrived)
         headers = config.proxy_protocol
-        self.arrived = arrived if headers is None else ProxyHeaders(headers, self.name, lobby, arrived)
+        self.arrived = arrived if headers is None else ProxyHeaders(headers, self.name, preread, arrived)
         self.seldom = Throttle(log.bind(listener=config.name))
         self.endpoints: list[Endpoint] = []
         self.port = config.bind.port
         self.by_port: dict[int, list[Acceptor]] = {}
-        self.ranges: dict[tuple[int, int], NodePorts] = {}
+        self.ranges: dict[tuple[int, int], PortPool] = {}
         self.opened: list[tuple[int, int | None]] = []
         """(port, node) that the log has not told of yet; `refused`: those that could not be bound, with the reason."""
         self.refused: list[tuple[int, int | None, str]] = []
@@ -81,17 +81,17 @@ class Doors:
         if self.shares:
             self.by_port[self.port] = []
         else:
-            self.unlock_or_end(self.port, None, "")
+            self.open_or_fail(self.port, None, "")
         advertise = self.config.advertise
         if advertise:
             fixed = fixed_ports(advertise)
             for node, address in (advertise.nodes or {}).items():
-                self.unlock_or_end(address.port, fixed[address.port], f" of node {node}")
+                self.open_or_fail(address.port, fixed[address.port], f" of node {node}")
 
-    def unlock_or_end(self, port: int, node: int | None, whose: str) -> None:
+    def open_or_fail(self, port: int, node: int | None, whose: str) -> None:
         """Listen on a port without which kproxy does not begin. Raises WeDidWrong."""
         try:
-            self.unlock(port, node)
+            self.open_port(port, node)
         except OSError as error:
             where = f"{self.config.bind.host} port {port}{whose}"
             why = f"{error.strerror}, CAP_NET_ADMIN is needed" if error.errno == EPERM else error.strerror
@@ -116,7 +116,7 @@ class Doors:
                 if work >= TURN:
                     work = 0
                     yield
-        self.tell()
+        self.log_ports()
 
     def restore(self, first: int, last: int, remembered: Mapping[int, int]) -> Generator[None]:
         """Bind the ports that were in use before. Others may have their turn where it yields."""
@@ -128,17 +128,17 @@ class Doors:
                 break
             if not count * OPENING % TURN:
                 yield
-        self.tell()
+        self.log_ports()
 
     def ways(self) -> list[Advertise]:
         """Return the ways in which brokers may appear to clients here."""
         return [*([self.config.advertise] if self.config.advertise else ()), *self.rules]
 
-    def unlock(self, port: int, node: int | None) -> None:
+    def open_port(self, port: int, node: int | None) -> None:
         """Listen on `port` for connections to `node`. Raises OSError."""
         if port in self.by_port:
             return
-        arrived: Arriving = partial(self.arrived, None) if node is None else partial(self.came, node)
+        arrived: OnAccept = partial(self.arrived, None) if node is None else partial(self.accepted, node)
         acceptors: list[Acceptor] = []
         try:
             for family, sockaddr in self.endpoints:
@@ -159,7 +159,7 @@ class Doors:
         if port in self.by_port:
             return False
         try:
-            self.unlock(port, node)
+            self.open_port(port, node)
         except OSError as error:
             self.refused.append((port, node, error.strerror or str(error)))
             if error.errno in EXHAUSTED:  # not the port's fault: others cannot be bound either
@@ -186,7 +186,7 @@ class Doors:
             return False
         return True
 
-    def tell(self) -> None:
+    def log_ports(self) -> None:
         """Log what became of the ports since the last time."""
         opened, self.opened = self.opened, []
         refused, self.refused = self.refused, []
@@ -203,7 +203,7 @@ class Doors:
             for port, node, error in refused:
                 self.seldom.info("port cannot be bound", key=port, port=port, node=node, error=error)
 
-    def lock(self, port: int) -> None:
+    def close_port(self, port: int) -> None:
         """Listen on `port` no more, and forget it."""
         for acceptor in self.by_port.pop(port, ()):
             self.own.discard(acceptor.address)
@@ -211,9 +211,9 @@ class Doors:
 
     def close(self) -> None:
         for port in list(self.by_port):
-            self.lock(port)
+            self.close_port(port)
 
-    def came(self, node: int, sock: socket.SocketType, address: Any) -> None:
+    def accepted(self, node: int, sock: socket.SocketType, address: Any) -> None:
         """Take a client of a node's port, which stays that node's."""
         for ports in self.ranges.values():
             ports.use(node)
@@ -228,12 +228,12 @@ class Doors:
         ports = advertise.ports
         return (ports.first, ports.last) if ports else (self.port + 1, min(self.port + PORTS, LAST_PORT))
 
-    def ports_of(self, advertise: Advertise) -> NodePorts:
+    def ports_of(self, advertise: Advertise) -> PortPool:
         return self.range_of(*self.range_for(advertise), {})
 
-    def range_of(self, first: int, last: int, remembered: Mapping[int, int]) -> NodePorts:
+    def range_of(self, first: int, last: int, remembered: Mapping[int, int]) -> PortPool:
         if (first, last) not in self.ranges:
-            self.ranges[first, last] = NodePorts(first, last, dict(remembered), self.bind, self.lock)
+            self.ranges[first, last] = PortPool(first, last, dict(remembered), self.bind, self.close_port)
         return self.ranges[first, last]
 
     def remembered(self) -> dict[tuple[int, int], dict[int, int]]:
@@ -247,27 +247,29 @@ class Doors:
 
     # ---- addresses for clients
 
-    def places(self, nodes: Iterable[int], advertise: Advertise, local_host: str) -> Generator[None, None, Places]:
+    def client_addresses(
+        self, nodes: Iterable[int], advertise: Advertise, local_host: str
+    ) -> Generator[None, None, ClientAddresses]:
         """Find where clients that have connected to `local_host` reach these nodes. Others may have their turn where it
         yields."""
-        found: Places = {}
+        found: ClientAddresses = {}
         fixed = fixed_ports(advertise)
         work = 0
         for node in nodes:
             before = len(self.opened) + len(self.refused)
             try:
-                found[node] = self.place(node, advertise, local_host, fixed)
+                found[node] = self.client_address(node, advertise, local_host, fixed)
             except OSError:
                 found[node] = None
             work += 1 + OPENING * (len(self.opened) + len(self.refused) - before)
             if work >= TURN:
                 work = 0
                 yield
-        self.tell()
-        self.tell_hidden([node for node, place in found.items() if place is None])
+        self.log_ports()
+        self.log_hidden_nodes([node for node, place in found.items() if place is None])
         return found
 
-    def tell_hidden(self, nodes: Sequence[int]) -> None:
+    def log_hidden_nodes(self, nodes: Sequence[int]) -> None:
         event = "node cannot be given an address, clients will not see it"
         if len(nodes) > SHOWN:
             self.seldom.warning(event, node=nodes[0], nodes=nodes[:SHOWN], count=len(nodes))
@@ -275,7 +277,7 @@ class Doors:
             for node in nodes:
                 self.seldom.warning(event, key=node, node=node)
 
-    def place(
+    def client_address(
         self, node: int, advertise: Advertise, local_host: str, fixed_nodes: Mapping[int, int | None]
     ) -> HostPort | None:
         if advertise.by_range:
@@ -320,17 +322,17 @@ class Doors:
         return address.host, address.port
 
 
-def by_name(named: NamedPort, listener: str, arrived: Arrived) -> Arrived:
+def by_name(named: NamedPort, listener: str, arrived: OnClient) -> OnClient:
     """Return a handler that sends clients of the bootstrap port to the listener whose host they name; a node's port is
     one listener's already."""
 
-    def came(node: int | None, sock: socket.SocketType, address: Any) -> None:
+    def accepted(node: int | None, sock: socket.SocketType, address: Any) -> None:
         if node is None:
             named.arrived(listener, sock, address)
         else:
             arrived(node, sock, address)
 
-    return came
+    return accepted
 
 
 def fixed_ports(advertise: Advertise) -> dict[int, int | None]:
