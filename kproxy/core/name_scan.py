@@ -9,7 +9,7 @@ a frame too long, an id that nobody has named and bytes that are no such message
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -33,6 +33,9 @@ LONGEST = 1 << 20
 """Bytes of a frame that are searched in one go, which takes about a millisecond."""
 FEW = 4
 """Runs of bytes that are searched one after another; more are one RE2 automaton, however many they are."""
+
+MOST_AUTOMATA = 4
+"""Automata that are kept for others with the same names, as each API and version has. Ten thousand names take 50 ms."""
 
 ID, NAME = TOPICS[1], TOPICS[0]
 LENGTH = 2
@@ -97,6 +100,7 @@ def search(literals: frozenset[bytes]) -> Search:
     return automaton(literals)
 
 
+@lru_cache(MOST_AUTOMATA)
 def automaton(literals: frozenset[bytes]) -> Search:
     """Return the same test by one RE2 automaton. RE2 goes through the data without it where it gets too large."""
     import re2  # 10 ms, and most rule sets do without

@@ -586,7 +586,7 @@ class SessionMachine(RuleBasedStateMachine):
             came.body.pop("subscribed_topic_regex", None)
             went.body.pop("subscribed_topic_regex", None)
         if self.gets_no_session(came):
-            came.body |= {"session_epoch": CLOSING, "forgotten_topics_data": []}
+            came.body.update(session_epoch=CLOSING, forgotten_topics_data=[])
         assert went.header == came.header
         assert (client_named(went.body) if self.bound == "renaming" else went.body) == came.body
 

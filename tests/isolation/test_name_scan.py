@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from random import Random
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -19,6 +21,7 @@ from kproxy.rules.match import readable, text_test
 from kproxy.rules.name_bytes import needed_bytes
 from kproxy.testing.dialogue import Dialogue, request, response
 from kproxy.wire import layout, schema
+from kproxy.wire.layout import Struct
 
 from .forbidden import OPEN, OPEN_ID, SECRET, SECRET_ID, Wanted, filled, fitting, say_topics, subscription, talking
 from .forbidden import request as asking
@@ -74,6 +77,12 @@ def test_one_search_for_all_names(count: int) -> None:
     assert not holds(bytes(range(256)) * 4 + b"secret-x")
 
 
+def test_many_names_are_compiled_once() -> None:
+    """Whatever the number of APIs, versions and connections that look for them."""
+    names = [b"secret-%d-y" % number for number in range(FEW + 1)]
+    assert search(frozenset(names)) is search(frozenset(reversed(names)))
+
+
 @pytest.mark.parametrize(("key", "version", "said"), CASES)
 def test_the_quick_look_changes_nothing(key: int, version: int, said: str) -> None:
     """All APIs: with and without it the same bytes reach both sides, and the same is counted."""
@@ -85,6 +94,68 @@ def test_the_quick_look_changes_nothing(key: int, version: int, said: str) -> No
     assert quick.to_client == slow.to_client
     assert quick.closed == slow.closed
     assert counted(quick) == counted(slow)
+
+
+MIXED = range(10 if os.environ.get("KPROXY_TEST_ALL") else 1)
+UNKNOWN_ID = UUID("0c0c0c0c-0c0c-4c0c-8c0c-0c0c0c0c0c0c")
+
+
+@pytest.mark.parametrize("key", schema.paths())
+def test_the_quick_look_changes_nothing_however_things_are_named(key: int) -> None:
+    """The same for names, ids, ids that nobody has named and nulls in any mixture, of members that join or do not."""
+    for seed in MIXED:
+        with patch.object(DenyRule, "letters", lambda *_: None):
+            slow = mixed(key, seed)
+        quick = mixed(key, seed)
+        assert (quick.to_broker, quick.to_client, quick.closed) == (slow.to_broker, slow.to_client, slow.closed), seed
+        assert counted(quick) == counted(slow), seed
+
+
+def mixed(key: int, seed: int) -> Dialogue:
+    """Two requests and their answers, of one version."""
+    random, versions = Random(f"{seed} {key}"), schema.load(key).versions
+    version = random.choice((versions.last, random.randint(versions.first, versions.last)))
+    talk = talking(DENY % random.choice(('"secret*"', "secret.x", "[secret.x, one.z, two.z, three.z, four.z]")))
+    if random.random() < 0.6:
+        for known, name in ((OPEN_ID, OPEN), (SECRET_ID, SECRET)):
+            learn(talk.session.context.cluster_memory, known.bytes, name.encode())
+    asks, tells = (Wanted("topic", lambda path: random.random() < 0.4) for _ in range(2))
+    for number in (7, 8):
+        struct = layout.body(key, version, "request")
+        body = fitting(key, asks, varied(struct, filled(struct, asks), random))
+        if "member_epoch" in body:
+            body["member_epoch"] = random.choice((0, 3, -1))
+        if talk.closed is None:
+            talk.client(asking(key, version, number, body))
+        if talk.closed is None and random.random() < 0.8:
+            say_topics(talk)
+        if talk.closed is None and any(one.header["correlation_id"] == number for one in talk.requests()):
+            struct = layout.body(key, version, "response")
+            answer: dict[str, Any] = fitting(key, tells, varied(struct, filled(struct, tells), random))
+            talk.broker(response(key, version, number, **answer))
+    return talk
+
+
+def varied(struct: Struct, body: dict[str, Any], random: Random) -> dict[str, Any]:
+    """A body with other ids, empty arrays and nulls; an id has no name of another topic beside it, which no client
+    sends and nobody could tell what is meant by."""
+    found = {}
+    for slot in (*struct.slots, *struct.tagged):
+        value = body[slot.name]
+        if slot.nullable and random.random() < 0.15:
+            value = None
+        elif slot.struct is not None and value is not None:
+            some = value if slot.array else [value]
+            some = [varied(slot.struct, one, random) for one in some if not slot.array or random.random() < 0.9]
+            value = some if slot.array else some[0]
+        elif slot.kind == "topic_id" and not slot.array:
+            value = random.choice((value, OPEN_ID, SECRET_ID, UNKNOWN_ID, UUID(int=0)))
+        found[slot.name] = value
+    names = [slot.name for slot in struct.slots if slot.kind == "topic_name" and not slot.array]
+    for slot in struct.slots:
+        if slot.kind == "topic_id" and not slot.array and names and found[names[0]]:
+            found[slot.name] = {OPEN: OPEN_ID, SECRET: SECRET_ID}[found[names[0]]]
+    return found
 
 
 def counted(talk: Dialogue) -> list[tuple[int, int, int]]:
