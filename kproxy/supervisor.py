@@ -1,9 +1,9 @@
 """The supervisor of worker processes: it accepts clients, and has what there can be one of only. No traffic is its own.
 
-port_service    all ports, and the state file
-desk        which worker gets the next client; the limits over all of them
-crew        the workers' processes
-keeper      the rules, files and times to live
+port_service   all ports of listeners, and the state file
+dispatcher     the worker that gets the next client; the limits over all of them
+pool           the workers' processes
+keeper         the rules, files and times to live
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ from kproxy.net.rule_files import RuleFiles
 from kproxy.net.server import drain_on_signal
 from kproxy.net.shutdown_delay import ShutdownDelay
 from kproxy.net.topology import Topology
+from kproxy.net.workers.broadcast import ask_all
 from kproxy.net.workers.channel import Unanswered
-from kproxy.net.workers.crew import Crew, pids
-from kproxy.net.workers.crew_keeper import CrewKeeper, ToldRules
-from kproxy.net.workers.desk import Desk
-from kproxy.net.workers.everybody import ask_all
-from kproxy.net.workers.member import Member
+from kproxy.net.workers.dispatcher import Dispatcher
 from kproxy.net.workers.messages import (
-    Circle,
-    EnsureNodes,
-    Given,
+    CircleFound,
+    FindAddresses,
+    FoundAddresses,
     Listens,
     Missing,
-    Nodes,
+    NodesMoved,
     Start,
     pack,
     unpack_advertise,
 )  # fmt: skip
+from kproxy.net.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSender
+from kproxy.net.workers.pool_worker import PoolWorker
 from kproxy.net.workers.shared_table import SharedTable
+from kproxy.net.workers.worker_pool import WorkerPool, pids
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
 
 if TYPE_CHECKING:
-    from kproxy.admin.over_workers.crew_captures import CrewCaptures
+    from kproxy.admin.over_workers.pool_captures import PoolCaptures
 
 
 READY_PATIENCE = 0.8
@@ -104,41 +104,41 @@ class Supervisor:
             name: SharedTopology(config.limits.max_nodes, partial(self.met, name)) for name in config.clusters
         }
         self.table = table = SharedTable.create()
-        self.captures: CrewCaptures | None = None
-        self.crew = Crew(config.workers, self.reactor, self.start_for, log,
+        self.captures: PoolCaptures | None = None
+        self.pool = WorkerPool(config.workers, self.reactor, self.start_for, log,
                          descriptors={"lines": lines, "table": table.fd},
                          by_address=bool(config.limits.max_connections_per_address))  # fmt: skip
-        self.desk = Desk(config, self.crew, self.topologies, self.counts, log)
-        arrived = {listener.name: partial(self.desk.arrived, listener.name) for listener in config.listeners}
+        self.dispatcher = Dispatcher(config, self.pool, self.topologies, self.counts, log)
+        arrived = {listener.name: partial(self.dispatcher.arrived, listener.name) for listener in config.listeners}
         self.port_service = LocalPorts(config, self.reactor, arrived, self.topologies, self.counts, log,
                                  advertising(store.rule_set))  # fmt: skip
-        self.port_service.own.changed = lambda address, now: self.crew.tell(Listens(address, now))
+        self.port_service.own.changed = lambda address, now: self.pool.tell(Listens(address, now))
         self.mark = CircleMark()
-        self.keeper = CrewKeeper(store, self.crew, self.swap, self.reactor, log, table)
-        self.keeper.events = None if config.audit is None else ToldRules(self.crew)
-        self.crew.on_member += [self.talk, self.keeper.member_begins]
-        self.crew.on_admit = self.keeper.admit
+        self.keeper = PoolRuleKeeper(store, self.pool, self.swap, self.reactor, log, table)
+        self.keeper.events = None if config.audit is None else RuleNewsSender(self.pool)
+        self.pool.on_worker += [self.talk, self.keeper.worker_begins]
+        self.pool.on_admit = self.keeper.admit
         self.listening = self.draining = False
         self.drained_since = 0.0
         self.shutdown_delay = ShutdownDelay(config.limits.shutdown_delay, self.reactor, log)
 
     # ---- with workers
 
-    def start_for(self, member: Member) -> Start:
+    def start_for(self, worker: PoolWorker) -> Start:
         """What a worker is told first."""
         ports = {name: listener_ports.port for name, listener_ports in self.port_service.by_listener.items()}
         nodes = {name: dict(topology.nodes) for name, topology in self.topologies.items()}
         own = tuple(self.port_service.own.addresses())
         return Start(
-            self.packed, member.index, self.config.workers, ports, nodes, self.keeper.state(), self.mark.instance, own
+            self.packed, worker.index, self.config.workers, ports, nodes, self.keeper.state(), self.mark.instance, own
         )
 
-    def talk(self, member: Member) -> None:
-        assert member.channel is not None
-        member.channel.on_question(EnsureNodes, self.ensure)
-        member.channel.on_notice(Circle, self.crew.tell)
+    def talk(self, worker: PoolWorker) -> None:
+        assert worker.channel is not None
+        worker.channel.on_question(FindAddresses, self.ensure)
+        worker.channel.on_notice(CircleFound, self.pool.tell)
 
-    def ensure(self, question: EnsureNodes) -> Given | Awaitable[Given]:
+    def ensure(self, question: FindAddresses) -> FoundAddresses | Awaitable[FoundAddresses]:
         """Answer at once, or once all ports are open."""
         advertise = unpack_advertise(question.advertise)
         outcome: list[ClientAddresses] = []
@@ -148,18 +148,18 @@ class Supervisor:
             outcome.append(addresses)
             self.reactor.notify(done)
 
-        async def later() -> Given:
+        async def later() -> FoundAddresses:
             await done.wait()
-            return Given(outcome[0])
+            return FoundAddresses(outcome[0])
 
         addresses = self.port_service.ensure(
             AddressRequest(question.listener, question.nodes, advertise, question.local_host), then
         )
-        return later() if addresses is None else Given(addresses)
+        return later() if addresses is None else FoundAddresses(addresses)
 
     def met(self, cluster: str, nodes: Mapping[int, HostPort]) -> None:
         """These nodes are new, or elsewhere than before."""
-        self.crew.tell(Nodes(cluster, nodes))
+        self.pool.tell(NodesMoved(cluster, nodes))
 
     def swap(self, rules: RuleSet) -> None:
         """Another rule set is in force."""
@@ -180,7 +180,7 @@ class Supervisor:
                 nursery.cancel_scope.cancel()
         finally:
             self.port_service.close()
-            self.crew.close()
+            self.pool.close()
             if self.captures is not None:
                 self.captures.close()
 
@@ -192,26 +192,26 @@ class Supervisor:
         from prometheus_client import PlatformCollector, ProcessCollector
 
         from kproxy.admin.api import make_app
-        from kproxy.admin.over_workers.crew_backend import CrewBackend
-        from kproxy.admin.over_workers.crew_captures import CrewCaptures
-        from kproxy.admin.over_workers.operations import CREW_OPERATIONS
+        from kproxy.admin.over_workers.operations import POOL_OPERATIONS
+        from kproxy.admin.over_workers.pool_backend import PoolBackend
+        from kproxy.admin.over_workers.pool_captures import PoolCaptures
         from kproxy.recording import WallClock, instance
         from kproxy.sinks.metrics import LogCollector
         from kproxy.sinks.rule_metrics import RuleCollector
         from kproxy.sinks.worker_metrics import WorkerCollector
 
         rules = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
-        own = [WorkerCollector(self.crew, self.counts), LogCollector(lost_lines), rules,
+        own = [WorkerCollector(self.pool, self.counts), LogCollector(lost_lines), rules,
                PlatformCollector(registry=None), ProcessCollector(registry=None)]  # fmt: skip
-        self.captures = CrewCaptures(self.config.captures, self.crew, self.table, WallClock, instance(self.config))
-        backend = CrewBackend(
-            self.keeper, self.crew, self.readiness, own, self.captures, self.port_service.known_addresses, self.log,
+        self.captures = PoolCaptures(self.config.captures, self.pool, self.table, WallClock, instance(self.config))
+        backend = PoolBackend(
+            self.keeper, self.pool, self.readiness, own, self.captures, self.port_service.known_addresses, self.log,
             need=admin.ready,
         )  # fmt: skip
-        self.crew.on_member.append(backend.member_begins)
+        self.pool.on_worker.append(backend.worker_begins)
         await nursery.start(backend.follow)
         await nursery.start(self.captures.follow)
-        app = make_app(backend, token_of(admin), admin.bind.host, CREW_OPERATIONS, certificates_of(self.config))
+        app = make_app(backend, token_of(admin), admin.bind.host, POOL_OPERATIONS, certificates_of(self.config))
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     async def readiness(self) -> Readiness:
@@ -221,11 +221,11 @@ class Supervisor:
             missing.append(DRAINING)
         elif self.shutdown_delay.begun:
             missing.append(GOING_TO_END)
-        said = {member.index: answer for member, answer in await ask_all(self.crew, Missing(), READY_PATIENCE)}
+        said = {worker.index: answer for worker, answer in await ask_all(self.pool, Missing(), READY_PATIENCE)}
         workers: dict[int, Readiness | str] = {}
-        for member in self.crew.members:
-            found = said.get(member.index, "it is not running")
-            workers[member.index] = str(found) if isinstance(found, Unanswered) else found
+        for worker in self.pool.workers:
+            found = said.get(worker.index, "it is not running")
+            workers[worker.index] = str(found) if isinstance(found, Unanswered) else found
         return together(missing, list(self.config.clusters), workers)
 
     async def waiting_for(self) -> list[str]:
@@ -235,12 +235,12 @@ class Supervisor:
     async def serve(self, nursery: trio.Nursery) -> None:
         """Accept clients until drained. `nursery`: of what is done beside that."""
         room, limits = make_room(self.config.limits), self.config.limits
-        self.desk.admit(room)
+        self.dispatcher.admit(room)
         self.port_service.admit(room)
         tell_room(room.times(self.config.workers), limits, self.log)
         await self.port_service.open()
         try:
-            await self.crew.start()
+            await self.pool.start()
         except (KproxyError, OSError):
             if self.draining:  # it was told to end before all of them had begun
                 return
@@ -251,7 +251,7 @@ class Supervisor:
         garbage.settle()
         nursery.start_soon(sweep)
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
-        await self.crew.finished.wait()
+        await self.pool.finished.wait()
         self.log.info("workers have ended", seconds=round(monotonic() - self.drained_since, 3))
 
     def announce(self) -> None:
@@ -263,7 +263,7 @@ class Supervisor:
 
     def about(self) -> Mapping[str, Any]:
         """What is told when it serves."""
-        return {"rules": len(self.store.rule_set), "pid": os.getpid(), "workers": pids(self.crew)}
+        return {"rules": len(self.store.rule_set), "pid": os.getpid(), "workers": pids(self.pool)}
 
     def drain(self) -> None:
         """No new connections; those that are open end as workers see fit."""
@@ -271,14 +271,14 @@ class Supervisor:
             return
         self.draining, self.drained_since = True, monotonic()
         timeout = self.config.limits.drain_timeout
-        self.log.info("draining", connections=self.desk.connections, timeout=timeout)
+        self.log.info("draining", connections=self.dispatcher.connections, timeout=timeout)
         self.port_service.close()
-        self.desk.drain()
-        self.crew.drain(timeout)
+        self.dispatcher.drain()
+        self.pool.drain(timeout)
 
     def give_up(self, cause: str, reason: str) -> None:
         """End what is open, whatever is in flight."""
-        self.crew.give_up()
+        self.pool.give_up()
 
 
 def run(config: Config, origin: Origin = FLAGS) -> int:

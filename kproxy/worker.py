@@ -32,7 +32,16 @@ from kproxy.net.log_throttle import Throttle
 from kproxy.net.server import Server
 from kproxy.net.workers.channel import Channel, hear, say
 from kproxy.net.workers.hand_over import Arrivals
-from kproxy.net.workers.messages import Circle, Drain, Failed, GiveUp, Missing, Ready, Start, unpack_config
+from kproxy.net.workers.messages import (
+    CircleFound,
+    GiveUp,
+    Missing,
+    Start,
+    StartDrain,
+    WorkerFailed,
+    WorkerReady,
+    unpack_config,
+)
 from kproxy.net.workers.remote import RemotePorts, Reporter
 from kproxy.net.workers.rule_messages import RuleNews
 from kproxy.net.workers.shared_table import SharedTable
@@ -90,9 +99,9 @@ class Worker(Proxy):
         arrived = {listener.name: listener.arrived for listener in server.listeners}
         self.arrivals = Arrivals(self.hand, self.reactor, arrived, met, self.changed, Throttle(self.log))
         server.reporter = self.reporter = Reporter(channel, self.reactor, server, lambda: self.arrivals.taken)
-        channel.on_notice(Drain, self.drain)
+        channel.on_notice(StartDrain, self.drain)
         channel.on_notice(GiveUp, self.give_up)
-        channel.on_notice(Circle, lambda notice: self.circles[notice.cluster].found())
+        channel.on_notice(CircleFound, lambda notice: self.circles[notice.cluster].found())
         return server
 
     def changed(self) -> None:
@@ -138,16 +147,16 @@ class Worker(Proxy):
     def started(self) -> None:
         """Connections may come."""
         self.look_for_circles()
-        self.channel.tell(Ready())
+        self.channel.tell(WorkerReady())
         self.reporter.beat()
 
     def leads_back(self, cluster: str) -> None:
         """All workers are to know."""
-        self.channel.tell(Circle(cluster))
+        self.channel.tell(CircleFound(cluster))
 
     # ---- the end
 
-    def drain(self, notice: Drain | None = None) -> None:
+    def drain(self, notice: StartDrain | None = None) -> None:
         self.arrivals.take_all()
         self.arrivals.close()
         self.server.drain()
@@ -177,7 +186,7 @@ def main(words: list[str]) -> int:
     config = unpack_config(start.config)
     log, _ = log_of_process(config.log.format, config.log.level, given["lines"], worker=start.index)
     worker: Worker = None  # type: ignore[assignment]  # until it is made, which may fail
-    failed: Failed | None = None
+    failed: WorkerFailed | None = None
 
     def swap(made: RuleSet) -> Iterator[None]:
         return worker.swap(made)
@@ -198,11 +207,11 @@ def main(words: list[str]) -> int:
     return 1
 
 
-def failure(group: BaseExceptionGroup[BaseException]) -> Failed:
+def failure(group: BaseExceptionGroup[BaseException]) -> WorkerFailed:
     """What is to be told of it."""
     errors = list(leaves(group))
     mistakes = tuple(line for error in errors if isinstance(error, DocumentError) for line in error.mistakes)
-    return Failed("; ".join(str(error) for error in errors), mistakes)
+    return WorkerFailed("; ".join(str(error) for error in errors), mistakes)
 
 
 def die_with(parent: int) -> None:

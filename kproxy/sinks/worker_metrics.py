@@ -18,7 +18,7 @@ class CountedWorkers(Protocol):
     @property
     def restarts(self) -> int: ...
     @property
-    def members(self) -> Sequence[object]: ...
+    def workers(self) -> Sequence[object]: ...
     @property
     def ready(self) -> Sequence[object]: ...
 
@@ -35,19 +35,19 @@ class WorkerCollector(Collector):
     Beside it, workers count connections refused, too: those with a bad TLS handshake.
     """
 
-    def __init__(self, workers: CountedWorkers, counts: RefusedClients) -> None:
-        self.workers, self.counts = workers, counts
+    def __init__(self, pool: CountedWorkers, counts: RefusedClients) -> None:
+        self.pool, self.counts = pool, counts
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
             "kproxy_worker_restarts",
             "Worker processes that were started in place of one that ended.",
-            value=self.workers.restarts,
+            value=self.pool.restarts,
         )
-        ready = len(self.workers.ready)
+        ready = len(self.pool.ready)
         workers = GaugeMetricFamily("kproxy_workers", "Worker processes, by state.", labels=["state"])
         workers.add_metric(["ready"], ready)
-        workers.add_metric(["down"], len(self.workers.members) - ready)
+        workers.add_metric(["down"], len(self.pool.workers) - ready)
         yield workers
         yield counter_family(
             "kproxy_connections_refused", "Client connections refused, by cause.", "cause", self.counts.refused

@@ -33,41 +33,41 @@ from kproxy.net.driven import HostPort, show
 from kproxy.net.in_turns import in_turns
 from kproxy.sinks.captures import CaptureRefused, NoSuchCapture
 
-from .crew_backend import CrewBackend, shown
-from .crew_captures import CrewCapture
-from .crew_tail import CrewTail
 from .messages import Operate
+from .pool_backend import PoolBackend, shown
+from .pool_captures import PoolCapture
+from .pool_tail import PoolTail
 
 
-async def list_connections(backend: CrewBackend, call: Call) -> LongAnswer:
+async def list_connections(backend: PoolBackend, call: Call) -> LongAnswer:
     found = [one for each in await backend.operate_all("list_connections", {}) for one in each["connections"]]
     found.sort(key=lambda one: (one["since"], one["id"]))
     return LongAnswer(ConnectionsShown(connections=[]), "connections", (ConnectionShown(**one) for one in found))
 
 
-async def close_connection(backend: CrewBackend, call: Call) -> ConnectionShown:
+async def close_connection(backend: PoolBackend, call: Call) -> ConnectionShown:
     return await one_connection(backend, call, "close_connection")
 
 
-async def recycle_connection(backend: CrewBackend, call: Call) -> ConnectionShown:
+async def recycle_connection(backend: PoolBackend, call: Call) -> ConnectionShown:
     return await one_connection(backend, call, "recycle_connection")
 
 
-async def one_connection(backend: CrewBackend, call: Call, name: str) -> ConnectionShown:
+async def one_connection(backend: PoolBackend, call: Call, name: str) -> ConnectionShown:
     """Have the worker of the connection do the operation. Raises Problem."""
     text = call.path["id"]
     if not text.isdecimal():
         raise Problem(404, "no_such_connection", f'there is no connection "{text}"')
-    said = await backend.operate(int(text) % len(backend.crew.members), Operate(name, dict(call.path), asked(call)))
+    said = await backend.operate(int(text) % len(backend.pool.workers), Operate(name, dict(call.path), asked(call)))
     return ConnectionShown(**shown(said))
 
 
-async def recycle_connections(backend: CrewBackend, call: Call) -> CountShown:
+async def recycle_connections(backend: PoolBackend, call: Call) -> CountShown:
     answers = await backend.operate_all("recycle_connections", asked(call))
     return CountShown(connections=sum(one["connections"] for one in answers))
 
 
-async def get_topology(backend: CrewBackend, call: Call) -> TopologyShown:
+async def get_topology(backend: PoolBackend, call: Call) -> TopologyShown:
     """Answer with what any worker knows; where clients reach nodes is known to the supervisor, who has the ports."""
     found: list[TopologyShown] = []
     answers = await backend.operate_all("get_topology", {})
@@ -105,26 +105,26 @@ def nodes_with(addresses: Mapping[str, Mapping[int, HostPort]], known: Mapping[i
         yield known[node].model_copy(update={"addresses": shown_at})
 
 
-async def tail(backend: CrewBackend, call: Call) -> Response:
+async def tail(backend: PoolBackend, call: Call) -> Response:
     """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
     wanted = wanted_by(call)
     room_for_another(len(backend.listeners))
-    return CrewTail(backend, call.query.filter, wanted)
+    return PoolTail(backend, call.query.filter, wanted)
 
 
-async def list_captures(backend: CrewBackend, call: Call) -> CapturesShown:
+async def list_captures(backend: PoolBackend, call: Call) -> CapturesShown:
     captures = backend.captures
     await captures.look()
     folder = None if captures.folder is None else str(captures.folder)
     return CapturesShown(folder=folder, captures=[one.shown() for one in captures.by_name.values()])
 
 
-async def get_capture(backend: CrewBackend, call: Call) -> CaptureShown:
+async def get_capture(backend: PoolBackend, call: Call) -> CaptureShown:
     await backend.captures.look()
     return found(backend, call).shown()
 
 
-async def start_capture(backend: CrewBackend, call: Call) -> CaptureShown:
+async def start_capture(backend: PoolBackend, call: Call) -> CaptureShown:
     try:
         made = await backend.captures.start(call.query)
     except (CaptureRefused, FilterError) as error:
@@ -134,7 +134,7 @@ async def start_capture(backend: CrewBackend, call: Call) -> CaptureShown:
     return shown
 
 
-async def stop_capture(backend: CrewBackend, call: Call) -> CaptureShown:
+async def stop_capture(backend: PoolBackend, call: Call) -> CaptureShown:
     """Answer when the file is whole."""
     one = found(backend, call)
     await backend.captures.stop(one)
@@ -143,7 +143,7 @@ async def stop_capture(backend: CrewBackend, call: Call) -> CaptureShown:
     return shown
 
 
-def found(backend: CrewBackend, call: Call) -> CrewCapture:
+def found(backend: PoolBackend, call: Call) -> PoolCapture:
     """Return the capture that the path names. Raises Problem."""
     try:
         return backend.captures[call.path["name"]]
@@ -172,7 +172,7 @@ HANDLES: Mapping[str, Any] = {
         stop_capture,
     )
 }
-CREW_OPERATIONS: tuple[Operation, ...] = tuple(
+POOL_OPERATIONS: tuple[Operation, ...] = tuple(
     replace(one, handle=HANDLES.get(one.name, one.handle)) for one in OPERATIONS
 )
 """The same API."""

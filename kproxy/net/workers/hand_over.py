@@ -27,7 +27,7 @@ FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
 """No room for now; the last one: of all descriptors on their way, a user may have as many as open files."""
 
 
-class Visitor(msgspec.Struct, frozen=True, array_like=True):
+class HandedClient(msgspec.Struct, frozen=True, array_like=True):
     """Client that has connected to a listener, to the port of `node` or, if None, to the bootstrap port.
 
     `broker`: where that node is, as far as it is known.
@@ -46,10 +46,10 @@ class HandOver:
     def __init__(self) -> None:
         self.near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
 
-    def put(self, visitor: Visitor, sock: socket.socket) -> bool:
+    def put(self, handed: HandedClient, sock: socket.socket) -> bool:
         """Hand the connection over, and close our end of it; return False if there is no room for now."""
         try:
-            socket.send_fds(self.near, [_encode(visitor)], [sock.fileno()])
+            socket.send_fds(self.near, [_encode(handed)], [sock.fileno()])
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -57,12 +57,12 @@ class HandOver:
         sock.close()
         return True
 
-    def take_back(self) -> Iterator[tuple[Visitor, socket.socket]]:
+    def take_back(self) -> Iterator[tuple[HandedClient, socket.socket]]:
         """Yield the connections that wait to be taken, oldest first."""
         while (taken := take(self.far)) is not None:
-            visitor, sock = taken
+            handed, sock = taken
             if sock is not None:
-                yield visitor, sock
+                yield handed, sock
 
     def close(self) -> None:
         """Close both ends, and with them the connections that wait."""
@@ -72,10 +72,10 @@ class HandOver:
 
 OnClient = Callable[[int | None, socket.socket, Any], object]
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Visitor).decode
+_decode = msgspec.msgpack.Decoder(HandedClient).decode
 
 
-def take(queue: socket.socket) -> tuple[Visitor, socket.socket | None] | None:
+def take(queue: socket.socket) -> tuple[HandedClient, socket.socket | None] | None:
     """Take the next connection, None if there is none; without its socket, when no more files may be open.
 
     Raises EOFError when nobody is at the other end.
@@ -88,12 +88,12 @@ def take(queue: socket.socket) -> tuple[Visitor, socket.socket | None] | None:
         data = b""
     if not data:
         raise EOFError
-    visitor = _decode(data)
+    handed = _decode(data)
     if not given:
-        return visitor, None
-    sock = socket.socket(visitor.family, socket.SOCK_STREAM, 0, int.from_bytes(given[0][2], sys.byteorder))
+        return handed, None
+    sock = socket.socket(handed.family, socket.SOCK_STREAM, 0, int.from_bytes(given[0][2], sys.byteorder))
     sock.setblocking(False)
-    return visitor, sock
+    return handed, sock
 
 
 class Arrivals:
@@ -119,15 +119,15 @@ class Arrivals:
             return False
         if taken is None:
             return False
-        visitor, sock = taken
+        handed, sock = taken
         self.taken += 1
         self.changed()
         if sock is None:
-            self.log.warning("a connection is lost, no more files may be open", key=visitor.listener)
+            self.log.warning("a connection is lost, no more files may be open", key=handed.listener)
             return True
-        if visitor.node is not None and visitor.broker is not None:
-            self.met(visitor.listener, visitor.node, visitor.broker)
-        self.arrived[visitor.listener](visitor.node, sock, visitor.client)
+        if handed.node is not None and handed.broker is not None:
+            self.met(handed.listener, handed.node, handed.broker)
+        self.arrived[handed.listener](handed.node, sock, handed.client)
         return True
 
     def take_all(self) -> None:

@@ -40,17 +40,17 @@ class Listens(Notice, frozen=True):
     now: bool
 
 
-class Circle(Notice, frozen=True):
+class CircleFound(Notice, frozen=True):
     """Notice that a question to this cluster has come back to this kproxy."""
 
     cluster: str
 
 
-class Ready(Notice, frozen=True):
+class WorkerReady(Notice, frozen=True):
     """Notice that the worker takes connections from now on."""
 
 
-class Failed(Notice, frozen=True):
+class WorkerFailed(Notice, frozen=True):
     """Notice that the worker cannot start, and ends. `mistakes`: of rules or config, else there is a message."""
 
     message: str
@@ -72,30 +72,30 @@ class Load(Notice, frozen=True):
     addresses: Mapping[str, int] = {}
 
 
-class Nodes(Notice, frozen=True):
+class NodesMoved(Notice, frozen=True):
     """Notice of nodes of a cluster that are new, or elsewhere than before."""
 
     cluster: str
     nodes: Mapping[int, HostPort]
 
 
-class Given(msgspec.Struct, frozen=True, array_like=True):
+class FoundAddresses(msgspec.Struct, frozen=True, array_like=True):
     """Addresses at which clients reach nodes."""
 
     addresses: ClientAddresses
 
 
-class EnsureNodes(Question[Given], frozen=True):
+class FindAddresses(Question[FoundAddresses], frozen=True):
     """Question of a worker for clients' addresses of these nodes; see `port_service.AddressRequest`."""
 
-    answer: ClassVar[Any] = Given
+    answer: ClassVar[Any] = FoundAddresses
     listener: str
     nodes: Mapping[int, HostPort]
     advertise: bytes
     local_host: str
 
 
-class Drain(Notice, frozen=True):
+class StartDrain(Notice, frozen=True):
     """Notice to end: answer what is in flight."""
 
 

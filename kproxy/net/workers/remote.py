@@ -16,7 +16,7 @@ from ..reactor import Reactor
 from ..server import Server
 from ..topology import Topology
 from .channel import Channel, Unanswered
-from .messages import EnsureNodes, Given, Listens, Load, Nodes, pack
+from .messages import FindAddresses, FoundAddresses, Listens, Load, NodesMoved, pack
 
 FRESH = 60.0
 """Seconds for which an address is known here: a port stays a node's for 300 after its last use (port_pool.py)."""
@@ -27,7 +27,7 @@ SOON = 0.005
 BEAT = 1.0
 """Seconds after which the load is told though nothing has changed, as a sign of life."""
 
-Key = tuple[str, bytes, str]
+AddressKey = tuple[str, bytes, str]
 
 
 class RemotePorts:
@@ -40,9 +40,9 @@ class RemotePorts:
         self, channel: Channel, clusters: Mapping[str, str], ports: Mapping[str, int], own: Iterable[HostPort] = ()
     ) -> None:
         self.channel, self.clusters, self.ports = channel, clusters, ports
-        self.known: dict[Key, dict[int, tuple[HostPort, HostPort | None, float]]] = {}
+        self.known: dict[AddressKey, dict[int, tuple[HostPort, HostPort | None, float]]] = {}
         self.own = OwnPorts(own)
-        channel.on_notice(Nodes, self.met)
+        channel.on_notice(NodesMoved, self.met)
         channel.on_notice(Listens, self.listens)
 
     async def open(self) -> None:
@@ -74,7 +74,7 @@ class RemotePorts:
         else:
             self.own.discard(notice.address)
 
-    def met(self, notice: Nodes) -> None:
+    def met(self, notice: NodesMoved) -> None:
         self.topologies[notice.cluster].learn(notice.nodes)
 
     def ensure(self, asked: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
@@ -92,16 +92,16 @@ class RemotePorts:
             found[node] = place
         return found
 
-    def _ask(self, asked: AddressRequest, key: Key, then: Callable[[ClientAddresses], object]) -> None:
-        def answered(given: Given | None, failure: Unanswered | None) -> None:
+    def _ask(self, asked: AddressRequest, key: AddressKey, then: Callable[[ClientAddresses], object]) -> None:
+        def answered(given: FoundAddresses | None, failure: Unanswered | None) -> None:
             if given is None:  # the supervisor is gone, and so are we in a moment
                 return
             self._remember(asked, key, given.addresses)
             then(given.addresses)
 
-        self.channel.ask_then(EnsureNodes(asked.listener, asked.nodes, key[1], asked.local_host), answered)
+        self.channel.ask_then(FindAddresses(asked.listener, asked.nodes, key[1], asked.local_host), answered)
 
-    def _remember(self, asked: AddressRequest, key: Key, addresses: ClientAddresses) -> None:
+    def _remember(self, asked: AddressRequest, key: AddressKey, addresses: ClientAddresses) -> None:
         if sum(map(len, self.known.values())) + len(asked.nodes) > MOST_ADDRESSES:
             self.known.clear()
         until = monotonic() + FRESH

@@ -12,9 +12,9 @@ import pytest
 
 from kproxy.net.log_throttle import Throttle
 from kproxy.net.reactor import Reactor
-from kproxy.net.workers.hand_over import Arrivals, HandOver, Visitor, take
+from kproxy.net.workers.hand_over import Arrivals, HandedClient, HandOver, take
 
-VISITOR = Visitor("main", 3, socket.AF_UNIX, ("10.0.0.1", 1234), ("b3", 9092))
+VISITOR = HandedClient("main", 3, socket.AF_UNIX, ("10.0.0.1", 1234), ("b3", 9092))
 
 
 @pytest.fixture
@@ -47,11 +47,11 @@ def test_a_connection_arrives_with_all_that_is_known_of_it(queue: HandOver, open
 
     taken = take(queue.far)
     assert taken is not None
-    visitor, sock = taken
+    handed, sock = taken
     assert sock is not None
     opened.enter_context(sock)
     client.send(b"hello")
-    assert (visitor, sock.recv(10), sock.getblocking(), sock.get_inheritable()) == (VISITOR, b"hello", False, False)
+    assert (handed, sock.recv(10), sock.getblocking(), sock.get_inheritable()) == (VISITOR, b"hello", False, False)
     assert take(queue.far) is None
 
 
@@ -61,13 +61,13 @@ def test_what_is_not_taken_can_be_taken_back(queue: HandOver, opened: ExitStack)
     for number in range(3):
         client, accepted = pair(opened)
         clients.append(client)
-        queue.put(Visitor("main", number, socket.AF_UNIX, ("a", 1), None), accepted)
+        queue.put(HandedClient("main", number, socket.AF_UNIX, ("a", 1), None), accepted)
     first = take(queue.far)
     assert first is not None and first[1] is not None
     first[1].close()
     back = list(queue.take_back())
 
-    assert [visitor.node for visitor, _ in back] == [1, 2]
+    assert [handed.node for handed, _ in back] == [1, 2]
     assert queue.put(*back[0])
     queue.close()
     assert clients[1].recv(1) == b""

@@ -16,7 +16,7 @@ from kproxy.net.reactor import Reactor
 from kproxy.net.topology import Topology
 from kproxy.net.workers import remote as module
 from kproxy.net.workers.channel import Channel, Question
-from kproxy.net.workers.messages import EnsureNodes, Given, Load, Nodes, unpack_advertise
+from kproxy.net.workers.messages import FindAddresses, FoundAddresses, Load, NodesMoved, unpack_advertise
 from kproxy.net.workers.remote import RemotePorts, Reporter
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
@@ -34,12 +34,12 @@ class Both:
         self.port_service = RemotePorts(self.worker, {"main": "c"}, {"main": 9092})
         self.topology = Topology()
         self.port_service.topologies = {"c": self.topology}
-        self.asked: list[EnsureNodes] = []
-        self.supervisor.on_question(EnsureNodes, self.ensure)
+        self.asked: list[FindAddresses] = []
+        self.supervisor.on_question(FindAddresses, self.ensure)
 
-    def ensure(self, question: EnsureNodes) -> Given:
+    def ensure(self, question: FindAddresses) -> FoundAddresses:
         self.asked.append(question)
-        return Given({node: None if node == 9 else ("k", 9100 + node) for node in question.nodes})
+        return FoundAddresses({node: None if node == 9 else ("k", 9100 + node) for node in question.nodes})
 
     async def places(self, asked: AddressRequest) -> Any:
         """What is known of them, at once or later."""
@@ -87,7 +87,7 @@ async def test_places_are_asked_for_once(quiet_log: Any, monkeypatch: pytest.Mon
         monkeypatch.setattr(module, "monotonic", lambda: 1e9)
         assert await ends.places(AddressRequest("main", moved, plain, "h")) == {1: ("k", 9101)}
         assert len(ends.asked) == 4
-        ends.supervisor.tell(Nodes("c", {5: ("b5", 1)}))
+        ends.supervisor.tell(NodesMoved("c", {5: ("b5", 1)}))
         assert await ends.places(AddressRequest("main", {7: ("b7", 1)}, plain, "h")) == {7: ("k", 9107)}
         assert ends.topology.nodes[5] == ("b5", 1)
 

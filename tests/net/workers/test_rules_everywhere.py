@@ -14,7 +14,7 @@ import trio
 from kproxy.errors import NoSuchRule, NotEverywhere, WeDidWrong
 from kproxy.net.reactor import Reactor
 from kproxy.net.workers.channel import Channel
-from kproxy.net.workers.crew_keeper import CrewKeeper, ToldRules, packed
+from kproxy.net.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSender, packed
 from kproxy.net.workers.rule_messages import Commit, HandedRule, Prepare, RuleNews, RulesState
 from kproxy.net.workers.shared_table import SharedTable
 from kproxy.net.workers.worker_rules import WorkerRules
@@ -29,21 +29,21 @@ pytestmark = pytest.mark.trio
 class Worker:
     """A worker's rules, in the loop of the test; `channel` is the supervisor's end."""
 
-    def __init__(self, index: int, crew: Crew) -> None:
+    def __init__(self, index: int, pool: WorkerPool) -> None:
         self.index, self.ready = index, True
         here, there = socket.socketpair()
-        self.channel: Channel | None = Channel(here, crew.reactor, crew.log, self.lost)
-        self.its_end = Channel(there, crew.reactor, crew.log, lambda reason: None)
-        self.crew = crew
+        self.channel: Channel | None = Channel(here, pool.reactor, pool.log, self.lost)
+        self.its_end = Channel(there, pool.reactor, pool.log, lambda reason: None)
+        self.pool = pool
         self.swapped: list[RuleSet] = []
-        self.rules = WorkerRules(SharedTable.open(crew.table.fd), index, self.swap)
-        crew.keeper.member_begins(self)
-        self.begun = self.rules.begin(crew.keeper.state())
+        self.rules = WorkerRules(SharedTable.open(pool.table.fd), index, self.swap)
+        pool.keeper.worker_begins(self)
+        self.begun = self.rules.begin(pool.keeper.state())
         self.rules.listen(self.its_end)
 
     def swap(self, rule_set: RuleSet) -> None:
         self.swapped.append(rule_set)
-        self.crew.happened.set()
+        self.pool.happened.set()
 
     def lost(self, reason: str) -> None:
         """Its process is found to have ended later."""
@@ -62,22 +62,22 @@ class Worker:
         return next(one for one in self.rules.running.values() if one.name == name)
 
 
-class Crew:
+class WorkerPool:
     """The supervisor's side of two workers."""
 
     def __init__(self, reactor: Reactor, log: Any) -> None:
         self.reactor, self.log, self.table = reactor, log, SharedTable.create(groups=8)
-        self.members: list[Worker] = []
+        self.workers: list[Worker] = []
         self.restarted: list[int] = []
         self.happened = trio.Event()
         store = RuleStore(7)
         store.replace_files([Source("a.yaml", "rules:\n  - {name: base, kind: delay, delay: 1ms}\n")], monotonic())
-        self.keeper = CrewKeeper(store, self, lambda rule_set: None, reactor, log, self.table)
+        self.keeper = PoolRuleKeeper(store, self, lambda rule_set: None, reactor, log, self.table)
         self.keeper.started()
-        self.members += [Worker(0, self), Worker(1, self)]
+        self.workers += [Worker(0, self), Worker(1, self)]
 
-    def restart(self, member: Any, reason: str) -> None:
-        self.restarted.append(member.index)
+    def restart(self, worker: Any, reason: str) -> None:
+        self.restarted.append(worker.index)
 
     async def put(self, text: str, ttl: float | None = None) -> None:
         await self.keeper.load_everywhere(
@@ -93,11 +93,11 @@ class Crew:
 
     @property
     def versions(self) -> set[str]:
-        return {self.keeper.store.rule_set.id, *(one.version for one in self.members)}
+        return {self.keeper.store.rule_set.id, *(one.version for one in self.workers)}
 
     def fire(self, worker: int, name: str, times: int = 1) -> int:
         """So many requests that the rule is about; on how many of them it acted."""
-        running = self.members[worker].running(name)
+        running = self.workers[worker].running(name)
         fired = 0
         for _ in range(times):
             fires = running.trigger.fires(monotonic(), 1, "c")
@@ -107,15 +107,15 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew_of_two(log: Any) -> AsyncIterator[Crew]:
+async def crew_of_two(log: Any) -> AsyncIterator[WorkerPool]:
     reactor = Reactor(log)
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
-        crew = Crew(reactor, log)
+        pool = WorkerPool(reactor, log)
         try:
-            yield crew
+            yield pool
         finally:
-            for one in crew.members:
+            for one in pool.workers:
                 one.end()
         nursery.cancel_scope.cancel()
     reactor.close()
@@ -126,88 +126,88 @@ NTH = "rules: [{name: third, kind: delay, delay: 1ms, when: {nth: 3}}]"
 
 async def test_new_rules_are_in_force_everywhere(quiet_log: Any) -> None:
     """The same set in all of them, with the places where its rules stand."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put(NTH)
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put(NTH)
 
-        assert len(crew.versions) == 1
-        assert [len(one.swapped) for one in crew.members] == [1, 1]
-        assert crew.members[1].swapped[0].origins == ("a.yaml:2:5", "<api>:1:9")
+        assert len(pool.versions) == 1
+        assert [len(one.swapped) for one in pool.workers] == [1, 1]
+        assert pool.workers[1].swapped[0].origins == ("a.yaml:2:5", "<api>:1:9")
 
 
 async def test_a_worker_that_cannot_take_them_in_leaves_all_as_it_was(quiet_log: Any) -> None:
     """No worker has swapped, the store is as before, and the message says which worker it was and why."""
-    async with crew_of_two(quiet_log) as crew:
-        before = crew.versions
+    async with crew_of_two(quiet_log) as pool:
+        before = pool.versions
 
         async def refuse(asked: Prepare) -> None:
             raise WeDidWrong("no memory left")
 
-        crew.members[1].its_end.on_question(Prepare, refuse)
+        pool.workers[1].its_end.on_question(Prepare, refuse)
         with pytest.raises(NotEverywhere, match=r"nothing was changed: worker 1: no memory left"):
-            await crew.put(NTH)
+            await pool.put(NTH)
 
-        assert crew.versions == before
-        assert [one.swapped for one in crew.members] == [[], []]
+        assert pool.versions == before
+        assert [one.swapped for one in pool.workers] == [[], []]
         with pytest.raises(NoSuchRule):
-            crew.keeper.store["third"]
-        assert crew.keeper.loads.rejected["api"] == 1
+            pool.keeper.store["third"]
+        assert pool.keeper.loads.rejected["api"] == 1
 
 
 async def test_mistakes_reach_no_worker(quiet_log: Any) -> None:
     """The supervisor's store finds them."""
-    async with crew_of_two(quiet_log) as crew:
+    async with crew_of_two(quiet_log) as pool:
         with pytest.raises(Exception, match=r"<api>:1:\d+: unknown kind"):
-            await crew.put("rules: [{name: x, kind: delya}]")
+            await pool.put("rules: [{name: x, kind: delya}]")
 
-        assert len(crew.versions) == 1
-        assert not crew.members[0].swapped
+        assert len(pool.versions) == 1
+        assert not pool.workers[0].swapped
 
 
 async def test_a_worker_that_breaks_its_word_is_started_again(quiet_log: Any) -> None:
     """All others go on with the new rules."""
-    async with crew_of_two(quiet_log) as crew:
+    async with crew_of_two(quiet_log) as pool:
 
         def fail(asked: Commit) -> None:
             raise WeDidWrong("something broke")
 
-        crew.members[0].its_end.on_question(Commit, fail)
-        await crew.put(NTH)
+        pool.workers[0].its_end.on_question(Commit, fail)
+        await pool.put(NTH)
 
-        assert crew.restarted == [0]
-        assert crew.members[1].version == crew.keeper.store.rule_set.id
+        assert pool.restarted == [0]
+        assert pool.workers[1].version == pool.keeper.store.rule_set.id
 
 
 async def test_a_worker_that_ends_meanwhile_has_no_say(quiet_log: Any) -> None:
     """The others take the rules over; the next in its place begins with them."""
-    async with crew_of_two(quiet_log) as crew:
-        crew.members[0].its_end.on_question(Prepare, lambda asked: crew.members[0].end())
-        await crew.put(NTH)
-        crew.members[0] = Worker(0, crew)
+    async with crew_of_two(quiet_log) as pool:
+        pool.workers[0].its_end.on_question(Prepare, lambda asked: pool.workers[0].end())
+        await pool.put(NTH)
+        pool.workers[0] = Worker(0, pool)
 
-        assert len(crew.versions) == 1
-        assert not crew.restarted
+        assert len(pool.versions) == 1
+        assert not pool.restarted
 
 
 async def test_a_worker_that_began_before_a_change_is_brought_up_to_it(quiet_log: Any) -> None:
     """It began with the rules of then; before it takes connections it has those of now."""
-    async with crew_of_two(quiet_log) as crew:
-        late = crew.members[1]
+    async with crew_of_two(quiet_log) as pool:
+        late = pool.workers[1]
         late.ready = False
-        await crew.put(NTH)
+        await pool.put(NTH)
         assert not late.swapped
         late.ready = True
-        await crew.keeper.admit(late)
+        await pool.keeper.admit(late)
 
-        assert len(crew.versions) == 1
+        assert len(pool.versions) == 1
 
 
 async def test_they_count_together(quiet_log: Any) -> None:
     """`nth: 3` fires for the third request of all, and the counters shown are sums."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put(NTH)
-        fired = [crew.fire(0, "third"), crew.fire(1, "third"), crew.fire(0, "third"), crew.fire(1, "third", 5)]
-        await crew.keeper.count()
-        shown = crew.keeper.running("third")
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put(NTH)
+        fired = [pool.fire(0, "third"), pool.fire(1, "third"), pool.fire(0, "third"), pool.fire(1, "third", 5)]
+        await pool.keeper.count()
+        shown = pool.keeper.running("third")
 
         assert fired == [0, 0, 1, 0]
         assert shown is not None
@@ -216,15 +216,15 @@ async def test_they_count_together(quiet_log: Any) -> None:
 
 async def test_counters_go_on_when_a_worker_ends(quiet_log: Any) -> None:
     """What it had said is still in the sums, and `nth` has not forgotten its requests."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put(NTH)
-        crew.fire(1, "third", 2)
-        await crew.keeper.count()
-        crew.members[1].end()
-        crew.members[1] = Worker(1, crew)
-        fired = crew.fire(1, "third")
-        await crew.keeper.count()
-        shown = crew.keeper.running("third")
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put(NTH)
+        pool.fire(1, "third", 2)
+        await pool.keeper.count()
+        pool.workers[1].end()
+        pool.workers[1] = Worker(1, pool)
+        fired = pool.fire(1, "third")
+        await pool.keeper.count()
+        shown = pool.keeper.running("third")
 
         assert fired == 1
         assert shown is not None
@@ -233,61 +233,61 @@ async def test_counters_go_on_when_a_worker_ends(quiet_log: Any) -> None:
 
 async def test_an_unchanged_rule_goes_on_and_a_changed_one_begins_anew(quiet_log: Any) -> None:
     """As in one process."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put(NTH)
-        crew.fire(0, "third", 2)
-        await crew.put("rules: [{name: other, kind: delay, delay: 1ms}]")
-        assert crew.fire(1, "third") == 1
-        await crew.put("rules: [{name: third, kind: delay, delay: 1ms, when: {nth: 1}}]")
-        await crew.keeper.count()
-        shown = crew.keeper.running("third")
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put(NTH)
+        pool.fire(0, "third", 2)
+        await pool.put("rules: [{name: other, kind: delay, delay: 1ms}]")
+        assert pool.fire(1, "third") == 1
+        await pool.put("rules: [{name: third, kind: delay, delay: 1ms, when: {nth: 1}}]")
+        await pool.keeper.count()
+        shown = pool.keeper.running("third")
 
         assert shown is not None
         assert shown.matched == 0
-        assert [crew.fire(1, "third"), crew.fire(0, "third")] == [1, 0]
+        assert [pool.fire(1, "third"), pool.fire(0, "third")] == [1, 0]
 
 
 async def test_reset_begins_anew_everywhere(quiet_log: Any) -> None:
     """Counters are 0, and the third request is counted from now on; what the rule had in the table is free."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put(NTH)
-        crew.fire(0, "third", 4)
-        await crew.keeper.count()
-        used = crew.table.used()
-        assert await crew.keeper.reset_everywhere("third") == 1
-        shown = crew.keeper.running("third")
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put(NTH)
+        pool.fire(0, "third", 4)
+        await pool.keeper.count()
+        used = pool.table.used()
+        assert await pool.keeper.reset_everywhere("third") == 1
+        shown = pool.keeper.running("third")
 
         assert shown is not None
         assert (shown.matched, shown.fired) == (0, 0)
-        assert crew.table.used() == used - 1
-        assert [crew.fire(1, "third"), crew.fire(0, "third"), crew.fire(1, "third")] == [0, 0, 1]
-        await crew.keeper.count()
+        assert pool.table.used() == used - 1
+        assert [pool.fire(1, "third"), pool.fire(0, "third"), pool.fire(1, "third")] == [0, 0, 1]
+        await pool.keeper.count()
         assert (shown.matched, shown.fired) == (3, 1)
 
 
 async def test_off_and_on_keeps_the_counts(quiet_log: Any) -> None:
     """Of a rule that is disabled, and of one that the kill switch stops."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put(NTH)
-        crew.fire(0, "third", 2)
-        await crew.keeper.do_everywhere("disabled", lambda store, now: store.disable("third", now), rule="third")
-        assert [len(one.swapped[-1]) for one in crew.members] == [1, 1]
-        await crew.keeper.do_everywhere("killed", lambda store, now: store.kill(True, now))
-        assert [len(one.swapped[-1]) for one in crew.members] == [0, 0]
-        await crew.keeper.do_everywhere("enabled", lambda store, now: store.enable("third", now), rule="third")
-        await crew.keeper.do_everywhere("no longer killed", lambda store, now: store.kill(False, now))
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put(NTH)
+        pool.fire(0, "third", 2)
+        await pool.keeper.do_everywhere("disabled", lambda store, now: store.disable("third", now), rule="third")
+        assert [len(one.swapped[-1]) for one in pool.workers] == [1, 1]
+        await pool.keeper.do_everywhere("killed", lambda store, now: store.kill(True, now))
+        assert [len(one.swapped[-1]) for one in pool.workers] == [0, 0]
+        await pool.keeper.do_everywhere("enabled", lambda store, now: store.enable("third", now), rule="third")
+        await pool.keeper.do_everywhere("no longer killed", lambda store, now: store.kill(False, now))
 
-        assert len(crew.versions) == 1
-        assert crew.fire(1, "third") == 1
+        assert len(pool.versions) == 1
+        assert pool.fire(1, "third") == 1
 
 
 async def test_a_rule_goes_everywhere_when_its_time_is_over(quiet_log: Any) -> None:
     """TTLs are the supervisor's to watch."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put(NTH, ttl=0.05)
-        await crew.until(lambda: "third" not in crew.keeper.store.stored_rules and len(crew.versions) == 1)
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put(NTH, ttl=0.05)
+        await pool.until(lambda: "third" not in pool.keeper.store.stored_rules and len(pool.versions) == 1)
 
-        assert crew.members[1].swapped[-1].id == crew.members[1].begun.id
+        assert pool.workers[1].swapped[-1].id == pool.workers[1].begun.id
 
 
 async def test_stages_change_everywhere(quiet_log: Any) -> None:
@@ -299,28 +299,28 @@ scenario:
     - {for: 0.1s, rules: [{name: once, kind: delay, delay: 1ms, when: {once: true}}]}
     - {for: 0.1s, rules: []}
 """
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put(text)
-        first = [crew.fire(0, "once"), crew.fire(1, "once")]
-        lives = crew.members[0].running("once").lives
-        await crew.until(lambda: all(one.running("once").lives > lives for one in crew.members))
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put(text)
+        first = [pool.fire(0, "once"), pool.fire(1, "once")]
+        lives = pool.workers[0].running("once").lives
+        await pool.until(lambda: all(one.running("once").lives > lives for one in pool.workers))
 
         assert sum(first) == 1
-        assert crew.fire(1, "once") + crew.fire(0, "once") == 1
+        assert pool.fire(1, "once") + pool.fire(0, "once") == 1
 
 
 async def test_what_is_held_anywhere_can_be_released(quiet_log: Any) -> None:
     """The number of held requests is of all workers, and all are let go."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put("rules: [{name: gate, kind: delay, delay: 0, when: {hold: true}}]")
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put("rules: [{name: gate, kind: delay, delay: 0, when: {hold: true}}]")
         gone: list[int] = []
         for number in range(2):
-            crew.members[number].running("gate").held.append(lambda number=number: gone.append(number))
-        await crew.keeper.count()
-        shown = crew.keeper.running("gate")
+            pool.workers[number].running("gate").held.append(lambda number=number: gone.append(number))
+        await pool.keeper.count()
+        shown = pool.keeper.running("gate")
         assert shown is not None
         held = len(shown.held)
-        released = await crew.keeper.release_everywhere("gate")
+        released = await pool.keeper.release_everywhere("gate")
 
         assert (held, released, len(shown.held)) == (2, 2, 0)
         assert sorted(gone) == [0, 1]
@@ -328,57 +328,57 @@ async def test_what_is_held_anywhere_can_be_released(quiet_log: Any) -> None:
 
 async def test_a_rule_that_leaves_lets_go_what_it_holds(quiet_log: Any) -> None:
     """In the worker that holds it."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put("rules: [{name: gate, kind: delay, delay: 0, when: {hold: true}}]")
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put("rules: [{name: gate, kind: delay, delay: 0, when: {hold: true}}]")
         gone: list[bool] = []
-        crew.members[1].running("gate").held.append(lambda: gone.append(True))
-        await crew.keeper.do_everywhere("removed", lambda store, now: store.remove("gate", now), rule="gate")
+        pool.workers[1].running("gate").held.append(lambda: gone.append(True))
+        await pool.keeper.do_everywhere("removed", lambda store, now: store.remove("gate", now), rule="gate")
 
         assert gone == [True]
 
 
 async def test_waiting_for_a_number_that_all_reach_together(quiet_log: Any) -> None:
     """It ends when the sum is there, soon after."""
-    async with crew_of_two(quiet_log) as crew:
-        await crew.put("rules: [{name: all, kind: delay, delay: 1ms}]")
+    async with crew_of_two(quiet_log) as pool:
+        await pool.put("rules: [{name: all, kind: delay, delay: 1ms}]")
         async with trio.open_nursery() as nursery:
 
             async def wait() -> None:
                 with trio.fail_after(20):
-                    await crew.keeper.hits.wait("all", 5, "fired")
+                    await pool.keeper.hits.wait("all", 5, "fired")
 
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
-            crew.fire(0, "all", 2)
-            crew.fire(1, "all", 3)
+            pool.fire(0, "all", 2)
+            pool.fire(1, "all", 3)
 
 
 async def test_news_of_rules_are_recorded_by_one_worker(quiet_log: Any) -> None:
     """The first that is there: an event is not to be written as often as there are workers."""
-    async with crew_of_two(quiet_log) as crew:
+    async with crew_of_two(quiet_log) as pool:
         told: list[tuple[int, RuleNews]] = []
-        for one in crew.members:
+        for one in pool.workers:
             one.its_end.on_notice(
-                RuleNews, lambda news, index=one.index: (told.append((index, news)), crew.happened.set())
+                RuleNews, lambda news, index=one.index: (told.append((index, news)), pool.happened.set())
             )
-        crew.keeper.events = ToldRules(crew)
-        await crew.put(NTH)
-        crew.members[0].ready = False
-        await crew.keeper.do_everywhere("removed", lambda store, now: store.remove("third", now), rule="third")
-        await crew.until(lambda: len(told) == 2)
+        pool.keeper.events = RuleNewsSender(pool)
+        await pool.put(NTH)
+        pool.workers[0].ready = False
+        await pool.keeper.do_everywhere("removed", lambda store, now: store.remove("third", now), rule="third")
+        await pool.until(lambda: len(told) == 2)
 
         assert [(index, news.method) for index, news in told] == [(0, "loaded"), (1, "changed")]
 
 
 async def test_what_cannot_be_told_changes_nothing(quiet_log: Any) -> None:
     """A number of more than 64 bits has no place in a message."""
-    async with crew_of_two(quiet_log) as crew:
-        before = crew.versions
+    async with crew_of_two(quiet_log) as pool:
+        before = pool.versions
         when = f"{{nth: {1 << 70}}}"
         with pytest.raises(NotEverywhere, match="cannot be told to workers"):
-            await crew.put(f"rules: [{{name: big, kind: delay, delay: 1ms, when: {when}}}]")
+            await pool.put(f"rules: [{{name: big, kind: delay, delay: 1ms, when: {when}}}]")
 
-        assert crew.versions == before
+        assert pool.versions == before
 
 
 async def test_nothing_begins_with_rules_that_cannot_be_told() -> None:
@@ -390,19 +390,19 @@ async def test_nothing_begins_with_rules_that_cannot_be_told() -> None:
 
 async def test_who_asks_during_a_change_is_answered_after_it(quiet_log: Any) -> None:
     """The list of rules says nothing that is not so in every worker."""
-    async with crew_of_two(quiet_log) as crew:
+    async with crew_of_two(quiet_log) as pool:
         go_on = trio.Event()
-        prepare = crew.members[1].rules.prepare
+        prepare = pool.workers[1].rules.prepare
 
         async def slowly(asked: Prepare) -> None:
-            crew.happened.set()
+            pool.happened.set()
             await go_on.wait()
             await prepare(asked)
 
-        crew.members[1].its_end.on_question(Prepare, slowly)
+        pool.workers[1].its_end.on_question(Prepare, slowly)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(crew.put, NTH)
-            await crew.until(lambda: "third" in crew.keeper.store.stored_rules)
+            nursery.start_soon(pool.put, NTH)
+            await pool.until(lambda: "third" in pool.keeper.store.stored_rules)
             go_on.set()
-            await crew.keeper.count()
-            assert len(crew.versions) == 1
+            await pool.keeper.count()
+            assert len(pool.versions) == 1

@@ -17,14 +17,14 @@ from kproxy.admin.backend import joined
 from kproxy.admin.problem import Problem
 from kproxy.net.driven import HostPort
 from kproxy.net.readiness import Need, Readiness
+from kproxy.net.workers.broadcast import Recipient, Recipients, ask_all
 from kproxy.net.workers.channel import Question, Unanswered
-from kproxy.net.workers.crew_keeper import CrewKeeper
-from kproxy.net.workers.everybody import Crew, Member, ask_all
+from kproxy.net.workers.pool_rule_keeper import PoolRuleKeeper
 from kproxy.sinks.merged_metrics import MergedCollector, MetricSamples, collect_samples, growing_metrics, merge_metrics
 from kproxy.sinks.metrics import exposition
 
-from .crew_captures import CrewCaptures
 from .messages import Measure, Operate, Operated
+from .pool_captures import PoolCaptures
 
 PATIENCE = 5.0
 """Seconds for an answer of a worker: an operator waits that long."""
@@ -35,16 +35,16 @@ A = TypeVar("A")
 
 
 @dataclass(eq=False)
-class CrewBackend:
+class PoolBackend:
     """Backend of a pool of workers. `asked_readiness`: what is missing, of the supervisor and of all workers.
     `collectors`: of what it counts itself. `addresses`: where clients of a listener reach those of these nodes that
     they have been told of."""
 
-    keeper: CrewKeeper
-    crew: Crew
+    keeper: PoolRuleKeeper
+    pool: Recipients
     asked_readiness: Callable[[], Awaitable[Readiness]]
     collectors: Sequence[Collector]
-    captures: CrewCaptures
+    captures: PoolCaptures
     addresses: Callable[[str, Mapping[int, HostPort]], Mapping[int, HostPort]]
     log: FilteringBoundLogger
     need: Need = "any"
@@ -54,11 +54,11 @@ class CrewBackend:
     listeners: set[int] = field(default_factory=set)
     numbers: count[int] = field(default_factory=count)
 
-    # ---- for the crew
+    # ---- for the pool
 
-    def member_begins(self, member: Member) -> None:
+    def worker_begins(self, worker: Recipient) -> None:
         """Keep what the process before had counted: another one is in the worker's place."""
-        self.lost = merge_metrics([self.lost, growing_metrics(self.latest.pop(member.index, []))])
+        self.lost = merge_metrics([self.lost, growing_metrics(self.latest.pop(worker.index, []))])
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fetch what workers have counted every `LOOK` seconds, should they end, until cancelled."""
@@ -82,13 +82,13 @@ class CrewBackend:
         return await joined(exposition(registry))
 
     async def measure(self, question: Measure) -> None:
-        for member, families in await ask_all(self.crew, question, PATIENCE):
+        for worker, families in await ask_all(self.pool, question, PATIENCE):
             if not isinstance(families, Unanswered):
-                self.latest[member.index] = families
+                self.latest[worker.index] = families
 
     def everybody(self) -> Iterable[Sequence[MetricSamples]]:
         """Yield the metrics of all processes that are and were."""
-        running = {member.index for member in self.crew.members if member.channel is not None}
+        running = {worker.index for worker in self.pool.workers if worker.channel is not None}
         yield collect_samples(self.collectors)
         yield self.lost
         for index, families in sorted(self.latest.items()):
@@ -100,22 +100,22 @@ class CrewBackend:
         """Return the answer of each worker. Raises Problem when one refuses, or says nothing."""
         return [shown(said) for _, said in await self.ask(Operate(name, {}, query))]
 
-    async def ask(self, question: Question[A], patience: float = PATIENCE) -> list[tuple[Member, A]]:
+    async def ask(self, question: Question[A], patience: float = PATIENCE) -> list[tuple[Recipient, A]]:
         """Ask all workers. Raises Problem when one says nothing."""
         found = []
-        for member, said in await ask_all(self.crew, question, patience):
+        for worker, said in await ask_all(self.pool, question, patience):
             if isinstance(said, Unanswered):
-                raise Problem(500, "internal", f"worker {member.index}: {said}")
-            found.append((member, said))
+                raise Problem(500, "internal", f"worker {worker.index}: {said}")
+            found.append((worker, said))
         return found
 
     async def operate(self, index: int, question: Operate) -> Operated:
         """Ask one worker to do an operation. Raises Problem when it is not running."""
-        member = self.crew.members[index]
-        if member.channel is None:
+        worker = self.pool.workers[index]
+        if worker.channel is None:
             raise Problem(500, "internal", f"worker {index} is not running")
         try:
-            return await member.channel.ask(question, PATIENCE)
+            return await worker.channel.ask(question, PATIENCE)
         except Unanswered as error:
             raise Problem(500, "internal", f"worker {index}: {error}") from None
 

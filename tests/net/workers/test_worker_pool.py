@@ -14,12 +14,11 @@ import trio
 
 from kproxy.errors import DocumentError, WeDidWrong
 from kproxy.net.reactor import Reactor
-from kproxy.net.workers import member as member_module
-from kproxy.net.workers import process as process_module
+from kproxy.net.workers import pool_worker as pool_worker_module
 from kproxy.net.workers.channel import Notice, Unanswered, framed
-from kproxy.net.workers.crew import Crew, pids
-from kproxy.net.workers.member import Member
-from kproxy.net.workers.messages import Failed, Load, Ready, Start
+from kproxy.net.workers.messages import Load, Start, WorkerFailed, WorkerReady
+from kproxy.net.workers.pool_worker import PoolWorker
+from kproxy.net.workers.worker_pool import WorkerPool, pids
 
 pytestmark = pytest.mark.trio
 
@@ -38,20 +37,20 @@ def say(notice: Notice) -> str:
     return f"control.sendall({framed(0, type(notice).__name__, notice)!r})\n"
 
 
-MakeCrew = Callable[..., AbstractAsyncContextManager[Crew]]
+MakePool = Callable[..., AbstractAsyncContextManager[WorkerPool]]
 
 
 @pytest.fixture
-def crew(monkeypatch: pytest.MonkeyPatch, quiet_log: Any) -> MakeCrew:
-    """`crew(count, *lines)`: workers whose program is these lines after the first word."""
+def pool(monkeypatch: pytest.MonkeyPatch, quiet_log: Any) -> MakePool:
+    """`pool(count, *lines)`: workers whose program is these lines after the first word."""
 
     @asynccontextmanager
-    async def make(count: int, *lines: str) -> AsyncIterator[Crew]:
-        monkeypatch.setattr(process_module, "COMMAND", (sys.executable, "-I", "-S", "-c", BEGIN + "".join(lines)))
+    async def make(count: int, *lines: str) -> AsyncIterator[WorkerPool]:
+        monkeypatch.setattr(pool_worker_module, "COMMAND", (sys.executable, "-I", "-S", "-c", BEGIN + "".join(lines)))
         reactor = Reactor(quiet_log)
         async with trio.open_nursery() as nursery:
             await nursery.start(reactor.run)
-            made = Crew(count, reactor, lambda one: Start(b"", one.index, count, {}, {}), quiet_log)
+            made = WorkerPool(count, reactor, lambda one: Start(b"", one.index, count, {}, {}), quiet_log)
             try:
                 yield made
             finally:
@@ -68,15 +67,15 @@ async def until(condition: Callable[[], Any]) -> None:
         await trio.sleep(0.005)
 
 
-async def test_all_are_ready_and_end_together(crew: MakeCrew) -> None:
+async def test_all_are_ready_and_end_together(pool: MakePool) -> None:
     """Each is admitted before it counts as ready; after a drain no process is left."""
     admitted: list[int] = []
 
-    async def admit(member: Member) -> None:
-        assert not member.ready
-        admitted.append(member.index)
+    async def admit(worker: PoolWorker) -> None:
+        assert not worker.ready
+        admitted.append(worker.index)
 
-    async with crew(3, say(Ready()), OBEY) as three:
+    async with pool(3, say(WorkerReady()), OBEY) as three:
         three.on_admit = admit
         await three.start()
         assert sorted(admitted) == [0, 1, 2]
@@ -90,14 +89,14 @@ async def test_all_are_ready_and_end_together(crew: MakeCrew) -> None:
     ("line", "error", "message"),
     [
         ("sys.exit(3)", WeDidWrong, "worker 0 ended before it was ready: exit code 3"),
-        (say(Failed("a port is taken")), WeDidWrong, "a port is taken"),
-        (say(Failed("", ("a.yaml:1:1: no rule",))), DocumentError, "a.yaml:1:1: no rule"),
+        (say(WorkerFailed("a port is taken")), WeDidWrong, "a port is taken"),
+        (say(WorkerFailed("", ("a.yaml:1:1: no rule",))), DocumentError, "a.yaml:1:1: no rule"),
     ],
     ids=["ends", "says why", "mistakes"],
 )
-async def test_a_start_that_fails_says_why(crew: MakeCrew, line: str, error: type[Exception], message: str) -> None:
+async def test_a_start_that_fails_says_why(pool: MakePool, line: str, error: type[Exception], message: str) -> None:
     """The first one that cannot start is the end of the start, and no other is tried."""
-    async with crew(1, line) as one:
+    async with pool(1, line) as one:
         with pytest.raises(error, match=message):
             await one.start()
         await until(lambda: not pids(one))
@@ -105,17 +104,17 @@ async def test_a_start_that_fails_says_why(crew: MakeCrew, line: str, error: typ
 
 
 async def test_who_dies_young_again_and_again_is_replaced_later_and_later(
-    crew: MakeCrew, monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]
+    pool: MakePool, monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]
 ) -> None:
     """Up to a longest pause; who has lived for a while is replaced at once. Each end is in the log."""
-    monkeypatch.setattr(member_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(member_module, "LONGEST_PAUSE", 0.03)
-    async with crew(2, say(Ready()), OBEY) as two:
+    monkeypatch.setattr(pool_worker_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(pool_worker_module, "LONGEST_PAUSE", 0.03)
+    async with pool(2, say(WorkerReady()), OBEY) as two:
         await two.start()
-        first = two.members[0]
+        first = two.workers[0]
         for restarts in range(1, 6):
             if restarts == 5:
-                monkeypatch.setattr(member_module, "STABLE", 0.0)
+                monkeypatch.setattr(pool_worker_module, "STABLE", 0.0)
             assert first.process is not None
             first.process.kill()
             await until(lambda restarts=restarts: first.restarts == restarts and first.ready)
@@ -123,57 +122,57 @@ async def test_who_dies_young_again_and_again_is_replaced_later_and_later(
 
         assert [line["pause"] for line in ends] == [0.01, 0.02, 0.03, 0.03, 0.0]
         assert {(line["of_worker"], line["how"]) for line in ends} == {(0, "SIGKILL")}
-        assert (two.restarts, two.members[1].restarts, len(two.ready)) == (5, 0, 2)
+        assert (two.restarts, two.workers[1].restarts, len(two.ready)) == (5, 0, 2)
 
 
-async def test_who_cannot_be_admitted_is_replaced(crew: MakeCrew, logged: list[dict[str, Any]]) -> None:
+async def test_who_cannot_be_admitted_is_replaced(pool: MakePool, logged: list[dict[str, Any]]) -> None:
     """It never counts as ready."""
     tried: list[int] = []
 
-    async def admit(member: Member) -> None:
-        tried.append(member.index)
+    async def admit(worker: PoolWorker) -> None:
+        tried.append(worker.index)
         if len(tried) == 2:
             raise Unanswered("no")
 
-    async with crew(1, say(Ready()), OBEY) as one:
+    async with pool(1, say(WorkerReady()), OBEY) as one:
         one.on_admit = admit
         await one.start()
-        one.restart(one.members[0], "it is told to")
+        one.restart(one.workers[0], "it is told to")
         await until(lambda: len(tried) == 3 and one.ready)
         assert one.restarts == 2
         assert [line["reason"] for line in logged if "admitted" in line["event"]] == ["no"]
 
 
 async def test_who_says_nothing_is_passed_over_and_killed_in_the_end(
-    crew: MakeCrew, logged: list[dict[str, Any]]
+    pool: MakePool, logged: list[dict[str, Any]]
 ) -> None:
     """What it has not taken is taken back at each look, until it says something."""
     returned: list[int] = []
-    async with crew(1, say(Ready()), "control.recv(4)\n", say(Load(0, 0)), "import time; time.sleep(60)") as one:
+    async with pool(1, say(WorkerReady()), "control.recv(4)\n", say(Load(0, 0)), "import time; time.sleep(60)") as one:
         await one.start()
-        one.on_returned = lambda member: returned.append(member.index)
-        (member,) = one.members
+        one.on_returned = lambda worker: returned.append(worker.index)
+        (worker,) = one.workers
         now = monotonic()
-        member.look(now + member_module.SILENT - 1)
-        assert (member.silent, returned) == (False, [])
-        member.look(now + member_module.SILENT + 1)
-        assert (member.silent, returned) == (True, [0])
-        one.tell(Ready())  # anything: it answers
-        await until(lambda: any("answers again" in line["event"] for line in logged) or member.look(monotonic()))
-        assert not member.silent
-        member.ledger.hand("a", now)
-        member.look(now + member_module.LATE + 1)
-        assert member.silent
-        member.look(now + member_module.HUNG + 10)
+        worker.look(now + pool_worker_module.SILENT - 1)
+        assert (worker.silent, returned) == (False, [])
+        worker.look(now + pool_worker_module.SILENT + 1)
+        assert (worker.silent, returned) == (True, [0])
+        one.tell(WorkerReady())  # anything: it answers
+        await until(lambda: any("answers again" in line["event"] for line in logged) or worker.look(monotonic()))
+        assert not worker.silent
+        worker.ledger.hand("a", now)
+        worker.look(now + pool_worker_module.LATE + 1)
+        assert worker.silent
+        worker.look(now + pool_worker_module.HUNG + 10)
         await until(lambda: one.restarts)
 
         (line,) = [line for line in logged if line["event"] == "worker ended, another one is started"]
         assert line["how"] == signal.SIGKILL.name
 
 
-async def test_who_does_not_end_is_killed(crew: MakeCrew, logged: list[dict[str, Any]]) -> None:
+async def test_who_does_not_end_is_killed(pool: MakePool, logged: list[dict[str, Any]]) -> None:
     """The end is limited, however they behave."""
-    async with crew(2, say(Ready()), "import time; time.sleep(60)") as two:
+    async with pool(2, say(WorkerReady()), "import time; time.sleep(60)") as two:
         await two.start()
         two.drain(1000.0)
         two.out_of_time()

@@ -1,4 +1,4 @@
-"""Who gets the next client, told from members that are only numbers."""
+"""Who gets the next client, told from workers that are only numbers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from kproxy.config import Config
 from kproxy.net.connection_counts import Counts
 from kproxy.net.topology import Topology
-from kproxy.net.workers import desk as module
-from kproxy.net.workers.desk import Desk
-from kproxy.net.workers.hand_over import Visitor
+from kproxy.net.workers import dispatcher as module
+from kproxy.net.workers.dispatcher import Dispatcher
+from kproxy.net.workers.hand_over import HandedClient
 from kproxy.net.workers.ledger import Ledger
 
 
@@ -22,20 +22,20 @@ class Queue:
 
     def __init__(self) -> None:
         self.room = 1000
-        self.got: list[tuple[Visitor, socket.socket]] = []
+        self.got: list[tuple[HandedClient, socket.socket]] = []
 
-    def put(self, visitor: Visitor, sock: socket.socket) -> bool:
+    def put(self, handed: HandedClient, sock: socket.socket) -> bool:
         if len(self.got) >= self.room:
             return False
-        self.got.append((visitor, sock))
+        self.got.append((handed, sock))
         return True
 
-    def take_back(self) -> list[tuple[Visitor, socket.socket]]:
+    def take_back(self) -> list[tuple[HandedClient, socket.socket]]:
         back, self.got = self.got, []
         return back
 
 
-class Member:
+class PoolWorker:
     """A worker."""
 
     def __init__(self, index: int) -> None:
@@ -43,37 +43,37 @@ class Member:
         self.ready, self.silent = True, False
 
 
-class Crew:
+class WorkerPool:
     """All of them."""
 
     on_room: Callable[[Any], object]
     on_returned: Callable[[Any], object]
 
     def __init__(self, count: int) -> None:
-        self.members = [Member(index) for index in range(count)]
+        self.workers = [PoolWorker(index) for index in range(count)]
 
 
 class Hall:
-    """A desk before `count` workers; `limits` are the config's."""
+    """A dispatcher before `count` workers; `limits` are the config's."""
 
     def __init__(self, count: int, log: Any, **limits: int) -> None:
-        self.crew = Crew(count)
+        self.pool = WorkerPool(count)
         config = Config.model_validate({
             "clusters": {"c": {"bootstrap": ["b:1"]}}, "limits": limits,
             "listeners": [{"name": "main", "bind": "127.0.0.1:1", "cluster": "c"}],
         })  # fmt: skip
         self.topology, self.counts = Topology(), Counts()
-        self.desk = Desk(config, self.crew, {"c": self.topology}, self.counts, log)  # type: ignore[arg-type]
+        self.dispatcher = Dispatcher(config, self.pool, {"c": self.topology}, self.counts, log)  # type: ignore[arg-type]
         self.sockets: list[socket.socket] = []
 
     def arrive(self, host: str = "a", node: int | None = None) -> socket.socket:
         sock = socket.socket()
         self.sockets.append(sock)
-        self.desk.arrived("main", node, sock, (host, 1))
+        self.dispatcher.arrived("main", node, sock, (host, 1))
         return sock
 
     def got(self) -> list[int]:
-        return [len(member.queue.got) for member in self.crew.members]
+        return [len(worker.queue.got) for worker in self.pool.workers]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_the_one_with_the_fewest_gets_the_next(hall: Callable[..., Hall]) -> Non
     for _ in range(7):
         three.arrive()
     assert three.got() == [2, 3, 2]
-    three.crew.members[0].ledger.tell(2, 0, {}, 1.0)
+    three.pool.workers[0].ledger.tell(2, 0, {}, 1.0)
     three.arrive()
     three.arrive()
     assert three.got() == [4, 3, 2]
@@ -105,8 +105,8 @@ def test_the_one_with_the_fewest_gets_the_next(hall: Callable[..., Hall]) -> Non
     taking_turns = hall(3)
     for number in range(6):
         taking_turns.arrive()
-        for member in taking_turns.crew.members:
-            member.ledger.tell(len(member.queue.got), 0, {}, number)
+        for worker in taking_turns.pool.workers:
+            worker.ledger.tell(len(worker.queue.got), 0, {}, number)
     assert taking_turns.got() == [2, 2, 2]
 
 
@@ -117,18 +117,18 @@ def test_a_client_comes_with_the_place_of_its_node(hall: Callable[..., Hall]) ->
     for node in (4, 5, None):
         one.arrive(node=node)
 
-    visitors = [visitor for visitor, _ in one.crew.members[0].queue.got]
-    assert [(visitor.node, visitor.broker) for visitor in visitors] == [(4, ("b4", 9092)), (5, None), (None, None)]
+    visitors = [handed for handed, _ in one.pool.workers[0].queue.got]
+    assert [(handed.node, handed.broker) for handed in visitors] == [(4, ("b4", 9092)), (5, None), (None, None)]
 
 
 def test_who_does_not_answer_comes_last(hall: Callable[..., Hall]) -> None:
     """And is taken all the same when there is nobody else; who is not ready is never taken."""
     two = hall(2)
-    two.crew.members[0].silent = True
+    two.pool.workers[0].silent = True
     two.arrive()
     two.arrive()
     assert two.got() == [0, 2]
-    two.crew.members[1].ready = False
+    two.pool.workers[1].ready = False
     two.arrive()
     assert two.got() == [1, 2]
 
@@ -139,18 +139,18 @@ def test_clients_wait_when_nobody_can_take_them(
     """In order, and not without a bound; they count, and those that still wait at the end are refused."""
     monkeypatch.setattr(module, "MOST_WAITING", 3)
     two = hall(2)
-    for member in two.crew.members:
-        member.ready = False
+    for worker in two.pool.workers:
+        worker.ready = False
     sockets = [two.arrive(host) for host in "abcd"]
-    assert (two.desk.connections, dict(two.counts.refused)) == (3, {"no_worker": 1})
+    assert (two.dispatcher.connections, dict(two.counts.refused)) == (3, {"no_worker": 1})
     assert sockets[3].fileno() == -1
 
-    two.crew.members[1].ready, two.crew.members[1].queue.room = True, 1
-    two.crew.on_room(two.crew.members[1])
+    two.pool.workers[1].ready, two.pool.workers[1].queue.room = True, 1
+    two.pool.on_room(two.pool.workers[1])
     two.arrive("e")
-    assert [visitor.client[0] for visitor, _ in two.crew.members[1].queue.got] == ["a"]
-    assert [visitor.client[0] for visitor, _ in two.desk.waiting] == ["b", "c", "e"]
-    two.desk.drain()
+    assert [handed.client[0] for handed, _ in two.pool.workers[1].queue.got] == ["a"]
+    assert [handed.client[0] for handed, _ in two.dispatcher.waiting] == ["b", "c", "e"]
+    two.dispatcher.drain()
     two.arrive("f")
     assert dict(two.counts.refused) == {"no_worker": 1, "shutdown": 4}
     assert logged[0]["reason"] == "no worker can take it, and 3 connections wait for one"
@@ -161,11 +161,11 @@ def test_what_one_has_not_taken_goes_to_others(hall: Callable[..., Hall]) -> Non
     two = hall(2)
     for _ in range(4):
         two.arrive()
-    two.crew.members[0].ready = False
-    two.crew.on_returned(two.crew.members[0])
+    two.pool.workers[0].ready = False
+    two.pool.on_returned(two.pool.workers[0])
 
     assert two.got() == [0, 4]
-    assert [member.ledger.connections for member in two.crew.members] == [0, 4]
+    assert [worker.ledger.connections for worker in two.pool.workers] == [0, 4]
 
 
 def test_limits_hold_for_all_together(hall: Callable[..., Hall]) -> None:
@@ -174,8 +174,8 @@ def test_limits_hold_for_all_together(hall: Callable[..., Hall]) -> None:
     for host in ("a", "a", "a", "b"):
         two.arrive(host)
     assert dict(two.counts.refused) == {"max_connections_per_address": 1}
-    for member in two.crew.members:
-        member.ready = False
+    for worker in two.pool.workers:
+        worker.ready = False
     two.arrive("b")
     two.arrive("b")
     two.arrive("c")

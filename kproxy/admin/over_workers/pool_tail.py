@@ -15,21 +15,21 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from kproxy.admin.tail import ALIVE, NDJSON, line, write
+from kproxy.net.workers.broadcast import Recipient
 from kproxy.net.workers.channel import Channel, Unanswered
-from kproxy.net.workers.everybody import Member
 from kproxy.watch.filter.filter import Filter
 
-from .crew_backend import PATIENCE, CrewBackend
 from .messages import BeginTail, EndTail, NextLines
+from .pool_backend import PATIENCE, PoolBackend
 
 LOOK = 0.25
 """Seconds between two looks for workers that have begun."""
 
 
-class CrewTail(StreamingResponse):
+class PoolTail(StreamingResponse):
     """Response that streams lines of all workers, as `admin.tail.Tail` those of one process."""
 
-    def __init__(self, backend: CrewBackend, text: str, wanted: Filter) -> None:
+    def __init__(self, backend: PoolBackend, text: str, wanted: Filter) -> None:
         self.backend, self.text, self.wanted = backend, text, wanted
         self.log = backend.log.bind(filter=str(wanted))
         self.number = next(backend.numbers)
@@ -64,21 +64,21 @@ class CrewTail(StreamingResponse):
 
     async def begin(self, nursery: trio.Nursery, into: trio.MemorySendChannel[bytes]) -> None:
         """Listen to all workers that are not listened to yet."""
-        for member in self.backend.crew.members:
-            channel = member.channel
-            if member.ready and channel is not None and self.heard.get(member.index) is not channel:
-                self.heard[member.index] = channel
-                await nursery.start(self.listen, member, channel, into)
+        for worker in self.backend.pool.workers:
+            channel = worker.channel
+            if worker.ready and channel is not None and self.heard.get(worker.index) is not channel:
+                self.heard[worker.index] = channel
+                await nursery.start(self.listen, worker, channel, into)
 
     async def listen(
-        self, member: Member, channel: Channel, into: trio.MemorySendChannel[bytes], *,
+        self, worker: Recipient, channel: Channel, into: trio.MemorySendChannel[bytes], *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
         """Listen to one worker, until it ends."""
         try:
             await channel.ask(BeginTail(self.number, self.text), PATIENCE)
         except Unanswered as error:
-            self.log.warning("tail misses a worker", of_worker=member.index, reason=str(error))
+            self.log.warning("tail misses a worker", of_worker=worker.index, reason=str(error))
         finally:
             task_status.started()
         with suppress(Unanswered):

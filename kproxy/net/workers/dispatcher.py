@@ -22,40 +22,45 @@ from ..descriptors import Room
 from ..driven import HostPort, host_port, show
 from ..log_throttle import Throttle
 from ..topology import Topology
-from .crew import Crew
-from .hand_over import Visitor
-from .member import Member
+from .hand_over import HandedClient
+from .pool_worker import PoolWorker
+from .worker_pool import WorkerPool
 
 MOST_WAITING = 1024
 """Clients that wait for a worker. Each holds a descriptor; more are refused at once."""
 
 
-class Desk:
+class Dispatcher:
     """Dispatcher of the supervisor; `arrived` is called for each client. `counts` has those that were refused here."""
 
     def __init__(
-        self, config: Config, crew: Crew, topologies: Mapping[str, Topology], counts: Counts, log: FilteringBoundLogger
+        self,
+        config: Config,
+        pool: WorkerPool,
+        topologies: Mapping[str, Topology],
+        counts: Counts,
+        log: FilteringBoundLogger,
     ) -> None:
-        self.crew, self.topologies, self.counts, self.limits = crew, topologies, counts, config.limits
+        self.pool, self.topologies, self.counts, self.limits = pool, topologies, counts, config.limits
         self.clusters = {listener.name: listener.cluster for listener in config.listeners}
         self.logs = {name: Throttle(log.bind(listener=name)) for name in self.clusters}
-        self.waiting: deque[tuple[Visitor, socket.socket]] = deque()
+        self.waiting: deque[tuple[HandedClient, socket.socket]] = deque()
         self.last = 0
         self.room = Room(0, self.limits.max_connections, self.limits.max_connections)
         self.most_waiting = MOST_WAITING
         self.draining = False
-        crew.on_room = self.serve_waiting
-        crew.on_returned = self.take_back
+        pool.on_room = self.serve_waiting
+        pool.on_returned = self.take_back
 
     def admit(self, room: Room) -> None:
         """Set the number of connections that a process has room for; in this one they only wait."""
-        self.room = room.times(len(self.crew.members))
+        self.room = room.times(len(self.pool.workers))
         self.most_waiting = min(MOST_WAITING, room.connections)
 
     @property
     def connections(self) -> int:
         """Return the number of connections of all clients, those that wait included."""
-        return len(self.waiting) + sum(member.ledger.connections for member in self.crew.members)
+        return len(self.waiting) + sum(worker.ledger.connections for worker in self.pool.workers)
 
     def arrived(self, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
         """Take a client that has connected; `address` is as the socket module gives it."""
@@ -65,9 +70,9 @@ class Desk:
             self.refuse(listener, sock, client, *refusal)
             return
         broker = None if node is None else self.topologies[self.clusters[listener]].nodes.get(node)
-        visitor = Visitor(listener, node, sock.family, client, broker)
-        if self.waiting or not self.hand(visitor, sock):
-            self.wait(visitor, sock)
+        handed = HandedClient(listener, node, sock.family, client, broker)
+        if self.waiting or not self.hand(handed, sock):
+            self.wait(handed, sock)
 
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
         """Return (cause, reason) if a connection from there may not begin now, else None."""
@@ -81,52 +86,52 @@ class Desk:
 
     def connections_from(self, host: str) -> int:
         """Return the number of connections of all clients at `host`."""
-        waiting = sum(visitor.client[0] == host for visitor, _ in self.waiting)
-        return waiting + sum(member.ledger.of(host) for member in self.crew.members)
+        waiting = sum(handed.client[0] == host for handed, _ in self.waiting)
+        return waiting + sum(worker.ledger.of(host) for worker in self.pool.workers)
 
     def refuse(self, listener: str, sock: socket.socket, client: HostPort, cause: str, why: str) -> None:
         self.counts.refused[cause] += 1
         self.logs[listener].warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
         sock.close()
 
-    def hand(self, visitor: Visitor, sock: socket.socket) -> bool:
+    def hand(self, handed: HandedClient, sock: socket.socket) -> bool:
         """Hand the client to the worker that has the fewest connections; return False if none can take it now."""
-        for member in self.best_first():
-            if member.queue.put(visitor, sock):
-                self.last = member.index
-                member.ledger.hand(visitor.client[0], monotonic())
+        for worker in self.best_first():
+            if worker.queue.put(handed, sock):
+                self.last = worker.index
+                worker.ledger.hand(handed.client[0], monotonic())
                 return True
         return False
 
-    def best_first(self) -> list[Member]:
+    def best_first(self) -> list[PoolWorker]:
         """Return the workers that are ready, those that answer first; among equals whose turn it is."""
-        count, last = len(self.crew.members), self.last
-        ready = [member for member in self.crew.members if member.ready]
+        count, last = len(self.pool.workers), self.last
+        ready = [worker for worker in self.pool.workers if worker.ready]
         ready.sort(key=lambda one: (one.silent, one.ledger.connections, (one.index - last - 1) % count))
         return ready
 
-    def wait(self, visitor: Visitor, sock: socket.socket) -> None:
+    def wait(self, handed: HandedClient, sock: socket.socket) -> None:
         if len(self.waiting) >= self.most_waiting:
             why = f"no worker can take it, and {self.most_waiting} connections wait for one"
-            self.refuse(visitor.listener, sock, visitor.client, "no_worker", why)
+            self.refuse(handed.listener, sock, handed.client, "no_worker", why)
         else:
-            self.waiting.append((visitor, sock))
+            self.waiting.append((handed, sock))
 
-    def serve_waiting(self, member: Member) -> None:
+    def serve_waiting(self, worker: PoolWorker) -> None:
         """Hand out clients that wait, as a worker may be able to take some."""
         while self.waiting and self.hand(*self.waiting[0]):
             self.waiting.popleft()
 
-    def take_back(self, member: Member) -> None:
+    def take_back(self, worker: PoolWorker) -> None:
         """Give others what this worker has not taken: it has died, or does not answer."""
-        for visitor, sock in member.queue.take_back():
-            member.ledger.take_back()
-            if not self.hand(visitor, sock):
-                self.wait(visitor, sock)
+        for handed, sock in worker.queue.take_back():
+            worker.ledger.take_back()
+            if not self.hand(handed, sock):
+                self.wait(handed, sock)
 
     def drain(self) -> None:
         """Refuse the clients that wait, and all that come."""
         self.draining = True
         while self.waiting:
-            visitor, sock = self.waiting.popleft()
-            self.refuse(visitor.listener, sock, visitor.client, "shutdown", "kproxy is shutting down")
+            handed, sock = self.waiting.popleft()
+            self.refuse(handed.listener, sock, handed.client, "shutdown", "kproxy is shutting down")

@@ -2,24 +2,31 @@
 
 Strategy. A worker is down, starting, ready or ending. A process that ends is replaced: at once if it has lived for a
 while, later and later if it has not, so that one which cannot live costs little and is tried all the same.
+
+A process is a new Python, not a fork: a fork of a program with threads and an event loop has half of each. What it is
+given by inheritance is descriptors, named in its command line; all else it is told over its channel. It has a process
+group of its own, so that Ctrl-C reaches the supervisor only; the kernel kills it when the supervisor dies (worker.py).
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from ..deadlines import Deadline
-from ..reactor import Reactor
+from ..reactor import IN, Reactor
 from .channel import Channel, Unanswered
 from .hand_over import HandOver
 from .ledger import Ledger
-from .messages import Failed, Load, Ready, Start
-from .process import Process
+from .messages import Load, Start, WorkerFailed, WorkerReady
 
 STABLE = 10.0
 """Seconds of life after which a process is replaced at once; a fault of config or rules shows in the first ones."""
@@ -35,6 +42,46 @@ FAREWELL = 2.0
 """Seconds to end in, for one that has closed its channel."""
 START_PATIENCE = 120.0
 """Seconds until it must be ready; one is usual, and a machine that is overloaded takes thirty."""
+COMMAND = (sys.executable, "-P", "-m", "kproxy.worker")
+"""-P: the folder in which kproxy was started is not searched for modules, unless it was for this process, too."""
+
+
+class WorkerProcess:
+    """Running process. `ended(how)` is called once, from the reactor, with what became of it: "exit code 1",
+    "SIGKILL"."""
+
+    def __init__(
+        self, index: int, descriptors: Mapping[str, int], reactor: Reactor, ended: Callable[[str], object]
+    ) -> None:
+        self.reactor, self.on_ended = reactor, ended
+        words = {"index": index, "parent": os.getpid(), **descriptors}
+        self.popen = subprocess.Popen(
+            [*COMMAND, *(f"{name}={number}" for name, number in words.items())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=tuple(descriptors.values()),
+            process_group=0,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+        )
+        self.pid = self.popen.pid
+        self.descriptor = os.pidfd_open(self.pid)
+        reactor.add(self.descriptor, self.ready, IN)
+
+    def kill(self) -> None:
+        """Kill it at once; `ended` is called as ever."""
+        self.popen.kill()
+
+    def ready(self, mask: int) -> None:
+        """Take the exit code of the process, which has ended."""
+        code = self.popen.wait()
+        self.close()
+        self.on_ended(f"exit code {code}" if code >= 0 else signal.Signals(-code).name)
+
+    def close(self) -> None:
+        """Stop to wait for its end."""
+        if self.descriptor >= 0:
+            self.reactor.remove(self.descriptor)
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class Supervising(Protocol):
@@ -44,68 +91,68 @@ class Supervising(Protocol):
     log: FilteringBoundLogger
     ending: bool
 
-    def start_for(self, member: Member) -> Start: ...
+    def start_for(self, worker: PoolWorker) -> Start: ...
     def descriptors(self) -> Mapping[str, int]: ...
-    def begins(self, member: Member) -> None:
+    def begins(self, worker: PoolWorker) -> None:
         """Note that its process has begun: the channel is new, and nothing has been said."""
 
-    async def admit(self, member: Member) -> None:
+    async def admit(self, worker: PoolWorker) -> None:
         """Prepare the worker for its first connection. Raises Unanswered."""
 
-    def is_ready(self, member: Member) -> None: ...
-    def has_room(self, member: Member) -> None: ...
-    def returned(self, member: Member) -> None:
-        """Take back the connections in `member.queue`, which the worker has not taken."""
+    def is_ready(self, worker: PoolWorker) -> None: ...
+    def has_room(self, worker: PoolWorker) -> None: ...
+    def returned(self, worker: PoolWorker) -> None:
+        """Take back the connections in `worker.queue`, which the worker has not taken."""
 
-    def is_down(self, member: Member, failed: Failed) -> None: ...
+    def is_down(self, worker: PoolWorker, failed: WorkerFailed) -> None: ...
 
 
-class Member:
+class PoolWorker:
     """Worker of the pool. `channel` and `process` are None while it is down. `restarts`: processes that have taken the
     place of another."""
 
-    def __init__(self, crew: Supervising, index: int, *, by_address: bool = False) -> None:
-        self.crew, self.index, self.by_address = crew, index, by_address
-        self.log = crew.log.bind(of_worker=index)
-        self.process: Process | None = None
+    def __init__(self, pool: Supervising, index: int, *, by_address: bool = False) -> None:
+        self.pool, self.index, self.by_address = pool, index, by_address
+        self.log = pool.log.bind(of_worker=index)
+        self.process: WorkerProcess | None = None
         self.channel: Channel | None = None
         self.queue = HandOver()
         self.ledger = Ledger(by_address=by_address)
         self.ready = self.silent = False
         self.restarts = self.died_young = 0
         self.began = self.heard = 0.0
-        self.failed: Failed | None = None
+        self.failed: WorkerFailed | None = None
         self.again: Deadline | None = None
 
     # ---- its process
 
     def start(self) -> None:
         """Start a process. Raises OSError when none can be made."""
-        crew = self.crew
+        pool = self.pool
         near, far = socket.socketpair()
         with far:
-            given = {"hand": self.queue.far.fileno(), "control": far.fileno(), **crew.descriptors()}
+            given = {"hand": self.queue.far.fileno(), "control": far.fileno(), **pool.descriptors()}
             try:
-                self.process = Process(self.index, given, crew.reactor, self.has_ended)
+                self.process = WorkerProcess(self.index, given, pool.reactor, self.has_ended)
             except BaseException:
                 near.close()
                 raise
         self.began = self.heard = monotonic()
         self.failed, self.silent = None, False
         self.ledger = Ledger(by_address=self.by_address)
-        self.channel = channel = Channel(near, crew.reactor, self.log, self.lost)
-        channel.on_notice(Ready, self.is_ready)
-        channel.on_notice(Failed, self.has_failed)
+        self.channel = channel = Channel(near, pool.reactor, self.log, self.lost)
+        channel.on_notice(WorkerReady, self.is_ready)
+        channel.on_notice(WorkerFailed, self.has_failed)
         channel.on_notice(Load, self.told)
-        crew.begins(self)
-        channel.tell(crew.start_for(self))
+        pool.begins(self)
+        channel.tell(pool.start_for(self))
 
     def lost(self, reason: str) -> None:
         """End a process that has closed its channel, and does not end by itself now."""
         self.ready = False
         process = self.process
         if process is not None:
-            self.crew.reactor.call_at(monotonic() + FAREWELL, process.kill)
+            self.pool.reactor.call_at(monotonic() + FAREWELL, process.kill)
 
     def has_ended(self, how: str) -> None:
         """Take back what the process had, and have it replaced; `how` it ended."""
@@ -114,11 +161,11 @@ class Member:
             self.channel.ready(0)
             self.channel.close()
             self.channel = None
-        crew, now = self.crew, monotonic()
-        crew.returned(self)
+        pool, now = self.pool, monotonic()
+        pool.returned(self)
         lost = self.ledger.end()
-        crew.is_down(self, self.failed or Failed(f"worker {self.index} ended before it was ready: {how}"))
-        if crew.ending:
+        pool.is_down(self, self.failed or WorkerFailed(f"worker {self.index} ended before it was ready: {how}"))
+        if pool.ending:
             self.log.info("worker ended", how=how)
         else:
             self._replace(how, lost, now)
@@ -131,11 +178,11 @@ class Member:
         self.log.error(
             "worker ended, another one is started", how=how, reason=why, lost=lost, seconds=round(lived, 3), pause=pause
         )
-        self.again = self.crew.reactor.call_at(now + pause, self._start_again)
+        self.again = self.pool.reactor.call_at(now + pause, self._start_again)
 
     def _start_again(self) -> None:
         self.again = None
-        if self.crew.ending:
+        if self.pool.ending:
             return
         self.restarts += 1
         try:
@@ -152,18 +199,18 @@ class Member:
     def close(self) -> None:
         """Close the queue: no process runs, and none will."""
         if self.again is not None:
-            self.crew.reactor.cancel(self.again)
+            self.pool.reactor.cancel(self.again)
         self.queue.close()
 
     # ---- what it says
 
-    def is_ready(self, notice: Ready) -> None:
-        self.crew.reactor.spawn(self.admit, self.process)
+    def is_ready(self, notice: WorkerReady) -> None:
+        self.pool.reactor.spawn(self.admit, self.process)
 
-    async def admit(self, process: Process | None) -> None:
-        """Give it connections once `crew.admit` agrees."""
+    async def admit(self, process: WorkerProcess | None) -> None:
+        """Give it connections once `pool.admit` agrees."""
         try:
-            await self.crew.admit(self)
+            await self.pool.admit(self)
         except Unanswered as error:
             self.log.error("worker is ready and cannot be admitted", reason=str(error))
             if process is self.process:
@@ -171,15 +218,15 @@ class Member:
             return
         if process is not None and process is self.process:
             self.ready, self.heard = True, monotonic()
-            self.crew.is_ready(self)
+            self.pool.is_ready(self)
 
-    def has_failed(self, failed: Failed) -> None:
+    def has_failed(self, failed: WorkerFailed) -> None:
         self.failed = failed
 
     def told(self, load: Load) -> None:
         self.heard = now = monotonic()
         self.ledger.tell(load.taken, load.open, load.addresses, now)
-        self.crew.has_room(self)
+        self.pool.has_room(self)
 
     # ---- whether it lives
 
@@ -200,7 +247,7 @@ class Member:
             self.log.info("worker answers again", open=self.ledger.open)
         self.silent = silent
         if silent:
-            self.crew.returned(self)
+            self.pool.returned(self)
         if now - self.heard > HUNG:
             self.log.error("worker hangs, it is killed", seconds=HUNG)
             self.kill()

@@ -22,8 +22,8 @@ from kproxy.admin.captures import CaptureShown
 from kproxy.admin.problem import Problem
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter, ToWallTime
+from kproxy.net.workers.broadcast import Recipients
 from kproxy.net.workers.channel import Channel, Unanswered
-from kproxy.net.workers.everybody import Crew
 from kproxy.net.workers.shared_table import SharedTable
 from kproxy.sinks.capture_file import PERMISSIONS, CaptureLimits
 from kproxy.sinks.captures import MOST_REMEMBERED, SUFFIX, NoSuchCapture, make_folder, not_written, usable
@@ -40,7 +40,7 @@ SUMS = ("broker_exchanges", "connections", "dropped", "unknown")
 
 
 @dataclass(eq=False)
-class CrewCapture:
+class PoolCapture:
     """Capture over all workers. `parts`: what the process behind each channel has said last."""
 
     path: Path
@@ -86,18 +86,23 @@ class CrewCapture:
         )
 
 
-class CrewCaptures:
+class PoolCaptures:
     """Captures over all workers. `folder` None: there are none. `wall` makes the clock of a capture, see
     `sinks.captures`."""
 
     def __init__(
-        self, folder: str | Path | None, crew: Crew, table: SharedTable, wall: Callable[[], ToWallTime], instance: str
+        self,
+        folder: str | Path | None,
+        pool: Recipients,
+        table: SharedTable,
+        wall: Callable[[], ToWallTime],
+        instance: str,
     ) -> None:
         self.folder = None if folder is None else Path(folder)
-        self.crew, self.table, self.wall, self.instance = crew, table, wall, instance
-        self.by_name: dict[str, CrewCapture] = {}
+        self.pool, self.table, self.wall, self.instance = pool, table, wall, instance
+        self.by_name: dict[str, PoolCapture] = {}
 
-    async def start(self, query: Any) -> CrewCapture:
+    async def start(self, query: Any) -> PoolCapture:
         """Start a capture; `query` is as the API has it. Raises CaptureRefused, FilterError, and Problem when a worker
         cannot write."""
         running = sum(not one.stopped for one in self.by_name.values())
@@ -118,7 +123,7 @@ class CrewCaptures:
             raise Problem(409, "capture_failed", f"{path} cannot be written: {made.error}")
         return made
 
-    def _make(self, path: Path, wanted: Filter, query: Any) -> CrewCapture:
+    def _make(self, path: Path, wanted: Filter, query: Any) -> PoolCapture:
         """Make a capture with its file begun. Raises OSError."""
         policy = Policy(query.payload, query.head)
         limits = CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges)
@@ -132,9 +137,9 @@ class CrewCaptures:
         totals.grow(writer.written.size)
         join = JoinCapture(str(path), owner, query.filter, query.payload, query.head, query.side, limits.size,
                            limits.seconds, limits.exchanges)  # fmt: skip
-        return CrewCapture(path, wanted, policy, limits, join, totals, writer, file)
+        return PoolCapture(path, wanted, policy, limits, join, totals, writer, file)
 
-    async def stop(self, one: CrewCapture, why: str = "asked") -> None:
+    async def stop(self, one: PoolCapture, why: str = "asked") -> None:
         """Stop a capture; return when its file is whole."""
         async with one.changing:
             if not one.stopped:
@@ -157,7 +162,7 @@ class CrewCaptures:
                 if not one.stopped:
                     await self._look(one)
 
-    def __getitem__(self, name: str) -> CrewCapture:
+    def __getitem__(self, name: str) -> PoolCapture:
         """Return a capture by its name, with or without `.pcapng`. Raises NoSuchCapture."""
         found = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
         if found is None:
@@ -170,19 +175,19 @@ class CrewCaptures:
             if not one.stopped:
                 await self._look(one)
 
-    async def _look(self, one: CrewCapture) -> None:
+    async def _look(self, one: PoolCapture) -> None:
         """Have all workers write into it, and find out whether one of them has come to an end."""
         async with one.changing:
-            for member in self.crew.members:
-                channel = member.channel
-                if one.stopped or not member.ready or channel is None or channel in one.parts:
+            for worker in self.pool.workers:
+                channel = worker.channel
+                if one.stopped or not worker.ready or channel is None or channel in one.parts:
                     continue
                 one.parts[channel] = {}
                 try:
                     await channel.ask(one.join, PATIENCE)
                 except Unanswered as error:
                     if not channel.closed:
-                        one.stopped, one.error = "failed", f"worker {member.index}: {error}"
+                        one.stopped, one.error = "failed", f"worker {worker.index}: {error}"
             await self._ask(one, "get_capture")
             for part in one.parts.values():
                 if part.get("stopped") and not one.stopped:
@@ -193,7 +198,7 @@ class CrewCaptures:
         if one.stopped:
             await self.stop(one)
 
-    async def _ask(self, one: CrewCapture, name: str) -> None:
+    async def _ask(self, one: PoolCapture, name: str) -> None:
         async def ask(channel: Channel) -> None:
             try:
                 said = await channel.ask(Operate(name, {"name": one.path.name}, {}), PATIENCE)
@@ -207,7 +212,7 @@ class CrewCaptures:
                 if not channel.closed:
                     nursery.start_soon(ask, channel)
 
-    def _end(self, one: CrewCapture) -> None:
+    def _end(self, one: PoolCapture) -> None:
         """Write the last block, with what all have written."""
         if one.ended is not None:
             return

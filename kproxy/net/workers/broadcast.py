@@ -12,7 +12,7 @@ from .channel import Channel, Question, Unanswered
 A = TypeVar("A")
 
 
-class Member(Protocol):
+class Recipient(Protocol):
     """Worker that can be asked; `channel` is None while no process is in its place, `ready` once it takes
     connections."""
 
@@ -24,32 +24,32 @@ class Member(Protocol):
     def ready(self) -> bool: ...
 
 
-class Crew(Protocol):
+class Recipients(Protocol):
     """Pool of workers that can be asked."""
 
     @property
-    def members(self) -> Sequence[Member]: ...
+    def workers(self) -> Sequence[Recipient]: ...
 
-    def restart(self, member: Any, reason: str) -> object:
+    def restart(self, worker: Any, reason: str) -> object:
         """End the worker's process at once; another is started."""
 
 
-async def ask_all(crew: Crew, question: Question[A], patience: float) -> list[tuple[Member, A | Unanswered]]:
+async def ask_all(pool: Recipients, question: Question[A], patience: float) -> list[tuple[Recipient, A | Unanswered]]:
     """Return the answers of the workers that are ready, or why there is none, in their order. A worker that ends
     meanwhile is left out."""
-    answers: list[tuple[Member, A | Unanswered]] = []
+    answers: list[tuple[Recipient, A | Unanswered]] = []
 
-    async def one(member: Member, channel: Channel) -> None:
+    async def one(worker: Recipient, channel: Channel) -> None:
         said: A | Unanswered
         try:
             said = await channel.ask(question, patience)
         except Unanswered as error:
             said = error
-        if member.channel is channel and not channel.closed:  # closed: its process has ended, or is about to
-            answers.append((member, said))
+        if worker.channel is channel and not channel.closed:  # closed: its process has ended, or is about to
+            answers.append((worker, said))
 
     async with trio.open_nursery() as nursery:
-        for member in crew.members:
-            if member.ready and member.channel is not None:
-                nursery.start_soon(one, member, member.channel)
+        for worker in pool.workers:
+            if worker.ready and worker.channel is not None:
+                nursery.start_soon(one, worker, worker.channel)
     return sorted(answers, key=lambda each: each[0].index)

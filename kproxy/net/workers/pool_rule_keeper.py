@@ -29,8 +29,8 @@ from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 from ..hits import Count, Hits
 from ..reactor import Reactor
 from ..rule_keeper import LOOK_AFTER, Operation, RuleKeeper, Swap
+from .broadcast import Recipient, Recipients, ask_all
 from .channel import Unanswered
-from .everybody import Crew, Member, ask_all
 from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RuleNews, RulesState
 from .shared_table import SharedTable
 from .worker_rules import owner
@@ -44,19 +44,19 @@ LOOK = 0.02
 """Seconds between two looks at counters while somebody waits for one."""
 
 
-class CrewKeeper(RuleKeeper):
-    """Keeper of rules in several processes. `swap` is told of each new rule set here. `member_begins` and `admit` are
+class PoolRuleKeeper(RuleKeeper):
+    """Keeper of rules in several processes. `swap` is told of each new rule set here. `worker_begins` and `admit` are
     for the pool to call."""
 
-    hits: CrewHits
+    hits: PolledRuleWaiters
 
     def __init__(
-        self, store: RuleStore, crew: Crew, swap: Swap, reactor: Reactor,
+        self, store: RuleStore, pool: Recipients, swap: Swap, reactor: Reactor,
         log: FilteringBoundLogger, table: SharedTable,
     ) -> None:  # fmt: skip
         super().__init__(store, swap, reactor, log)
-        self.crew, self.table = crew, table
-        self.hits = CrewHits(self)
+        self.pool, self.table = pool, table
+        self.hits = PolledRuleWaiters(self)
         self.in_force = RulesState(0, store.seed, handed(store))
         self.packed = packed(self.in_force)
         self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
@@ -64,25 +64,25 @@ class CrewKeeper(RuleKeeper):
         self.numbers: dict[int, int] = {}  # by worker: the state that it has
         self.owners = self._owners()
 
-    # ---- for the crew
+    # ---- for the pool
 
     def state(self) -> bytes:
         """Return the rules in force, packed, with which a worker begins."""
         return self.packed
 
-    def member_begins(self, member: Member) -> None:
+    def worker_begins(self, worker: Recipient) -> None:
         """Note that another process is in the worker's place, which is told what is in force now."""
-        self.numbers[member.index] = self.in_force.number
-        for born, count in self.latest.pop(member.index, {}).items():
+        self.numbers[worker.index] = self.in_force.number
+        for born, count in self.latest.pop(worker.index, {}).items():
             self.lost[born] = added(self.lost.get(born), count, ended=True)
 
-    async def admit(self, member: Member) -> None:
+    async def admit(self, worker: Recipient) -> None:
         """Bring a worker up to date whose rules are made, should others have come meanwhile. Raises Unanswered."""
         async with self.one_at_a_time():
-            if self.numbers[member.index] != self.in_force.number and member.channel is not None:
-                await member.channel.ask(Prepare(self.packed), PATIENCE)
-                await member.channel.ask(Commit(self.in_force.number), COMMIT_PATIENCE)
-                self.numbers[member.index] = self.in_force.number
+            if self.numbers[worker.index] != self.in_force.number and worker.channel is not None:
+                await worker.channel.ask(Prepare(self.packed), PATIENCE)
+                await worker.channel.ask(Commit(self.in_force.number), COMMIT_PATIENCE)
+                self.numbers[worker.index] = self.in_force.number
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Add up what workers count, until cancelled."""
@@ -131,16 +131,16 @@ class CrewKeeper(RuleKeeper):
         running = self.running(name)
         if running is None:
             return 0
-        released = await ask_all(self.crew, ReleaseRule(running.born), COUNT_PATIENCE)
+        released = await ask_all(self.pool, ReleaseRule(running.born), COUNT_PATIENCE)
         await self.count()
         return sum(number for _, number in released if isinstance(number, int))
 
     async def count(self) -> None:
         """Ask all workers, and add up. What the store says is in force everywhere when this returns: a change that is
         under way is waited for."""
-        for member, counts in await ask_all(self.crew, CountRules(), COUNT_PATIENCE):
+        for worker, counts in await ask_all(self.pool, CountRules(), COUNT_PATIENCE):
             if not isinstance(counts, Unanswered):
-                self.latest[member.index] = {one.born: one for one in counts}
+                self.latest[worker.index] = {one.born: one for one in counts}
         async with self.one_at_a_time():
             self._add_up()
 
@@ -165,23 +165,23 @@ class CrewKeeper(RuleKeeper):
         state, told = self.in_force, self.packed
         try:
             state, told = await trio.to_thread.run_sync(self._as_told)
-            asked = await ask_all(self.crew, Prepare(told), PATIENCE)
-            refused = [f"worker {member.index}: {said}" for member, said in asked if said is not None]
+            asked = await ask_all(self.pool, Prepare(told), PATIENCE)
+            refused = [f"worker {worker.index}: {said}" for worker, said in asked if said is not None]
         except WeDidWrong as error:
             refused = [str(error)]
         if refused:
             self.store.restore(saved, monotonic())
             raise NotEverywhere(f"nothing was changed: {'; '.join(refused)}")
         self.in_force, self.packed = state, told
-        done = await ask_all(self.crew, Commit(state.number), COMMIT_PATIENCE)
-        prepared = {id(member.channel) for member, _ in asked}
-        for member, said in done:
+        done = await ask_all(self.pool, Commit(state.number), COMMIT_PATIENCE)
+        prepared = {id(worker.channel) for worker, _ in asked}
+        for worker, said in done:
             if said is None:
-                self.numbers[member.index] = state.number
-            elif id(member.channel) in prepared:
-                self.log.error("a worker has not taken over rules that it was ready for", worker=member.index,
+                self.numbers[worker.index] = state.number
+            elif id(worker.channel) in prepared:
+                self.log.error("a worker has not taken over rules that it was ready for", worker=worker.index,
                                error=str(said))  # fmt: skip
-                self.crew.restart(member, "it has not taken over rules that it was ready for")
+                self.pool.restart(worker, "it has not taken over rules that it was ready for")
         self._forget()
 
     def _as_told(self) -> tuple[RulesState, bytes]:
@@ -219,10 +219,10 @@ class CrewKeeper(RuleKeeper):
                 show(running, total)
 
 
-class CrewHits(Hits):
+class PolledRuleWaiters(Hits):
     """Waiting tasks whose counters are in other processes, and are looked at again and again."""
 
-    def __init__(self, keeper: CrewKeeper) -> None:
+    def __init__(self, keeper: PoolRuleKeeper) -> None:
         super().__init__(keeper.running, keeper.reactor.notify)
         self.keeper = keeper
         self.waiting = 0
@@ -242,11 +242,11 @@ class CrewHits(Hits):
             await trio.sleep(LOOK)
 
 
-class ToldRules:
+class RuleNewsSender:
     """Stand-in for the audit's `RuleEvents`, which are with the workers: one of them records what is told here."""
 
-    def __init__(self, crew: Crew) -> None:
-        self.crew = crew
+    def __init__(self, pool: Recipients) -> None:
+        self.pool = pool
 
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
         self._tell("loaded", now, origin, version, rules, before)
@@ -261,9 +261,9 @@ class ToldRules:
         """Do nothing: counts are the workers' own to tell."""
 
     def _tell(self, method: str, *given: Any) -> None:
-        for member in self.crew.members:
-            if member.ready and member.channel is not None:
-                member.channel.tell(RuleNews(method, list(given)))
+        for worker in self.pool.workers:
+            if worker.ready and worker.channel is not None:
+                worker.channel.tell(RuleNews(method, list(given)))
                 return
 
 
