@@ -29,13 +29,13 @@ from kproxy.errors import DocumentError, KproxyError, WeDidWrong
 from kproxy.log_writer import LogQueue
 from kproxy.logs import log_of_process, lost_lines
 from kproxy.net.circle import CircleCheck
-from kproxy.net.connection_counts import Counts
+from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.driven import show
 from kproxy.net.listener import Listener
 from kproxy.net.listener_sasl import terms_of
 from kproxy.net.probe import Probe
 from kproxy.net.reactor import Reactor
-from kproxy.net.readiness import DRAINING, GOING_TO_END, Need, Readiness, tell
+from kproxy.net.readiness import DRAINING, GOING_TO_END, ClusterNeed, Readiness, tell
 from kproxy.net.rule_files import RuleFiles
 from kproxy.net.rule_keeper import RuleKeeper
 from kproxy.net.server import Server, drain_on_signal
@@ -79,7 +79,7 @@ class Proxy:
     ) -> None:  # fmt: skip
         self.config, self.log = config, log
         self.take(rules)
-        self.counters, self.counts, self.tallies = Counters(), Counts(), Tallies()
+        self.counters, self.counts, self.tallies = Counters(), ConnectionCounts(), Tallies()
         self.mark = CircleMark(self.instance_mark)
         self.mark.found = self.leads_back
         limits = config.limits
@@ -365,7 +365,7 @@ def certificates_of(config: Config) -> CertificateFiles:
     )
 
 
-def need_of(config: Config) -> Need:
+def need_of(config: Config) -> ClusterNeed:
     """How many clusters have to answer for it to be ready."""
     return "any" if config.admin is None else config.admin.ready
 

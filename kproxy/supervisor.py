@@ -35,8 +35,8 @@ from kproxy.config_changes import FLAGS, Origin
 from kproxy.core.circle import CircleMark
 from kproxy.errors import KproxyError
 from kproxy.logs import log_of_process, lost_lines
-from kproxy.net.connection_counts import Counts
-from kproxy.net.descriptors import make_room, tell_room
+from kproxy.net.connection_counts import ConnectionCounts
+from kproxy.net.descriptors import find_capacity, log_capacity
 from kproxy.net.driven import HostPort, show
 from kproxy.net.listener_ports import ClientAddresses
 from kproxy.net.port_service import AddressRequest, LocalPorts
@@ -98,7 +98,7 @@ class Supervisor:
     ) -> None:
         self.config, self.log, self.store, self.files = config, log, store, files
         self.reactor = Reactor(log)
-        self.counts = Counts()
+        self.counts = ConnectionCounts()
         self.packed = pack(config)
         self.topologies = {
             name: SharedTopology(config.limits.max_nodes, partial(self.met, name)) for name in config.clusters
@@ -234,10 +234,10 @@ class Supervisor:
 
     async def serve(self, nursery: trio.Nursery) -> None:
         """Accept clients until drained. `nursery`: of what is done beside that."""
-        room, limits = make_room(self.config.limits), self.config.limits
-        self.dispatcher.admit(room)
-        self.port_service.admit(room)
-        tell_room(room.times(self.config.workers), limits, self.log)
+        capacity, limits = find_capacity(self.config.limits), self.config.limits
+        self.dispatcher.admit(capacity)
+        self.port_service.admit(capacity)
+        log_capacity(capacity.times(self.config.workers), limits, self.log)
         await self.port_service.open()
         try:
             await self.pool.start()

@@ -28,7 +28,7 @@ from kproxy.errors import DocumentError, KproxyError
 from kproxy.logs import log_of_process
 from kproxy.net.connection import Connection
 from kproxy.net.driven import HostPort
-from kproxy.net.log_throttle import Throttle
+from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.server import Server
 from kproxy.net.workers.channel import Channel, hear, say
 from kproxy.net.workers.hand_over import Arrivals
@@ -97,7 +97,7 @@ class Worker(Proxy):
             port_service.topologies[clusters[listener]].learn({node: broker})
 
         arrived = {listener.name: listener.arrived for listener in server.listeners}
-        self.arrivals = Arrivals(self.hand, self.reactor, arrived, met, self.changed, Throttle(self.log))
+        self.arrivals = Arrivals(self.hand, self.reactor, arrived, met, self.changed, LogThrottle(self.log))
         server.reporter = self.reporter = Reporter(channel, self.reactor, server, lambda: self.arrivals.taken)
         channel.on_notice(StartDrain, self.drain)
         channel.on_notice(GiveUp, self.give_up)

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 
 import kproxy
 from kproxy import terminal
-from kproxy.admin import captures, shown
+from kproxy.admin import captures, models
 from kproxy.cli import main
 from kproxy.logs import make_log
 from kproxy.testing.sight import Somebody, conversation, event_lines, exchange, write_capture
@@ -151,8 +151,8 @@ def filled(kind: Any) -> Any:
 
 
 SHAPES: dict[tuple[str, str], Any] = {
-    ("GET", "/api/rules"): filled(shown.RulesShown),
-    ("GET", "/api/connections"): filled(shown.ConnectionsShown),
+    ("GET", "/api/rules"): filled(models.RulesShown),
+    ("GET", "/api/connections"): filled(models.ConnectionsShown),
     ("GET", "/api/captures"): filled(captures.CapturesShown),
     ("POST", "/api/captures"): filled(captures.CaptureShown),
     ("GET", "/api/captures/"): filled(captures.CaptureShown),

@@ -12,12 +12,12 @@ from kproxy.net.listener import Listener
 from kproxy.net.upstream import Upstream
 from kproxy.wire.releases import RELEASES
 
-from .backend import Asked, Backend, clock
+from .backend import AnyBackend, Backend, clock
+from .models import ClusterShown, ListenerShown, NodeShown, Role, TopologyShown, VersionShown
 from .operation import Call, Operation
-from .shown import ClusterShown, ListenerShown, NodeShown, Role, TopologyShown, VersionShown
 
 
-async def get_version(backend: Asked, call: Call) -> VersionShown:
+async def get_version(backend: AnyBackend, call: Call) -> VersionShown:
     return VersionShown(
         kproxy=own_version(),
         kafka=RELEASES[-1],

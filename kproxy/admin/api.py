@@ -30,7 +30,7 @@ from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.process_metrics import CertificateFiles, ProcessCollector
 
 from . import about, captures, connections, rules, tail
-from .backend import Asked, Backend
+from .backend import AnyBackend, Backend
 from .guard import JSON, Guard, make_guard
 from .long_answer import LongAnswer
 from .openapi import describe
@@ -47,11 +47,11 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 DESCRIPTION = "/api/openapi.json"
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(
-    backend: Asked, token: str | None, host: str, operations: Sequence[Operation] = OPERATIONS,
+    backend: AnyBackend, token: str | None, host: str, operations: Sequence[Operation] = OPERATIONS,
     certificates: CertificateFiles = MappingProxyType({}),
 ) -> Starlette:  # fmt: skip
     """Make the application. `host` is the name that the port is bound to; `operations` are those for such a backend."""
@@ -128,7 +128,7 @@ def written_description() -> bytes:
     return bytes(JSONResponse(description()).body)
 
 
-def endpoint(backend: Asked, methods: dict[str, Operation]) -> Endpoint:
+def endpoint(backend: AnyBackend, methods: dict[str, Operation]) -> RequestHandler:
     """Return the handler of a path; Starlette sees to it that the method is one of these (HEAD is a GET)."""
 
     async def handle(request: Request) -> Response:
@@ -143,7 +143,7 @@ def endpoint(backend: Asked, methods: dict[str, Operation]) -> Endpoint:
     return handle
 
 
-def guarded(guard: Guard, backend: Asked, inner: Endpoint) -> Endpoint:
+def guarded(guard: Guard, backend: AnyBackend, inner: RequestHandler) -> RequestHandler:
     """Return `inner` for those who may use it, with every refusal in the same form."""
 
     async def handle(request: Request) -> Response:

@@ -11,7 +11,7 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.net.in_turns import in_turns
-from kproxy.net.readiness import Need, Readiness
+from kproxy.net.readiness import ClusterNeed, Readiness
 from kproxy.net.rule_keeper import RuleKeeper
 from kproxy.net.server import Server
 from kproxy.sinks.captures import Captures
@@ -28,7 +28,7 @@ class Backend:
     log: FilteringBoundLogger
     began: float = field(default_factory=monotonic)
     captures: Captures | None = None
-    need: Need = "any"
+    need: ClusterNeed = "any"
 
     async def readiness(self) -> Readiness:
         """Return what is missing before clients can be served."""
@@ -39,7 +39,7 @@ class Backend:
         return await joined(self.metrics())
 
 
-class Asked(Protocol):
+class AnyBackend(Protocol):
     """Backend of either kind: that of one process (`Backend`), and that of workers (`over_workers.crew_backend`)."""
 
     @property
@@ -50,7 +50,7 @@ class Asked(Protocol):
     def began(self) -> float: ...
 
     @property
-    def need(self) -> Need:
+    def need(self) -> ClusterNeed:
         """Return which clusters have to answer for the whole to be ready."""
 
     async def readiness(self) -> Readiness: ...

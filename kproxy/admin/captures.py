@@ -15,11 +15,11 @@ from kproxy.rules.units import parse_size
 from kproxy.sinks.capture_file import CaptureLimits
 from kproxy.sinks.captures import STOP_TIMEOUT, CaptureRefused, Captures, NoSuchCapture, StartedCapture
 
-from .asked import Query, Timeout
 from .backend import Backend
+from .models import Shown
 from .operation import Call, Operation
 from .problem import Problem
-from .shown import Shown
+from .queries import Query, Timeout
 
 LEAST_SIZE = 16_384
 """Bytes; below that not even one exchange may fit."""
@@ -36,7 +36,7 @@ def _some(value: float) -> float:
     return value
 
 
-Size = Annotated[int, BeforeValidator(_size), Field(ge=LEAST_SIZE), AS_TEXT]
+FileSize = Annotated[int, BeforeValidator(_size), Field(ge=LEAST_SIZE), AS_TEXT]
 
 
 class CaptureQuery(Query):
@@ -52,7 +52,7 @@ class CaptureQuery(Query):
         default="both",
         description="client: what clients send and get; broker: what passes at brokers where that is something else",
     )
-    max_size: Size = Field(default=1 << 30, description="bytes of the file at which it ends, such as 100MB")
+    max_size: FileSize = Field(default=1 << 30, description="bytes of the file at which it ends, such as 100MB")
     max_seconds: Annotated[Timeout, AfterValidator(_some)] = Field(
         default=3600.0, description="time after which it ends, such as 10m"
     )

@@ -9,12 +9,12 @@ from kproxy.net.connection import Connection, Phase
 from kproxy.net.in_turns import in_turns
 from kproxy.net.report import describe
 
-from .asked import CloseQuery, RecycleQuery
 from .backend import Backend, clock
 from .long_answer import LongAnswer
+from .models import ConnectionShown, ConnectionsShown, CountShown
 from .operation import Call, Operation
 from .problem import Problem
-from .shown import ConnectionShown, ConnectionsShown, CountShown
+from .queries import CloseQuery, RecycleQuery
 
 
 async def list_connections(backend: Backend, call: Call) -> LongAnswer:

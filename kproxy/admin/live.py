@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.net.acceptor import EXHAUSTED
-from kproxy.net.log_throttle import Throttle
+from kproxy.net.log_throttle import LogThrottle
 
 from .paced import PacedStream, Turnstile
 from .problem import Problem, answer
@@ -79,11 +79,11 @@ class Spares:
             pass
 
 
-class Door:
+class AdminListener:
     """Listener of the admin address; lets connections in to the application, up to the limit."""
 
     def __init__(self, app: Starlette, config: Config, log: FilteringBoundLogger, polls: Callable[[], int]) -> None:
-        self.config, self.context, self.log = config, WorkerContext(None), Throttle(log)
+        self.config, self.context, self.log = config, WorkerContext(None), LogThrottle(log)
         framework: Any = app  # Hypercorn's types of ASGI are narrower than Starlette's
         self.app = wrap_app(framework, config.wsgi_max_body_size, None)
         self.streams: set[PacedStream] = set()
@@ -204,4 +204,4 @@ async def serve_admin(
         sock.setblocking(False)
         sock.listen(config.backlog)
         task_status.started(f"http://{repr_socket_addr(sock.family, sock.getsockname())}")
-        await Door(app, config, log, polls).serve(sock)
+        await AdminListener(app, config, log, polls).serve(sock)

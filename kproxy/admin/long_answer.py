@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 from kproxy.net.in_turns import in_turns
 
 from .guard import JSON
+from .models import Shown
 from .problem import Problem
-from .shown import Shown
 
 MOST_HELD = 64 << 20
 """Bytes of long answers that are made or sent at a time: a dozen lists of ten thousand rules."""

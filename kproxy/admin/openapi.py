@@ -12,9 +12,9 @@ from kproxy.distribution import own_version
 from kproxy.rules.json_schema import document_schema
 
 from .guard import JSON, YAML
+from .models import FailureShown
 from .operation import Operation
 from .problem import CODES
-from .shown import FailureShown
 
 SCHEMAS = "#/components/schemas/{model}"
 ALWAYS = ("unauthorized", "foreign_host", "foreign_origin", "invalid_query", "internal")

@@ -20,10 +20,10 @@ from kproxy.rules.source import Source
 from .backend import Backend
 from .guard import JSON, YAML, media_type
 from .long_answer import LongAnswer
+from .models import Shown
 from .problem import Problem
-from .shown import Shown
 
-Method = Literal["GET", "POST", "PUT", "DELETE"]
+HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 
 LONGEST_BODY = 4 << 20
 """Bytes; some ten thousand rules."""
@@ -44,7 +44,7 @@ class Call:
     body: Source | None
 
 
-Handle = Callable[[Backend, Call], Awaitable["Shown | LongAnswer | Response"]]
+OperationHandler = Callable[[Backend, Call], Awaitable["Shown | LongAnswer | Response"]]
 
 
 class NoQuery(BaseModel, extra="forbid"):
@@ -59,11 +59,11 @@ class Operation:
     `media`: of the answer; for another than JSON `handle` gives the whole response.
     """
 
-    method: Method
+    method: HttpMethod
     path: str
     name: str
     summary: str
-    handle: Handle
+    handle: OperationHandler
     answer: type[Shown]
     query: type[BaseModel] = NoQuery
     body: Literal["rule", "document"] | None = None

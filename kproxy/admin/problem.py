@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 
 from kproxy.errors import DocumentError, KproxyError, NoSuchRule, NotEverywhere, RuleInUse
 
-from .shown import ErrorShown, FailureShown, MistakeShown
+from .models import ErrorShown, FailureShown, MistakeShown
 
 _PLACE = re.compile(r"(.*?:\d+:\d+): (.*)", re.DOTALL)
 

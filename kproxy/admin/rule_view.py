@@ -13,8 +13,8 @@ from kproxy.rules.stored_rules import StoredDocument, StoredRule
 
 from .backend import clock
 from .long_answer import LongAnswer
+from .models import KilledShown, RejectionShown, RuleShown, RulesShown, ScenarioShown, TurnedShown
 from .problem import mistake_of
-from .shown import KilledShown, RejectionShown, RuleShown, RulesShown, ScenarioShown, TurnedShown
 
 MOST_NAMED = 100
 """Rules that the answer of the kill switch names, in each of its lists."""

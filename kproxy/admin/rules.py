@@ -11,51 +11,51 @@ from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange
 from kproxy.rules.yaml_file import Mapping, Scalar, Sequence
 
-from .asked import AddQuery, OriginQuery, PutQuery, ReplaceQuery, WaitQuery
-from .backend import Asked
+from .backend import AnyBackend
 from .long_answer import LongAnswer
+from .models import KilledShown, ReleasedShown, ResetShown, RuleShown, RulesShown, WaitShown
 from .operation import Call, Operation
 from .problem import Problem
+from .queries import AddQuery, OriginQuery, PutQuery, ReplaceQuery, WaitQuery
 from .rule_view import show_killed, show_rule, show_rules
-from .shown import KilledShown, ReleasedShown, ResetShown, RuleShown, RulesShown, WaitShown
 
 
-async def list_rules(backend: Asked, call: Call) -> LongAnswer:
+async def list_rules(backend: AnyBackend, call: Call) -> LongAnswer:
     await backend.keeper.count()
     return show_rules(backend.keeper)
 
 
-async def get_rule(backend: Asked, call: Call) -> RuleShown:
+async def get_rule(backend: AnyBackend, call: Call) -> RuleShown:
     await backend.keeper.count()
     return show_rule(backend.keeper.store, call.path["name"])
 
 
-async def replace_rules(backend: Asked, call: Call) -> LongAnswer:
+async def replace_rules(backend: AnyBackend, call: Call) -> LongAnswer:
     document = _body(call)
     await backend.keeper.load_everywhere("api", lambda store, now: store.replace_api(document, now, ttl=call.query.ttl))
     return show_rules(backend.keeper)
 
 
-async def add_rules(backend: Asked, call: Call) -> LongAnswer:
+async def add_rules(backend: AnyBackend, call: Call) -> LongAnswer:
     await _load(backend, call, _body(call), again=call.query.replace)
     return show_rules(backend.keeper)
 
 
-async def clear_rules(backend: Asked, call: Call) -> LongAnswer:
+async def clear_rules(backend: AnyBackend, call: Call) -> LongAnswer:
     origin = call.query.origin
     await backend.keeper.do_everywhere(f"removed all of origin {origin}", lambda store, now: store.clear(origin, now))
     return show_rules(backend.keeper)
 
 
-async def add_rule(backend: Asked, call: Call) -> RuleShown:
+async def add_rule(backend: AnyBackend, call: Call) -> RuleShown:
     return await _put(backend, call, again=False)
 
 
-async def put_rule(backend: Asked, call: Call) -> RuleShown:
+async def put_rule(backend: AnyBackend, call: Call) -> RuleShown:
     return await _put(backend, call, again=True)
 
 
-async def remove_rule(backend: Asked, call: Call) -> RuleShown:
+async def remove_rule(backend: AnyBackend, call: Call) -> RuleShown:
     name = call.path["name"]
     await backend.keeper.count()
     shown = show_rule(backend.keeper.store, name)
@@ -63,52 +63,52 @@ async def remove_rule(backend: Asked, call: Call) -> RuleShown:
     return shown
 
 
-async def enable_rule(backend: Asked, call: Call) -> RuleShown:
+async def enable_rule(backend: AnyBackend, call: Call) -> RuleShown:
     name = call.path["name"]
     await backend.keeper.do_everywhere("enabled", lambda store, now: store.enable(name, now), rule=name)
     return show_rule(backend.keeper.store, name)
 
 
-async def disable_rule(backend: Asked, call: Call) -> RuleShown:
+async def disable_rule(backend: AnyBackend, call: Call) -> RuleShown:
     name = call.path["name"]
     await backend.keeper.do_everywhere("disabled", lambda store, now: store.disable(name, now), rule=name)
     return show_rule(backend.keeper.store, name)
 
 
-async def reset_rule(backend: Asked, call: Call) -> RuleShown:
+async def reset_rule(backend: AnyBackend, call: Call) -> RuleShown:
     name = call.path["name"]
     _live(backend.keeper.store, name)
     await backend.keeper.reset_everywhere(name)
     return show_rule(backend.keeper.store, name)
 
 
-async def reset_rules(backend: Asked, call: Call) -> ResetShown:
+async def reset_rules(backend: AnyBackend, call: Call) -> ResetShown:
     return ResetShown(reset=await backend.keeper.reset_everywhere(None))
 
 
-async def release_rule(backend: Asked, call: Call) -> ReleasedShown:
+async def release_rule(backend: AnyBackend, call: Call) -> ReleasedShown:
     name = call.path["name"]
     _live(backend.keeper.store, name)
     return ReleasedShown(released=await backend.keeper.release_everywhere(name))
 
 
-async def wait_for_rule(backend: Asked, call: Call) -> WaitShown:
+async def wait_for_rule(backend: AnyBackend, call: Call) -> WaitShown:
     name, query = call.path["name"], call.query
     _live(backend.keeper.store, name)
     with trio.move_on_after(query.timeout) as limit:
-        await backend.keeper.hits.wait(name, query.hits, query.count)
+        await backend.keeper.waiters.wait(name, query.hits, query.count)
     return WaitShown(reached=not limit.cancelled_caught, rule=show_rule(backend.keeper.store, name))
 
 
-async def kill(backend: Asked, call: Call) -> KilledShown:
+async def kill(backend: AnyBackend, call: Call) -> KilledShown:
     return await _kill(backend, True)
 
 
-async def unkill(backend: Asked, call: Call) -> KilledShown:
+async def unkill(backend: AnyBackend, call: Call) -> KilledShown:
     return await _kill(backend, False)
 
 
-async def _kill(backend: Asked, on: bool) -> KilledShown:
+async def _kill(backend: AnyBackend, on: bool) -> KilledShown:
     before = {name for name, kept in backend.keeper.store.stored_rules.items() if kept.active}
     await backend.keeper.do_everywhere("killed" if on else "no longer killed", lambda store, now: store.kill(on, now))
     return show_killed(backend.keeper.store, before)
@@ -125,13 +125,13 @@ def _body(call: Call) -> Source:
     return call.body
 
 
-async def _put(backend: Asked, call: Call, *, again: bool) -> RuleShown:
+async def _put(backend: AnyBackend, call: Call, *, again: bool) -> RuleShown:
     name = call.path["name"]
     await _load(backend, call, as_document(_body(call), name), again=again)
     return show_rule(backend.keeper.store, name)
 
 
-async def _load(backend: Asked, call: Call, document: Source, *, again: bool) -> None:
+async def _load(backend: AnyBackend, call: Call, document: Source, *, again: bool) -> None:
     origin: RuleOrigin = call.query.origin
     if origin == "test" and call.query.ttl is None:
         raise Problem(422, "invalid_query", "ttl: rules of a test always have one")

@@ -29,11 +29,11 @@ from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import Data
 from kproxy.watch.seen import Seen
 
-from .asked import Query
 from .backend import Backend
+from .models import Shown
 from .operation import Call, Operation
 from .problem import Problem
-from .shown import Shown
+from .queries import Query
 
 NDJSON = "application/x-ndjson"
 ALIVE = 10.0

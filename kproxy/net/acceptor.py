@@ -9,7 +9,7 @@ from time import monotonic
 
 from .driven import HostPort, host_port
 from .keepalive import keep_alive
-from .log_throttle import Throttle
+from .log_throttle import LogThrottle
 from .reactor import IN, Reactor
 from .resolve import Endpoint
 from .transparent import pretend
@@ -51,7 +51,7 @@ def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
 class Acceptor:
     """Listening socket that gives each new connection, non-blocking, to `arrived(socket, address)`."""
 
-    def __init__(self, reactor: Reactor, sock: socket.socket, arrived: OnAccept, log: Throttle) -> None:
+    def __init__(self, reactor: Reactor, sock: socket.socket, arrived: OnAccept, log: LogThrottle) -> None:
         self.reactor, self.sock, self.arrived, self.log = reactor, sock, arrived, log
         self.fd, self.family = sock.fileno(), int(sock.family)
         self.address = host_port(sock.getsockname())

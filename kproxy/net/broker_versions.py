@@ -37,11 +37,11 @@ LONGEST = 1 << 20
 """Bytes of an answer; Kafka's have less than a kB."""
 CORRELATION_BYTES = 4
 
-Place = HostPort | int | None
+BrokerKey = HostPort | int | None
 """A broker: the address, its node id, or any of the cluster."""
 
 
-class Answer(NamedTuple):
+class CachedVersions(NamedTuple):
     """Answer to ApiVersions in the cache, valid `until` a time of `monotonic()`.
 
     `body` is all behind the correlation id; None: no answer came, `reason` says why.
@@ -52,7 +52,7 @@ class Answer(NamedTuple):
     reason: str = ""
 
 
-class Asker(Protocol):
+class VersionsRequester(Protocol):
     """Connection that waits for the versions of its broker."""
 
     node: int | None
@@ -72,64 +72,66 @@ class BrokerVersions:
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
-        self.known: OrderedDict[tuple[Place, AskVersions], Answer] = OrderedDict()
-        self.waiting: dict[tuple[Place, AskVersions], list[Asker]] = {}
+        self.known: OrderedDict[tuple[BrokerKey, AskVersions], CachedVersions] = OrderedDict()
+        self.waiting: dict[tuple[BrokerKey, AskVersions], list[VersionsRequester]] = {}
 
-    def ask(self, asker: Asker, what: AskVersions) -> None:
-        """Call `asker.versions_known` or `asker.unreachable`, now or later, unless it is closed by then."""
-        place = self.place(asker)
+    def ask(self, requester: VersionsRequester, what: AskVersions) -> None:
+        """Call `requester.versions_known` or `requester.unreachable`, now or later, unless it is closed by then."""
+        place = self.place(requester)
         key = place, what
-        found = self.known.get(key)
-        if found is not None and monotonic() < found.until:
-            self.tell(asker, found)
+        answer = self.known.get(key)
+        if answer is not None and monotonic() < answer.until:
+            self.tell(requester, answer)
         elif key in self.waiting:
-            self.waiting[key].append(asker)
+            self.waiting[key].append(requester)
         else:
-            self.waiting[key] = [asker]
-            self.upstream.reactor.spawn(self.find, key, asker.node if isinstance(place, int) else None, asker.route)
+            self.waiting[key] = [requester]
+            self.upstream.reactor.spawn(
+                self.find, key, requester.node if isinstance(place, int) else None, requester.route
+            )
 
-    def place(self, asker: Asker) -> Place:
+    def place(self, requester: VersionsRequester) -> BrokerKey:
         """Return the broker that the connection would go to."""
-        if asker.route is not None:
-            return asker.route.destination
-        return asker.node if asker.node in self.upstream.topology.nodes else None
+        if requester.route is not None:
+            return requester.route.destination
+        return requester.node if requester.node in self.upstream.topology.nodes else None
 
-    def forget(self, asker: Asker) -> None:
+    def forget(self, requester: VersionsRequester) -> None:
         """Drop the answers of a broker that has ended a connection: it may have another version when it is back."""
-        place = self.place(asker)
+        place = self.place(requester)
         for key in [key for key in self.known if key[0] in (place, None)]:
             del self.known[key]
 
-    async def find(self, key: tuple[Place, AskVersions], node: int | None, route: Route | None) -> None:
+    async def find(self, key: tuple[BrokerKey, AskVersions], node: int | None, route: Route | None) -> None:
         """Ask the broker, keep its answer, and give it to all that wait for it."""
         upstream, what = self.upstream, key[1]
         try:
             with trio.fail_after(upstream.connect_timeout + PATIENCE):
                 async with own_connection(upstream, node=node, route=route, anonymous=True) as sock:
                     frame = await send_request(sock, question(what), LONGEST)
-            found = Answer(monotonic() + FRESH, frame[CORRELATION_BYTES:])
+            answer = CachedVersions(monotonic() + FRESH, frame[CORRELATION_BYTES:])
         except (OSError, trio.TooSlowError) as error:
-            found = Answer(monotonic() + AGAIN, None, str(error) or "no answer to ApiVersions in time")
+            answer = CachedVersions(monotonic() + AGAIN, None, str(error) or "no answer to ApiVersions in time")
         finally:
             waiting = self.waiting.pop(key)
-        self.known[key] = found
+        self.known[key] = answer
         self.known.move_to_end(key)
         if len(self.known) > MOST:
             self.known.popitem(last=False)
-        for asker in waiting:
-            self.tell(asker, found)
+        for requester in waiting:
+            self.tell(requester, answer)
 
-    def tell(self, asker: Asker, found: Answer) -> None:
-        if asker.closed:
+    def tell(self, requester: VersionsRequester, answer: CachedVersions) -> None:
+        if requester.closed:
             return
         try:
-            if found.body is None:
-                asker.unreachable(found.reason)
+            if answer.body is None:
+                requester.unreachable(answer.reason)
             else:
-                asker.versions_known(found.body)
+                requester.versions_known(answer.body)
         except Exception as error:  # it ends that one; the others still hear
             self.upstream.reactor.log.error("a connection cannot be told of versions", exc_info=error)
-            asker.crashed(error)
+            requester.crashed(error)
 
 
 def question(what: AskVersions) -> bytes:

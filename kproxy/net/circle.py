@@ -8,7 +8,7 @@ import trio
 
 from kproxy.core.circle import CircleMark
 
-from .dial import Race, Way
+from .dial import DialOptions, Race
 from .driven import HostPort
 from .proxy_headers import greeting
 from .socket_io import attempt
@@ -71,9 +71,9 @@ class CircleCheck:
             upstream.reactor.notify(found)
 
         version = upstream.config.proxy_protocol
-        way = Way(None if version is None else greeting(version, None), upstream.mark, None, upstream.own)
+        options = DialOptions(None if version is None else greeting(version, None), upstream.mark, None, upstream.own)
         race = Race(upstream.reactor, upstream.resolver, upstream.tls, upstream.connect_timeout,
-                    list(upstream.bootstrap), won, lost, way)  # fmt: skip
+                    list(upstream.bootstrap), won, lost, options)  # fmt: skip
         try:
             race.start()
             await found.wait()

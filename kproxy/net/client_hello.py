@@ -25,13 +25,13 @@ class BadHello(TheyDidWrong):
     """First bytes that are no ClientHello."""
 
 
-class Hello(NamedTuple):
+class ClientHello(NamedTuple):
     """Host `name` of a ClientHello as the client wrote it; None: it names no host."""
 
     name: str | None
 
 
-def parse(data: bytes) -> Hello | None:
+def parse(data: bytes) -> ClientHello | None:
     """Parse the ClientHello at the beginning of `data`; return None while it is not whole. Raises BadHello."""
     message = _handshake(data)
     if len(message) < 4:
@@ -41,10 +41,10 @@ def parse(data: bytes) -> Hello | None:
     end = 4 + int.from_bytes(message[1:4], "big")
     if end > LONGEST:
         raise BadHello(f"a ClientHello of {end} bytes, expected at most {LONGEST}")
-    return Hello(_name(message[4:end])) if len(message) >= end else _wait(data)
+    return ClientHello(_name(message[4:end])) if len(message) >= end else _wait(data)
 
 
-def _wait(data: bytes) -> Hello | None:
+def _wait(data: bytes) -> ClientHello | None:
     """Return None: more bytes may come. Raises BadHello when there are as many as a ClientHello may have."""
     if len(data) >= LONGEST:
         raise BadHello(f"a ClientHello is not whole after {len(data)} bytes")

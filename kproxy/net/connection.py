@@ -37,9 +37,9 @@ from kproxy.core.commands import (
     WakeAt,
 )
 
-from .driven import Feed, HostPort, Origin, Session, host_port
+from .driven import AddressPair, Feed, HostPort, Session, host_port
 from .report import report_end
-from .shaper import Flow
+from .shaper import ConnectionShaper
 from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 from .turn_order import network_of
 
@@ -68,10 +68,10 @@ class Phase(IntEnum):
 OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
 
 
-Method = TypeVar("Method", bound=Callable[..., None])
+EntryMethod = TypeVar("EntryMethod", bound=Callable[..., None])
 
 
-def entry(method: Method) -> Method:
+def entry(method: EntryMethod) -> EntryMethod:
     """Run calls of `method`, which come from elsewhere, as a turn of the connection's own: they wait while its work is
     put aside, and may be put aside themselves."""
 
@@ -83,7 +83,7 @@ def entry(method: Method) -> Method:
         else:
             self.reactor.aside.enter(self, call)
 
-    return cast("Method", enter)
+    return cast("EntryMethod", enter)
 
 
 class Connection:
@@ -106,8 +106,8 @@ class Connection:
     leaving: Close | None = None
     tap: Tap | None = None  # shows what passes to those who watch
     obeying = looked_after = False
-    flow: Flow | None = None
-    parting: Side | None = None  # gets its FIN when what is queued for it has been written
+    flow: ConnectionShaper | None = None
+    half_closing: Side | None = None  # gets its FIN when what is queued for it has been written
     wakes: Sequence[Deadline] = ()
     moved = 0
     turn: Turn | None = None  # in which it has work that was put aside
@@ -297,14 +297,14 @@ class Connection:
     def shut(self, command: Shut, now: float) -> None:
         side = self.broker if command.side else self.client
         if side.out is None:
-            side.farewell()
+            side.half_close()
         else:
-            self.parting = side
+            self.half_closing = side
 
     def reshape(self, command: Reshape, now: float) -> None:
         if self.flow is not None:
             self.flow.end()
-        self.flow = Flow(self, command.shapes) if command.shapes else None
+        self.flow = ConnectionShaper(self, command.shapes) if command.shapes else None
 
     @entry
     def cut(self, how: str, message: str, cause: str = "rule") -> None:
@@ -316,7 +316,7 @@ class Connection:
         if how == "rst":
             self.end(cause, message, reset=True)
         elif self.phase is Phase.CLOSING:
-            self.farewell()
+            self.linger()
         else:
             self.close(cause, message)
 
@@ -379,7 +379,7 @@ class Connection:
         return self.phase is Phase.CLOSED
 
     @property
-    def origin(self) -> Origin | None:
+    def origin(self) -> AddressPair | None:
         """Return the client's address and the one it has connected to; None without a client's socket."""
         sock, route = self.client.sock, self.route
         if sock is None:
@@ -453,9 +453,9 @@ class Connection:
     def drained(self, side: Side) -> None:
         """Go on with what has waited until all was written to this side."""
         if self.phase is Phase.CLOSING:
-            self.farewell()
-        elif side is self.parting:
-            side.farewell()
+            self.linger()
+        elif side is self.half_closing:
+            side.half_close()
         elif self.leaving is not None and side is self.broker and self.client.muted & ENDED:
             side.shut()
 
@@ -473,9 +473,9 @@ class Connection:
             self.race = None
         if self.broker.sock is None:
             self.broker.drop()
-        self.farewell()
+        self.linger()
 
-    def farewell(self) -> None:
+    def linger(self) -> None:
         """Send FIN to the client once nothing waits to be written, and linger."""
         if self.client.out is not None or self.broker.out is not None:
             return
@@ -487,7 +487,7 @@ class Connection:
         self.phase = Phase.LINGERING
         self.active = monotonic()
         client.feed = throw_away
-        client.farewell()
+        client.half_close()
         client.muted = 0
         client.unmute(0)
 
@@ -510,7 +510,7 @@ class Connection:
         for deadline in self.wakes:
             self.reactor.cancel(deadline)
         if not reset and not self.session.settled:
-            self.broker.part()
+            self.broker.drain_unread()
         self.client.drop(reset)
         self.broker.drop(reset)
         now = monotonic()

@@ -11,7 +11,7 @@ def numbers() -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class Counts:
+class ConnectionCounts:
     """Counters of the process. Bytes of open connections are not in them; `Server.bytes` adds these."""
 
     opened: dict[str, int] = field(default_factory=numbers)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-Call = Callable[[], None]
+Callback = Callable[[], None]
 FEW = 64
 """As many cancelled entries may lie about before it is worth a look whether they are the majority."""
 
@@ -27,9 +27,9 @@ class Deadline:
 
     __slots__ = ("call", "when")
 
-    def __init__(self, when: float, call: Call) -> None:
+    def __init__(self, when: float, call: Callback) -> None:
         self.when = when
-        self.call: Call | None = call
+        self.call: Callback | None = call
 
 
 class Deadlines:
@@ -40,7 +40,7 @@ class Deadlines:
         self._order = count()
         self._cancelled = 0
 
-    def add(self, when: float, call: Call) -> Deadline:
+    def add(self, when: float, call: Callback) -> Deadline:
         deadline = Deadline(when, call)
         heappush(self._heap, (when, next(self._order), deadline))
         return deadline
@@ -64,7 +64,7 @@ class Deadlines:
             self._cancelled -= 1
         return heap[0][0] if heap else None
 
-    def take(self, now: float) -> list[Call]:
+    def take(self, now: float) -> list[Callback]:
         """Take out all calls that are due. What they set in their turn waits for the next look, even if due at once."""
         calls = []
         while (when := self.next()) is not None and when <= now:

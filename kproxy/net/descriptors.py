@@ -26,7 +26,7 @@ FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Room:
+class Capacity:
     """Capacity of a process: `files` may be open, `connections` are taken, `wanted` is limits.max_connections."""
 
     files: int
@@ -45,12 +45,12 @@ class Room:
             return f"there are {self.connections} connections, as many as a limit of {self.files} open files allows"
         return f"there are {self.wanted} connections, no more are allowed"
 
-    def times(self, processes: int) -> Room:
+    def times(self, processes: int) -> Capacity:
         """Return the capacity of so many processes that share connections."""
-        return Room(self.files, min(self.wanted, self.connections * processes), self.wanted)
+        return Capacity(self.files, min(self.wanted, self.connections * processes), self.wanted)
 
 
-def make_room(limits: Limits) -> Room:
+def find_capacity(limits: Limits) -> Capacity:
     """Lift the soft limit as far as `max_connections` need and the hard limit allows; return the capacity."""
     wanted = limits.max_connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -60,18 +60,18 @@ def make_room(limits: Limits) -> Room:
         resource.setrlimit(resource.RLIMIT_NOFILE, (lifted, hard))
         soft = lifted
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return Room(soft, wanted, wanted)
+        return Capacity(soft, wanted, wanted)
     left = soft - open_files() - min(OTHERS, soft // SHARE)
-    return Room(soft, max(FEWEST, min(wanted, left // EACH)), wanted)
+    return Capacity(soft, max(FEWEST, min(wanted, left // EACH)), wanted)
 
 
-def tell_room(room: Room, limits: Limits, log: FilteringBoundLogger) -> None:
+def log_capacity(capacity: Capacity, limits: Limits, log: FilteringBoundLogger) -> None:
     """Log that there is less capacity than the config asks for. With the default limit it is logged once it is
     reached."""
-    if room.lacking and "max_connections" in limits.model_fields_set:
-        needed = room.wanted * EACH + OTHERS
-        log.warning("fewer files may be open than max_connections needs", limit=room.files, needed=needed,
-                    connections=room.connections)  # fmt: skip
+    if capacity.lacking and "max_connections" in limits.model_fields_set:
+        needed = capacity.wanted * EACH + OTHERS
+        log.warning("fewer files may be open than max_connections needs", limit=capacity.files, needed=needed,
+                    connections=capacity.connections)  # fmt: skip
 
 
 def open_files() -> int:

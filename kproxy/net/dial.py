@@ -32,7 +32,7 @@ STAGGER = 0.25
 Greet = Callable[[socket.SocketType], bytes]
 
 
-class Way(NamedTuple):
+class DialOptions(NamedTuple):
     """Options of a connect: `greet` gives the first bytes of a connected socket, `mark` is for the firewall (0:
     none), `source` is the address to come from if it is not the machine's own; `own` are the addresses where kproxy
     listens."""
@@ -43,24 +43,24 @@ class Way(NamedTuple):
     own: OwnPorts | None = None
 
 
-PLAIN = Way()
+PLAIN = DialOptions()
 Won = Callable[[socket.SocketType, HostPort], None]
 Lost = Callable[[dict[str, str]], None]
 
 
-def connect(endpoint: Endpoint, way: Way = PLAIN) -> tuple[socket.SocketType, int]:
+def connect(endpoint: Endpoint, options: DialOptions = PLAIN) -> tuple[socket.SocketType, int]:
     """Connect a non-blocking socket; return it and 0 (connected), EINPROGRESS, or the error number of the failure.
 
     Raises OSError when no socket can be made, or kproxy would connect to itself.
     """
     family, sockaddr = endpoint
-    if way.own is not None and way.own.has(sockaddr):
+    if options.own is not None and options.own.has(sockaddr):
         raise OSError(ELOOP, REASON)
     sock = socket.SocketType(family, STREAM)  # the class below socket.socket: a third of the time to make and to close
     if family != UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if way.mark or way.source is not None:
-        disguise(sock, family, way)
+    if options.mark or options.source is not None:
+        disguise(sock, family, options)
     code = sock.connect_ex(sockaddr)
     if code == EINPROGRESS:
         code = sock.connect_ex(sockaddr)  # on this host the kernel knows by now
@@ -69,13 +69,13 @@ def connect(endpoint: Endpoint, way: Way = PLAIN) -> tuple[socket.SocketType, in
     return sock, 0 if code == EISCONN else code
 
 
-def disguise(sock: socket.SocketType, family: int, way: Way) -> None:
+def disguise(sock: socket.SocketType, family: int, options: DialOptions) -> None:
     """Set the firewall mark and another machine's address as source. Raises OSError; `sock` is closed then."""
     try:
-        if way.mark:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, way.mark)
-        if way.source is not None and family != UNIX:
-            come_from(sock, family, way.source)
+        if options.mark:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, options.mark)
+        if options.source is not None and family != UNIX:
+            come_from(sock, family, options.source)
     except BaseException:
         sock.close()
         raise
@@ -115,15 +115,15 @@ class Race:
     Either may be called before `start` returns. After `cancel` neither is.
     """
 
-    __slots__ = ("attempts", "deadline", "done", "looking", "lost", "reactor", "resolver", "servers",
-                 "stagger", "targets", "timeout", "tls", "tried", "way", "won")  # fmt: skip
+    __slots__ = ("attempts", "deadline", "done", "looking", "lost", "options", "reactor", "resolver", "servers",
+                 "stagger", "targets", "timeout", "tls", "tried", "won")  # fmt: skip
 
     def __init__(
         self, reactor: Reactor, resolver: Resolver, tls: BrokerTls | None, timeout: float,
-        servers: Sequence[HostPort], won: Won, lost: Lost, way: Way = PLAIN,
+        servers: Sequence[HostPort], won: Won, lost: Lost, options: DialOptions = PLAIN,
     ) -> None:  # fmt: skip
         self.reactor, self.resolver, self.tls, self.timeout, self.servers = reactor, resolver, tls, timeout, servers
-        self.won, self.lost, self.way = won, lost, way
+        self.won, self.lost, self.options = won, lost, options
         self.targets: deque[tuple[HostPort, Endpoint]] = deque()
         self.attempts: list[Attempt] = []
         self.tried: dict[str, str] = {}
@@ -185,7 +185,7 @@ class Race:
     def begin(self, server: HostPort, endpoint: Endpoint) -> bool:
         """Begin an attempt; return True if it is under way or through."""
         try:
-            sock, code = connect(endpoint, self.way)
+            sock, code = connect(endpoint, self.options)
         except OSError as error:  # out of descriptors
             self.tried[show(server)] = error.strerror or str(error)
             return False
@@ -206,8 +206,8 @@ class Race:
     def settle(self, attempt: Attempt, code: int) -> bool:
         """Greet a connected server or note the failure; return True if the socket is of use."""
         sock, server = attempt.sock, attempt.server
-        if not code and self.way.greet is not None:
-            code = say(sock, self.way.greet)
+        if not code and self.options.greet is not None:
+            code = say(sock, self.options.greet)
         if code:
             sock.close()
             self.tried[show(server)] = os.strerror(code).lower()

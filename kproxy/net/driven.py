@@ -14,14 +14,14 @@ from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import BoundRules
 
 HostPort = tuple[str, int]
-Origin = tuple[HostPort, HostPort]
+AddressPair = tuple[HostPort, HostPort]
 """From where a client has connected, and to where."""
 Feed = Callable[[memoryview, int, float], int]
 """(view, n, now) → how many leading bytes of the view go to the other side, as they are now. view[:n] was read; all of
 the view may be written to."""
 
 
-class Lane(Protocol):
+class LaneState(Protocol):
     """Direction of a session. The next `skip` bytes pass unseen, unless some are `kept` to go before them."""
 
     @property
@@ -52,9 +52,9 @@ class Session(Protocol):
     @property
     def from_broker(self) -> Feed: ...
     @property
-    def requests(self) -> Lane: ...
+    def requests(self) -> LaneState: ...
     @property
-    def responses(self) -> Lane: ...
+    def responses(self) -> LaneState: ...
     @property
     def idle(self) -> bool: ...
     @property
@@ -87,7 +87,7 @@ class Session(Protocol):
     def end(self, now: float) -> None: ...
 
 
-class Waiting(Protocol):
+class MemoryWaiter(Protocol):
     """Session that has waited for memory."""
 
     owner: Any

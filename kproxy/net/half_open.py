@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .descriptors import Room
+from .descriptors import Capacity
 from .turn_order import network_of
 
 SHARE = 4
@@ -17,14 +17,14 @@ class HalfOpen:
     """Counter of handshakes under way, by address. Each takes a connection's place for as long as
     `handshake_timeout`."""
 
-    def __init__(self, room: Room) -> None:
-        self.room = room
+    def __init__(self, capacity: Capacity) -> None:
+        self.capacity = capacity
         self.by_address: Counter[str] = Counter()
         self.total = 0
 
     def refusal(self, host: str) -> tuple[str, str] | None:
         """Return (cause, reason) if no more handshakes may begin from `host` now, else None."""
-        most = max(FEWEST, self.room.connections // SHARE)
+        most = max(FEWEST, self.capacity.connections // SHARE)
         if self.by_address.get(network_of(host), 0) < most:
             return None
         return "handshakes", f"{network_of(host)} has {most} handshakes under way, no more are allowed"

@@ -19,10 +19,10 @@ from kproxy.rules.gate import Barred
 from .connection import Connection
 from .driven import HostPort, host_port, show
 from .listener_ports import ClientAddresses
-from .log_throttle import Throttle
+from .log_throttle import LogThrottle
 from .port_service import AddressRequest
 from .side import Side
-from .tls import ClientSocket, ClientTls, NoName, SentHeader, reason
+from .tls import ClientSocket, ClientTls, SentHeader, UnmappedCertificate, reason
 from .tls_side import TlsSide
 from .transparent import Route, destination, why_not
 from .upstream import Upstream
@@ -47,7 +47,7 @@ class Listener:
     def __init__(self, server: Server, config: ListenerConfig, upstream: Upstream) -> None:
         self.server, self.config, self.upstream = server, config, upstream
         self.name, self.transparent = config.name, config.transparent
-        self.log = Throttle(server.log.bind(listener=config.name))
+        self.log = LogThrottle(server.log.bind(listener=config.name))
         self.tls = None
         if config.tls is not None:
             log = server.log.bind(listener=config.name)
@@ -113,7 +113,7 @@ class Listener:
             return
         try:
             certificate = tls.name(secured)
-        except NoName as error:
+        except UnmappedCertificate as error:
             self.refuse(secured, client, "tls", str(error))
             return
         self.begin(secured, client, node, certificate)

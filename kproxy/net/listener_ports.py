@@ -17,7 +17,7 @@ from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
 from .acceptor import EXHAUSTED, Acceptor, listen
 from .driven import HostPort
-from .log_throttle import Throttle
+from .log_throttle import LogThrottle
 from .named_port import NamedPort, Tenant
 from .own_ports import OwnPorts
 from .port_pool import BUSY, PortPool
@@ -61,7 +61,7 @@ class ListenerPorts:
             arrived = by_name(named, self.name, arrived)
         headers = config.proxy_protocol
         self.arrived = arrived if headers is None else ProxyHeaders(headers, self.name, preread, arrived)
-        self.seldom = Throttle(log.bind(listener=config.name))
+        self.seldom = LogThrottle(log.bind(listener=config.name))
         self.endpoints: list[Endpoint] = []
         self.port = config.bind.port
         self.by_port: dict[int, list[Acceptor]] = {}

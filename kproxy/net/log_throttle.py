@@ -20,7 +20,7 @@ BURST = 100
 """Lines of one event in `PAUSE` seconds, whatever their keys: a host with a /64 of IPv6 has any number of addresses."""
 
 
-class Throttle:
+class LogThrottle:
     """Logger with a limit; `key` tells apart lines with the same event."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:

@@ -17,7 +17,7 @@ from kproxy.config import ListenerConfig
 from kproxy.network_config import closeness, plain_name
 from kproxy.rules.kinds.advertise import Advertise
 
-from .client_hello import LONGEST, Hello, parse
+from .client_hello import LONGEST, ClientHello, parse
 from .driven import HostPort, host_port
 from .preread import Preread, PrereadKind, Refusal
 from .tls import HANDSHAKE, SentHeader, stranger
@@ -57,7 +57,7 @@ class NamedPort:
         client = host_port(address)
         self.preread.begin(listener, HELLO, sock, client, first_words, partial(self.heard, listener, sock, client))
 
-    def heard(self, listener: str, sock: socket.SocketType, client: HostPort, hello: Hello) -> None:
+    def heard(self, listener: str, sock: socket.SocketType, client: HostPort, hello: ClientHello) -> None:
         """Give the client to the listener whose host its ClientHello names, or refuse it."""
         tenant = None if hello.name is None else self.serving(plain_name(hello.name))
         if tenant is not None:
@@ -75,7 +75,7 @@ class NamedPort:
         return found if found.closeness(name) else None
 
 
-def first_words(data: bytes) -> Hello | None:
+def first_words(data: bytes) -> ClientHello | None:
     """Parse a ClientHello. Raises BadHello, and Refusal for first bytes that are no TLS."""
     if data[0] != HANDSHAKE:
         error = stranger(data[:4])

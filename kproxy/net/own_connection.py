@@ -12,7 +12,7 @@ import trio
 from kproxy.core.login import LoggedIn
 
 from .dial import Race
-from .driven import HostPort, Origin
+from .driven import AddressPair, HostPort
 from .login import Login
 from .socket_io import exactly, send
 
@@ -29,7 +29,7 @@ class OwnConnection:
     not."""
 
     race: Race | Login | None = None
-    origin: Origin | None = None
+    origin: AddressPair | None = None
     sock: socket.SocketType | None = None
     reason = ""
 

@@ -16,8 +16,8 @@ from kproxy.errors import WeDidWrong
 from kproxy.rules.address import Address
 from kproxy.rules.kinds.advertise import Advertise
 
-from .connection_counts import Counts
-from .descriptors import Room
+from .connection_counts import ConnectionCounts
+from .descriptors import Capacity
 from .driven import HostPort
 from .listener_ports import ClientAddresses, ListenerPorts, OnClient
 from .named_port import NamedPort
@@ -25,7 +25,7 @@ from .own_ports import OwnPorts
 from .preread import Preread
 from .reactor import Reactor
 from .resolve import Endpoint, ask
-from .state import Nodes, Ports, StateWriter, read_state
+from .state import KnownNodes, KnownPorts, StateWriter, read_state
 from .topology import Topology
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class PortService(Protocol):
     async def open(self) -> None: ...
     def close(self) -> None: ...
     def use_rules(self, rules: Sequence[Advertise]) -> None: ...
-    def admit(self, room: Room) -> None: ...
+    def admit(self, capacity: Capacity) -> None: ...
     @property
     def waiting(self) -> int: ...
     def port(self, listener: str) -> int: ...
@@ -70,7 +70,7 @@ class LocalPorts:
 
     def __init__(
         self, config: Config, reactor: Reactor, arrived: Mapping[str, OnClient], topologies: Mapping[str, Topology],
-        counts: Counts, log: FilteringBoundLogger, rules: Sequence[Advertise] = (),
+        counts: ConnectionCounts, log: FilteringBoundLogger, rules: Sequence[Advertise] = (),
     ) -> None:  # fmt: skip
         self.topologies, self.rules, self.reactor = topologies, rules, reactor
         self.jobs: deque[tuple[Generator[None, None, Any], Callable[[Any], object]]] = deque()
@@ -102,9 +102,9 @@ class LocalPorts:
             listener_ports.close()
         self.preread.close()
 
-    def admit(self, room: Room) -> None:
+    def admit(self, capacity: Capacity) -> None:
         """Set the number of connections that there is room for."""
-        self.preread.admit(room)
+        self.preread.admit(capacity)
 
     @property
     def waiting(self) -> int:
@@ -168,7 +168,7 @@ class LocalPorts:
 
     # ---- state
 
-    def restore(self, ports: Ports, nodes: Nodes) -> Generator[None]:
+    def restore(self, ports: KnownPorts, nodes: KnownNodes) -> Generator[None]:
         """Open the ports of nodes that clients may remember, before the first client asks.
 
         Ranges that config and rules do not have any more are left out, and leave the file with the next change.
@@ -183,7 +183,7 @@ class LocalPorts:
                 if remembered:
                     yield from listener_ports.restore(first, last, remembered)
 
-    def snapshot(self) -> tuple[Ports, Nodes]:
+    def snapshot(self) -> tuple[KnownPorts, KnownNodes]:
         ports = {
             f"{listener_ports.name} {first}-{last}": remembered
             for listener_ports in self.by_listener.values()

@@ -17,11 +17,11 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.errors import TheyDidWrong
 from kproxy.limits import Limits
 
-from .connection_counts import Counts
-from .descriptors import Room
+from .connection_counts import ConnectionCounts
+from .descriptors import Capacity
 from .driven import HostPort, show
 from .half_open import HalfOpen
-from .log_throttle import Throttle
+from .log_throttle import LogThrottle
 from .reactor import IN, Reactor
 
 if TYPE_CHECKING:
@@ -55,34 +55,34 @@ class Refusal(TheyDidWrong):
 class Preread:
     """Preread of all ports. `counts` and the log have the clients that are refused."""
 
-    def __init__(self, reactor: Reactor, limits: Limits, counts: Counts, log: FilteringBoundLogger) -> None:
+    def __init__(self, reactor: Reactor, limits: Limits, counts: ConnectionCounts, log: FilteringBoundLogger) -> None:
         self.reactor, self.limits, self.counts, self.log = reactor, limits, counts, log
-        self.logs: dict[str, Throttle] = {}
+        self.logs: dict[str, LogThrottle] = {}
         self.pending: set[PendingClient[Any]] = set()
-        self.room = Room(0, limits.max_connections, limits.max_connections)
-        self.half_open = HalfOpen(self.room)
+        self.capacity = Capacity(0, limits.max_connections, limits.max_connections)
+        self.half_open = HalfOpen(self.capacity)
 
     def begin(
         self, listener: str, kind: PrereadKind, sock: socket.SocketType, client: HostPort, parse: FirstBytesParser[T],
         then: Callable[[T], object],
     ) -> None:  # fmt: skip
         """Call `then` with what `parse` makes of the first bytes, or refuse the client."""
-        if len(self.pending) >= self.room.connections:
-            why = f"{self.room.connections} connections have not said yet who they are, no more are allowed"
+        if len(self.pending) >= self.capacity.connections:
+            why = f"{self.capacity.connections} connections have not said yet who they are, no more are allowed"
             self.refuse(listener, sock, client, "max_connections", why)
         elif kind.limited and (refusal := self.half_open.refusal(client[0])) is not None:
             self.refuse(listener, sock, client, *refusal)
         else:
             PendingClient(self, listener, kind, sock, client, parse, then)
 
-    def admit(self, room: Room) -> None:
+    def admit(self, capacity: Capacity) -> None:
         """Set the number of connections that there is room for."""
-        self.room = self.half_open.room = room
+        self.capacity = self.half_open.capacity = capacity
 
     def refuse(self, listener: str, sock: socket.SocketType, client: HostPort, cause: str, why: str) -> None:
         """Close the client's socket, count the cause and log it."""
         self.counts.refused[cause] += 1
-        log = self.logs.get(listener) or self.logs.setdefault(listener, Throttle(self.log.bind(listener=listener)))
+        log = self.logs.get(listener) or self.logs.setdefault(listener, LogThrottle(self.log.bind(listener=listener)))
         log.warning("connection refused", key=(cause, why), cause=cause, reason=why, client=show(client))
         sock.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 from kproxy.network_config import ProxyProtocol, ProxyVersion
 from kproxy.rules.match import address_test
 
-from .driven import HostPort, Origin, host_port
+from .driven import AddressPair, HostPort, host_port
 from .preread import Preread, PrereadKind
 from .proxy_protocol import Header, binary, line, own, parse
 
@@ -41,7 +41,7 @@ class ProxyHeaders:
         self.preread.begin(self.listener, HEADER, sock, near, parse, heard)
 
 
-def greeting(version: ProxyVersion, origin: Origin | None) -> Callable[[socket.SocketType], bytes]:
+def greeting(version: ProxyVersion, origin: AddressPair | None) -> Callable[[socket.SocketType], bytes]:
     """Return what gives the first bytes of a connection to a broker; without origin it is kproxy's own connection."""
     if origin is not None:
         data = line(*origin) if version == "v1" else binary(*origin)

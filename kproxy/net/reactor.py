@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.wire import breath
 
-from .deadlines import Call, Deadline, Deadlines, Timer
+from .deadlines import Callback, Deadline, Deadlines, Timer
 from .drivers import DRIVERS, nested_is_possible
 from .turns import Turn, Turns, apart, guard, look
 
@@ -34,7 +34,7 @@ BATCH = 64
 SAMPLE = 16
 """One turn in so many is timed: the clock twice a turn would be a percent of what a lone request costs."""
 
-Ready = Callable[[int], object]
+OnReady = Callable[[int], object]
 Observe = Callable[[float, int], object]
 """(seconds that an event took, how many events it stands for)"""
 
@@ -56,11 +56,11 @@ class Reactor:
         self.loop: Turn | None = None  # which goes from callback to callback
         self.current: Callable[..., object] | None = None  # the callback at hand
         self.events: Iterator[tuple[int, int]] = iter(())  # of this poll, not served yet
-        self.due: Iterator[Call] = iter(())  # the same of deadlines
+        self.due: Iterator[Callback] = iter(())  # the same of deadlines
         self.batch, self.batch_begun = -1, 0.0  # which poll's time is measured, and since when
         self.epoll = select.epoll()
         self.poll = self.epoll.poll
-        self.table: dict[int, Ready] = {}
+        self.table: dict[int, OnReady] = {}
         self.modify = self.epoll.modify
         self.leave = False
         self.trio_due: float | None = None
@@ -74,7 +74,7 @@ class Reactor:
 
     # ---- for callbacks and tasks
 
-    def add(self, fd: int, ready: Ready, mask: int) -> None:
+    def add(self, fd: int, ready: OnReady, mask: int) -> None:
         """Call `ready(events)` whenever `fd` is ready for something in `mask`, or has HUP or ERR."""
         self.table[fd] = ready
         self.epoll.register(fd, mask)
@@ -84,7 +84,7 @@ class Reactor:
         if self.table.pop(fd, None) is not None:
             self.epoll.unregister(fd)
 
-    def call_at(self, when: float, call: Call) -> Deadline:
+    def call_at(self, when: float, call: Callback) -> Deadline:
         """Call `call()` at `when` (of `time.monotonic()`) or a little later."""
         deadline = self._deadlines.add(when, call)
         self._arm()
@@ -94,7 +94,7 @@ class Reactor:
         """Withdraw a call. The timer stays armed: at worst it fires for nothing."""
         self._deadlines.cancel(deadline)
 
-    def soon(self, call: Call) -> None:
+    def soon(self, call: Callback) -> None:
         """Call `call()` as soon as the callbacks of this batch, or the trio tasks that run now, are through."""
         self.call_at(0.0, call)
 

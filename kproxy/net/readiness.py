@@ -18,7 +18,7 @@ DRAINING = "nothing, it is draining"
 GOING_TO_END = "nothing, it is going to end"
 """What is missing after a signal to end, which the log tells in lines of its own."""
 
-Need = Literal["any", "all"]
+ClusterNeed = Literal["any", "all"]
 """Clusters that have to answer."""
 
 
@@ -28,7 +28,7 @@ class Readiness(msgspec.Struct, frozen=True):
     own: Sequence[str]
     clusters: Mapping[str, Sequence[str]]
 
-    def waiting_for(self, need: Need) -> list[str]:
+    def waiting_for(self, need: ClusterNeed) -> list[str]:
         """Return what is missing of the whole; empty when it is ready."""
         dead = [reason for reasons in self.clusters.values() for reason in reasons]
         return [*self.own, *(dead if need == "all" or all(self.clusters.values()) else ())]

@@ -34,11 +34,11 @@ SETTLE = 0.2
 PATIENCE = 10
 """Looks, SETTLE apart, after which it is read though it still changes, or though a file is still missing."""
 
-Seen = tuple[tuple[str, tuple[int, ...] | None], ...]
+FileVersions = tuple[tuple[str, tuple[int, ...] | None], ...]
 """Each file with what tells its versions apart; None: it is missing."""
 
 
-def look(paths: Sequence[str]) -> Seen:
+def look(paths: Sequence[str]) -> FileVersions:
     """Return the files below `paths` with their versions now."""
     try:
         files = rule_files(paths)
@@ -65,7 +65,7 @@ class RuleFiles:
 
     def __init__(self, paths: Sequence[str], log: FilteringBoundLogger) -> None:
         self.paths, self.log = paths, log
-        self.seen: Seen = ()
+        self.seen: FileVersions = ()
         self.reading = trio.Lock()
         self.on_hangup: Callable[[], Awaitable[object]] | None = None
         """Called at each SIGHUP, once the files have been read."""

@@ -23,12 +23,12 @@ from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 
 from .connection_counts import numbers
 from .deadlines import Deadline
-from .hits import Hits
 from .in_turns import in_turns
 from .reactor import Reactor
+from .rule_waiters import RuleWaiters
 
-Operation = Callable[[RuleStore, float], StoreChange]
-Swap = Callable[[RuleSet], Iterable[object] | None]
+StoreOperation = Callable[[RuleStore, float], StoreChange]
+ApplyRuleSet = Callable[[RuleSet], Iterable[object] | None]
 """Puts a rule set into force for all connections; one after the other, as the iterable is gone through."""
 
 DOCUMENTS = trio.CapacityLimiter(1)
@@ -74,11 +74,11 @@ class Events(Protocol):
 class RuleKeeper:
     """Keeper of the rules in force. `swap` puts a rule set into force for all connections."""
 
-    def __init__(self, store: RuleStore, swap: Swap, reactor: Reactor, log: FilteringBoundLogger) -> None:
+    def __init__(self, store: RuleStore, swap: ApplyRuleSet, reactor: Reactor, log: FilteringBoundLogger) -> None:
         self.store, self.swap, self.reactor, self.log = store, swap, reactor, log
         self.changing = trio.Lock()
         self.loads = Loads()
-        self.hits = Hits(self.running, reactor.notify)
+        self.waiters = RuleWaiters(self.running, reactor.notify)
         self.timer: Deadline | None = None
         self.watch: Deadline | None = None
         self.told: dict[str, int] = {}  # problems of each rule that the log knows of
@@ -98,7 +98,7 @@ class RuleKeeper:
         self._set_timer(monotonic())
         self._at_work()
 
-    def load(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
+    def load(self, origin: RuleOrigin, operation: StoreOperation) -> StoreChange:
         """Take in rules from outside, all or none. Raises what the store raises; mistakes are logged and counted."""
         before = self.store.rule_set.id
         try:
@@ -110,7 +110,7 @@ class RuleKeeper:
         self._has_loaded(origin, before)
         return change
 
-    def do(self, what: str, operation: Operation, *, rule: str | None = None) -> StoreChange:
+    def do(self, what: str, operation: StoreOperation, *, rule: str | None = None) -> StoreChange:
         """Turn something on or off, or remove it. Raises what the store raises."""
         change = operation(self.store, monotonic())
         self._put_into_force(change)
@@ -128,7 +128,7 @@ class RuleKeeper:
 
     # ---- the same wherever rules are at work: `workers.crew_keeper` has more processes than this one
 
-    async def load_everywhere(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
+    async def load_everywhere(self, origin: RuleOrigin, operation: StoreOperation) -> StoreChange:
         """Do `load` beside the loop, one operation at a time. Raises NotEverywhere, too."""
         async with self.one_at_a_time():
             before = self.store.rule_set.id
@@ -137,7 +137,7 @@ class RuleKeeper:
             self._has_loaded(origin, before)
             return change
 
-    async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> StoreChange:
+    async def do_everywhere(self, what: str, operation: StoreOperation, *, rule: str | None = None) -> StoreChange:
         """Do `do` beside the loop, one operation at a time. Raises NotEverywhere, too."""
         async with self.one_at_a_time():
             change = await self._aside(operation)
@@ -165,7 +165,7 @@ class RuleKeeper:
             with trio.CancelScope(shield=True):
                 yield
 
-    async def _aside(self, operation: Operation) -> StoreChange:
+    async def _aside(self, operation: StoreOperation) -> StoreChange:
         """Do it on a copy of the store, in a thread, and take over what has come of it. Raises what it raises."""
         while True:
             trial = self.store.trial()
@@ -173,7 +173,7 @@ class RuleKeeper:
             if self.store.adopt(trial):
                 return change
 
-    async def _tried(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
+    async def _tried(self, origin: RuleOrigin, operation: StoreOperation) -> StoreChange:
         try:
             return await self._aside(operation)
         except DocumentError as error:
@@ -224,7 +224,7 @@ class RuleKeeper:
             running.release()
             yield
         self._tell(change.new)
-        self.hits.changed()
+        self.waiters.changed()
         self._set_timer(monotonic())
         yield
         self._at_work()

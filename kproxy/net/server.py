@@ -22,13 +22,13 @@ from kproxy.rules.rule_set import BoundRules
 from kproxy.sinks.fanout import Fanout
 
 from .connection import Connection
-from .connection_counts import Counts
-from .descriptors import Room, make_room, tell_room
+from .connection_counts import ConnectionCounts
+from .descriptors import Capacity, find_capacity, log_capacity
 from .drain import Drain
-from .driven import HostPort, SessionFactory, Waiting, show
+from .driven import HostPort, MemoryWaiter, SessionFactory, show
 from .half_open import HalfOpen
 from .listener import Listener
-from .log_throttle import Throttle
+from .log_throttle import LogThrottle
 from .metadata_poller import NodeLocator
 from .overdue import end_if_overdue
 from .own_ports import REASON
@@ -65,7 +65,7 @@ class Server:
     """
 
     def __init__(
-        self, reactor: Reactor, config: Config, session_factory: SessionFactory, counts: Counts,
+        self, reactor: Reactor, config: Config, session_factory: SessionFactory, counts: ConnectionCounts,
         log: FilteringBoundLogger, *, advertise: Advertises = of_listener,
         rules: Sequence[Advertise] = (), port_service: PortService | None = None,
     ) -> None:  # fmt: skip
@@ -75,9 +75,9 @@ class Server:
         self.advertise = advertise
         self.gate: Callable[[], Gate] = lambda: NO_GATE
         """Gives the rules in force about who may connect."""
-        self.closes = Throttle(self.log)
+        self.closes = LogThrottle(self.log)
         self.limits = config.limits
-        self.room = Room(0, self.limits.max_connections, self.limits.max_connections)  # until it is known
+        self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)  # until it is known
         self.alone = port_service is None
         self.many = MANY
         self.on_growth: Callable[[], object] = lambda: None
@@ -85,14 +85,14 @@ class Server:
         self.taps = Taps(Fanout(self.log), lambda: self.connections)
         self.per_address: Counter[str] = Counter()
         self.slow_work = SlowWork(reactor)
-        self.half_open = HalfOpen(self.room)
+        self.half_open = HalfOpen(self.capacity)
         reactor.aside.add_work = self.slow_work.add
         self.draining = self.sweeping = False
         self.drains: Drain | None = None
         self.shutdown_delay = ShutdownDelay(self.limits.shutdown_delay, reactor, self.log)
         self.swept = 0.0  # when all connections were last looked at
         self.finished = trio.Event()
-        self.woken: list[Waiting] | None = None
+        self.woken: list[MemoryWaiter] | None = None
         self.upstreams = {
             name: Upstream(name, cluster, reactor, counts, self.limits.connect_timeout, self.limits.handshake_timeout,
                            config.mark(name), self.limits.max_nodes)
@@ -121,11 +121,11 @@ class Server:
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open all ports and serve until a drain is over. Needs the reactor to run. Raises WeDidWrong or DocumentError
         when it cannot start."""
-        self.room = make_room(self.limits)
+        self.capacity = find_capacity(self.limits)
         if self.alone:
-            tell_room(self.room, self.limits, self.log)
-        self.half_open.room = self.room
-        self.port_service.admit(self.room)
+            log_capacity(self.capacity, self.limits, self.log)
+        self.half_open.capacity = self.capacity
+        self.port_service.admit(self.capacity)
         try:
             await self.port_service.open()
             self.check_bootstrap()
@@ -156,8 +156,8 @@ class Server:
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
         """Return (cause, reason) if a connection from there may not begin now, else None."""
         limits = self.limits
-        if len(self.connections) + self.half_open.total + self.port_service.waiting >= self.room.connections:
-            return "max_connections", self.room.reason
+        if len(self.connections) + self.half_open.total + self.port_service.waiting >= self.capacity.connections:
+            return "max_connections", self.capacity.reason
         most = limits.max_connections_per_address
         if most and self.per_address[client[0]] >= most:
             return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"
@@ -202,7 +202,7 @@ class Server:
             self.counts.broker_bytes + sum(each.broker.got for each in self.connections),
         )
 
-    def wake(self, sessions: Sequence[Waiting], now: float) -> None:
+    def wake(self, sessions: Sequence[MemoryWaiter], now: float) -> None:
         """Give these sessions their turn, as memory was given to them. Each may wake others, so they go through one
         list."""
         if self.woken is not None:
@@ -215,7 +215,7 @@ class Server:
         finally:
             self.woken = None
 
-    def wake_one(self, session: Waiting, now: float) -> None:
+    def wake_one(self, session: MemoryWaiter, now: float) -> None:
         try:
             if session.owner is not None:
                 session.owner.granted(now)

@@ -27,7 +27,7 @@ LATE = 0.1
 """Seconds by which a line may be behind its rate and catch up; beyond that it was idle."""
 
 
-class Flow:
+class ConnectionShaper:
     """Shapes of one connection: a shaper for each side, and the count of bytes that both have let through."""
 
     def __init__(self, connection: Connection, shapes: Sequence[TrafficShape]) -> None:
@@ -35,7 +35,7 @@ class Flow:
         self.passed = 0
         self.over = False
         self.shapers = [
-            Shaper(self, side, [shape for shape in shapes if way in shape.ways])
+            SideShaper(self, side, [shape for shape in shapes if way in shape.ways])
             for side, way in ((connection.client, "to_client"), (connection.broker, "to_broker"))
         ]
         now = monotonic()
@@ -76,10 +76,10 @@ class Flow:
             shaper.end()
 
 
-class Shaper:
+class SideShaper:
     """Shaper of one side, in the place of its `send`."""
 
-    def __init__(self, flow: Flow, side: Side, shapes: Sequence[TrafficShape]) -> None:
+    def __init__(self, flow: ConnectionShaper, side: Side, shapes: Sequence[TrafficShape]) -> None:
         self.flow, self.side = flow, side
         self.pieces = [shape.piece for shape in shapes if shape.piece is not None]
         self.pieces += [max(1, int(shape.rate * STEP)) for shape in shapes if shape.rate is not None]

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from kproxy.core.commands import BROKER, CLIENT, LONG, Command, Dial
 from kproxy.wire.breath import rest
 
-from .driven import Feed, Lane
+from .driven import Feed, LaneState
 from .reactor import ERR, HUP, IN, OUT
 from .splice import can_splice, pass_by
 from .turns import BUFFER
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .shaper import Shaper
+    from .shaper import SideShaper
 
 VIEW = memoryview(BUFFER)
 HEAD = 16384
@@ -53,7 +53,7 @@ class Side:
 
     conn: Connection
     peer: Side
-    lane: Lane
+    lane: LaneState
     recv: Callable[[bytearray | memoryview], int]
     send: Callable[[bytes | memoryview], int]
     # What most sides never need stands here as long as it is so: it costs nothing to set up.
@@ -63,10 +63,10 @@ class Side:
     out: deque[tuple[memoryview, int]] | None = None
     pending = 0
     progress = 0.0
-    shaper: Shaper | None = None
+    shaper: SideShaper | None = None
     plain = True  # what the sockets give and take are the bytes that pass
 
-    def __init__(self, conn: Connection, which: int, feed: Feed, lane: Lane, commands: list[Command]) -> None:
+    def __init__(self, conn: Connection, which: int, feed: Feed, lane: LaneState, commands: list[Command]) -> None:
         self.conn, self.which, self.feed, self.lane, self.commands = conn, which, feed, lane, commands
         self.recv, self.send = no_more, not_connected
         self.into: bytearray | memoryview = BUFFER  # where reads go: all of it, or the first HEAD bytes
@@ -97,9 +97,9 @@ class Side:
     # ---- the fast path
 
     def ready(self, mask: int) -> None:  # noqa: C901  # in one piece, for every call costs
-        """Read the socket and pass on what the session lets pass; other events go to `odd`."""
+        """Read the socket and pass on what the session lets pass; other events go to `handle_event`."""
         if mask != IN or self.muted:
-            self.odd(mask)
+            self.handle_event(mask)
             return
         peer, lane, left, now = self.peer, self.lane, READS, monotonic()
         while left:
@@ -138,7 +138,7 @@ class Side:
                     self.into = BUFFER
                 return
             left -= 1
-        self.capped()
+        self.yield_to_others()
 
     # ---- off the fast path
 
@@ -164,7 +164,7 @@ class Side:
         if self.commands:
             conn.obey(now)
 
-    def odd(self, mask: int) -> None:
+    def handle_event(self, mask: int) -> None:
         """Serve every event but plain readability of a side that may be read."""
         if mask & OUT and self.out is not None:
             try:
@@ -197,7 +197,7 @@ class Side:
         if self.sock is not None:
             self.want(self.mask & ~IN)
 
-    def capped(self) -> None:
+    def yield_to_others(self) -> None:
         """Leave what there may be to read: others have waited long enough, and epoll will say so again."""
 
     def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
@@ -310,11 +310,11 @@ class Side:
             with suppress(OSError):  # gone already: its ERR or HUP is on the way
                 self.sock.shutdown(socket.SHUT_WR)
 
-    def farewell(self) -> None:
+    def half_close(self) -> None:
         """End the connection from our end: what still comes is thrown away until its end comes."""
         self.shut()
 
-    def part(self) -> None:
+    def drain_unread(self) -> None:
         """Read what lies unread before the close: closing over unread bytes is a reset, and that could destroy what the
         other end has not read yet (some brokers answer acks=0)."""
         if self.sock is not None:

@@ -17,7 +17,7 @@ from .reactor import Reactor
 from .turn_order import Queue
 
 
-class Asker(Protocol):
+class JobOwner(Protocol):
     """Owner of a piece of work, such as a connection."""
 
     @property
@@ -31,7 +31,7 @@ class Asker(Protocol):
         """Take the exception that the work, or what came of it, has raised."""
 
 
-Work = Callable[[], object]
+Job = Callable[[], object]
 
 
 class SlowWork:
@@ -39,12 +39,12 @@ class SlowWork:
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
-        self.queue: Queue[tuple[Asker, Work]] = Queue(lambda thing: thing[0].closed)
+        self.queue: Queue[tuple[JobOwner, Job]] = Queue(lambda thing: thing[0].closed)
         self.busy = False
 
-    def add(self, address: str, asker: Asker, work: Work) -> None:
-        """Call `asker.computed(work())` when its turn has come, unless it is closed by then."""
-        self.queue.add(address, (asker, work))
+    def add(self, address: str, owner: JobOwner, work: Job) -> None:
+        """Call `owner.computed(work())` when its turn has come, unless it is closed by then."""
+        self.queue.add(address, (owner, work))
         if not self.busy:
             self.busy = True
             self.reactor.spawn(self.run)
@@ -52,12 +52,12 @@ class SlowWork:
     async def run(self) -> None:
         """Work until the queue is empty, one piece at a time."""
         while (turn := self.queue.next()) is not None:
-            asker, work = turn
+            owner, work = turn
             try:
                 result = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-                if not asker.closed:
-                    asker.computed(result)
+                if not owner.closed:
+                    owner.computed(result)
             except Exception as error:  # the others' is done all the same
                 self.reactor.log.error("work in a thread raised", exc_info=error)
-                asker.crashed(error)
+                owner.crashed(error)
         self.busy = False

@@ -27,11 +27,11 @@ VERSION = 1
 MOST_STATE = 64 << 20
 """Bytes; a node takes some sixty."""
 
-Ports = dict[str, dict[int, int]]
-Nodes = dict[str, dict[int, HostPort]]
+KnownPorts = dict[str, dict[int, int]]
+KnownNodes = dict[str, dict[int, HostPort]]
 
 
-def read_state(path: Path) -> tuple[Ports, Nodes]:
+def read_state(path: Path) -> tuple[KnownPorts, KnownNodes]:
     """Read (ports, nodes), empty when there is no file. Raises DocumentError."""
     try:
         data = json.loads(read_named(path, MOST_STATE))
@@ -60,7 +60,7 @@ def unusable(path: Path, problem: str) -> DocumentError:
     return DocumentError([f"{path}:1:1: the state file cannot be used ({problem}); repair it or move it away"])
 
 
-def write_state(path: Path, ports: Ports, nodes: Nodes) -> None:
+def write_state(path: Path, ports: KnownPorts, nodes: KnownNodes) -> None:
     """Replace the file, all or nothing. Raises OSError."""
     data: dict[str, Any] = {"version": VERSION, "ports": ports, "nodes": nodes}
     new = path.with_name(path.name + ".new")
@@ -74,7 +74,7 @@ def write_state(path: Path, ports: Ports, nodes: Nodes) -> None:
 class StateWriter:
     """Writer of the state file: writes what `snapshot()` gives some time after `changed()`, never two at once."""
 
-    def __init__(self, path: Path, reactor: Reactor, snapshot: Callable[[], tuple[Ports, Nodes]]) -> None:
+    def __init__(self, path: Path, reactor: Reactor, snapshot: Callable[[], tuple[KnownPorts, KnownNodes]]) -> None:
         self.path, self.reactor, self.snapshot = path, reactor, snapshot
         self.dirty = self.writing = False
 

@@ -27,7 +27,7 @@ HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN")
 PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
 
 
-class NoName(OSError):
+class UnmappedCertificate(OSError):
     """Certificate of a client that is good, and for which no rule gives a name."""
 
 
@@ -93,13 +93,14 @@ class ClientTls:
         return context
 
     def name(self, sock: ClientSocket) -> str | None:
-        """Return the name in the client's certificate; None: it has shown none. Raises NoName where no rule fits it."""
+        """Return the name in the client's certificate; None: it has shown none. Raises UnmappedCertificate where no
+        rule fits it."""
         subject = subject_name(sock.getpeercert())
         if subject is None or self.principals is None:
             return subject
         name = self.principals.name(subject)
         if name is None:
-            raise NoName(f"none of the rules of principals matches {subject}")
+            raise UnmappedCertificate(f"none of the rules of principals matches {subject}")
         return name
 
     async def handshake(self, sock: socket.SocketType) -> ClientSocket:

@@ -88,19 +88,19 @@ class TlsSide(Side):
         """Return the number of bytes that OpenSSL has decrypted and nobody has read."""
         return cast("ssl.SSLSocket", self.sock).pending() if self.sock is not None else 0
 
-    def odd(self, mask: int) -> None:
+    def handle_event(self, mask: int) -> None:
         if mask & OUT and self.muted & TLS_WRITE:
             self.muted &= ~TLS_WRITE
             self.want(self.mask | IN)
             mask |= IN
-        super().odd(mask)
+        super().handle_event(mask)
 
     def unmute(self, reason: int) -> None:
         super().unmute(reason)
         if not self.muted and self.held():
             self.conn.reactor.soon(self.again)
 
-    def capped(self) -> None:
+    def yield_to_others(self) -> None:
         if self.held():
             self.conn.reactor.soon(self.again)
 
@@ -118,10 +118,10 @@ class TlsSide(Side):
         """Say nothing: OpenSSL would lose what comes after its own close_notify. The other end sees it when all is
         done.
 
-        Where nothing is to be read any more either, there is `farewell`.
+        Where nothing is to be read any more either, there is `half_close`.
         """
 
-    def farewell(self) -> None:
+    def half_close(self) -> None:
         """Send close_notify and FIN; what still comes is read as bytes, undeciphered."""
         sock = self.sock
         if sock is None:
@@ -131,7 +131,7 @@ class TlsSide(Side):
             socket.socket.shutdown(sock, socket.SHUT_WR)  # SSLSocket's own would forget the TLS state
         self.recv = partial(socket.socket.recv_into, sock)
 
-    def part(self) -> None:
+    def drain_unread(self) -> None:
         """Read nothing: close_notify comes with `drop`."""
 
     def drop(self, reset: bool = False) -> None:

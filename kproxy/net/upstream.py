@@ -14,10 +14,10 @@ from kproxy.core.rewrite import MOST_NODES
 from kproxy.errors import WeDidWrong
 
 from .broker_versions import BrokerVersions
-from .connection_counts import Counts
-from .dial import Race, Way, connect
-from .driven import HostPort, Origin, show
-from .log_throttle import Throttle
+from .connection_counts import ConnectionCounts
+from .dial import DialOptions, Race, connect
+from .driven import AddressPair, HostPort, show
+from .log_throttle import LogThrottle
 from .login import Login, OwnCredentials
 from .own_ports import OwnPorts
 from .proxy_headers import greeting
@@ -44,7 +44,7 @@ class Caller(Protocol):
     """Whether kproxy need not log in there for it."""
 
     @property
-    def origin(self) -> Origin | None:
+    def origin(self) -> AddressPair | None:
         """Return the ends of the client's connection; None: it is kproxy's own wish."""
 
     def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
@@ -58,7 +58,7 @@ class Upstream:
     """Cluster to connect to. `topology` is what connections have learnt of its nodes."""
 
     def __init__(
-        self, name: str, config: ClusterConfig, reactor: Reactor, counts: Counts,
+        self, name: str, config: ClusterConfig, reactor: Reactor, counts: ConnectionCounts,
         connect_timeout: float, handshake_timeout: float, mark: int = 0, max_nodes: int = MOST_NODES,
     ) -> None:  # fmt: skip
         self.mark = mark
@@ -66,7 +66,7 @@ class Upstream:
             check_mark(name, mark)
         self.name, self.config, self.reactor, self.counts = name, config, reactor, counts
         self.connect_timeout, self.handshake_timeout = connect_timeout, handshake_timeout
-        self.log = Throttle(reactor.log.bind(cluster=name))
+        self.log = LogThrottle(reactor.log.bind(cluster=name))
         self.resolver = Resolver()
         self.topology = Topology(max_nodes)
         self.versions = BrokerVersions(self)
@@ -125,15 +125,19 @@ class Upstream:
             servers, source = self.servers(caller.node), None
         else:
             servers, source = [self.overrides.get(route.destination, route.destination)], route.source
-        way = Way(None if version is None else greeting(version, caller.origin), self.mark, source, self.own)
-        plain = not self.prepares and way.greet is None and not self.failed
-        begun, through = self.begin(servers[0], way) if plain else (None, False)
+        options = DialOptions(
+            None if version is None else greeting(version, caller.origin), self.mark, source, self.own
+        )
+        plain = not self.prepares and options.greet is None and not self.failed
+        begun, through = self.begin(servers[0], options) if plain else (None, False)
         if begun is not None and through:
             caller.connected(begun, servers[0])
         else:
-            self.race(caller, servers, begun, way)
+            self.race(caller, servers, begun, options)
 
-    def race(self, caller: Caller, servers: list[HostPort], begun: socket.SocketType | None, way: Way) -> None:
+    def race(
+        self, caller: Caller, servers: list[HostPort], begun: socket.SocketType | None, options: DialOptions
+    ) -> None:
         """Try all servers; `begun` is on its way to the first."""
 
         def won(sock: socket.SocketType, server: HostPort) -> None:
@@ -152,17 +156,17 @@ class Upstream:
             self.log.warning("no broker could be reached", key=caller.node, node=caller.node, tried=tried)
             caller.unreachable("; ".join(f"{server}: {reason}" for server, reason in tried.items()))
 
-        race = Race(self.reactor, self.resolver, self.tls, self.connect_timeout, servers, won, lost, way)
+        race = Race(self.reactor, self.resolver, self.tls, self.connect_timeout, servers, won, lost, options)
         caller.race = race
         race.start(begun)
 
-    def begin(self, server: HostPort, way: Way) -> tuple[socket.SocketType | None, bool]:
+    def begin(self, server: HostPort, options: DialOptions) -> tuple[socket.SocketType | None, bool]:
         """Connect without a race; return a socket, and whether it is connected already, as it mostly is on one host."""
         endpoints = self.resolver.known(server)
         if not endpoints:
             return None, False
         try:
-            sock, code = connect(endpoints[0], way)
+            sock, code = connect(endpoints[0], options)
         except OSError:  # the race will say why
             return None, False
         if code not in (0, EINPROGRESS):

@@ -23,7 +23,7 @@ from kproxy.config import Config
 from kproxy.core.session import Session
 from kproxy.errors import WeDidWrong
 from kproxy.logs import make_log
-from kproxy.net.hits import Count
+from kproxy.net.rule_waiters import CounterName
 from kproxy.rules.facts import Facts
 from kproxy.rules.store import RuleStore
 
@@ -124,7 +124,7 @@ class Embedded:
         self._hand_over(lambda: settle(done, work), done)
         return self._result(done, PATIENCE)
 
-    def reached(self, name: str, hits: int, count: Count, timeout: float) -> Future[bool]:
+    def reached(self, name: str, hits: int, count: CounterName, timeout: float) -> Future[bool]:
         """Whether the counter of this rule is `hits` or more within so many seconds, as soon as that is known."""
         if self.inside:
             raise WeDidWrong("a hook runs in the proxy's thread, and must not wait there for what the proxy does")
@@ -133,7 +133,7 @@ class Embedded:
         async def wait() -> None:
             try:
                 with trio.move_on_after(timeout) as limit:
-                    await self.proxy.keeper.hits.wait(name, hits, count)
+                    await self.proxy.keeper.waiters.wait(name, hits, count)
             except Exception as error:  # noqa: BLE001  # it is whoever waits that is told
                 done.set_exception(error)
             else:

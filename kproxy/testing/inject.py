@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import Any
 
 from kproxy.errors import DocumentError, KproxyError
-from kproxy.net.hits import Count
+from kproxy.net.rule_waiters import CounterName
 from kproxy.rules.document import check_ttl, read_document
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source
@@ -104,7 +104,9 @@ class Kproxy:
         stored_rule = self.engine.call(lambda: self.engine.store[name])
         return Injected(self, stored_rule.parsed.raw, stored_rule.running, None)
 
-    def wait(self, rule: Injected | str, hits: int = 1, timeout: float = WAIT, count: Count = "fired") -> Injected:
+    def wait(
+        self, rule: Injected | str, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired"
+    ) -> Injected:
         """As `Injected.wait`; a rule by its name, too."""
         __tracebackhide__ = True
         return self._one(rule).wait(hits, timeout, count)
@@ -114,7 +116,7 @@ class Kproxy:
         rule: Injected | str,
         hits: int = 1,
         timeout: float = WAIT,  # noqa: ASYNC109  # of asyncio and of trio
-        count: Count = "fired",
+        count: CounterName = "fired",
     ) -> Injected:
         """As `Injected.until`; a rule by its name, too."""
         return await self._one(rule).until(hits, timeout, count)

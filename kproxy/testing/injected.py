@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import trio
 
 from kproxy.errors import NoSuchRule
-from kproxy.net.hits import Count
+from kproxy.net.rule_waiters import CounterName
 from kproxy.rules.running import Running
 
 from . import hooks
@@ -97,7 +97,7 @@ class Injected:
 
     # ---- waiting
 
-    def wait(self, hits: int = 1, timeout: float = WAIT, count: Count = "fired") -> Self:
+    def wait(self, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired") -> Self:
         """Return once it has acted so often. Raises AssertionError after `timeout` seconds.
 
         The calling thread stands still meanwhile, and an event loop with it: a client of that loop would wait, too.
@@ -105,7 +105,7 @@ class Injected:
         __tracebackhide__ = True
         return self._settle(self._reached(hits, timeout, count), hits, timeout, count)
 
-    async def until(self, hits: int = 1, timeout: float = WAIT, count: Count = "fired") -> Self:  # noqa: ASYNC109  # of both loops
+    async def until(self, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired") -> Self:  # noqa: ASYNC109  # of both loops
         """The same for a test with an event loop, of asyncio or trio, which goes on meanwhile."""
         done = self._reached(hits, timeout, count)
         if trio.lowlevel.in_trio_run():
@@ -123,14 +123,14 @@ class Injected:
             await asyncio.wrap_future(done)
         return self._settle(done, hits, timeout, count)
 
-    def _reached(self, hits: int, timeout: float, count: Count) -> Future[bool]:
+    def _reached(self, hits: int, timeout: float, count: CounterName) -> Future[bool]:
         if not self.removed:
             return self.kproxy.engine.reached(self.name, hits, count, timeout)
         done: Future[bool] = Future()
         done.set_result(getattr(self.counters, count) >= hits)
         return done
 
-    def _settle(self, done: Future[bool], hits: int, timeout: float, count: Count) -> Self:
+    def _settle(self, done: Future[bool], hits: int, timeout: float, count: CounterName) -> Self:
         __tracebackhide__ = True
         if done.result():
             return self

@@ -22,9 +22,9 @@ import trio
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import Backend
 from kproxy.admin.long_answer import LongAnswer
+from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, Call
 from kproxy.admin.over_workers.operations import HANDLES
-from kproxy.admin.shown import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.app import Proxy
 from kproxy.config import Config
 from kproxy.limits import Limits

@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from kproxy.config_file import config_from_flags
-from kproxy.net.connection_counts import Counts
+from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.rules.address import Address
@@ -26,7 +26,7 @@ async def main(listen: int, upstream: int, driver: str | None) -> None:
     )
     reactor = Reactor(log)
     config = config_from_flags([Address("127.0.0.1", upstream)], Address("127.0.0.1", listen))
-    server = Server(reactor, config, lambda *facts: PassingSession(), Counts(), log)
+    server = Server(reactor, config, lambda *facts: PassingSession(), ConnectionCounts(), log)
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run, driver)
         await nursery.start(drain_on_signal, server)

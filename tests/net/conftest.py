@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from kproxy.config import Config
-from kproxy.net.connection_counts import Counts
+from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server
 from kproxy.testing.passing import PassingSession
@@ -148,7 +148,7 @@ async def serving(
     """Runs a server for this config until the block ends."""
     log, entries = make_log()
     reactor = Reactor(log)
-    server = Server(reactor, config, session, Counts(), log, **more)
+    server = Server(reactor, config, session, ConnectionCounts(), log, **more)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(reactor.run, driver)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.net.client_hello import LONGEST, MOST_RECORDS, BadHello, Hello, parse
+from kproxy.net.client_hello import LONGEST, MOST_RECORDS, BadHello, ClientHello, parse
 
 
 def hello(name: str | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
@@ -31,7 +31,7 @@ def test_the_name_is_found(name: str | None, version: ssl.TLSVersion) -> None:
     """As it was written; a byte less is not whole yet, wherever it is cut; what comes behind does not matter."""
     data = hello(name, version)
 
-    assert parse(data) == parse(data + b"\x14\x03\x03\x00\x01\x01") == Hello(name)
+    assert parse(data) == parse(data + b"\x14\x03\x03\x00\x01\x01") == ClientHello(name)
     for cut in range(len(data)):
         assert parse(data[:cut]) is None
 
@@ -44,7 +44,7 @@ def test_it_may_come_in_several_records(sizes: list[int]) -> None:
         part, message = message[:size], message[size:]
         records += b"\x16\x03\x01" + len(part).to_bytes(2, "big") + part if part else b""
 
-    assert parse(records) == Hello("b1.kafka.example.com")
+    assert parse(records) == ClientHello("b1.kafka.example.com")
 
 
 @pytest.mark.parametrize(

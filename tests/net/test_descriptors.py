@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.limits import Limits
 from kproxy.net import descriptors
-from kproxy.net.descriptors import FEWEST, make_room, tell_room
+from kproxy.net.descriptors import FEWEST, find_capacity, log_capacity
 
 OPEN = 20
 UNLIMITED = resource.RLIM_INFINITY
@@ -47,18 +47,18 @@ async def test_the_soft_limit_is_lifted(
     log, entries = net.make_log()
     config = Limits(max_connections=20_000) if asked else Limits()
 
-    room = make_room(config)
-    tell_room(room, config, log)
+    capacity = find_capacity(config)
+    log_capacity(capacity, config, log)
 
-    assert (room.files, room.connections, room.lacking) == (lifted, connections, connections < 20_000)
+    assert (capacity.files, capacity.connections, capacity.lacking) == (lifted, connections, connections < 20_000)
     assert now == (lifted, limits[1])
-    assert bool(entries) == (room.lacking and asked)
-    assert str(connections) in room.reason
+    assert bool(entries) == (capacity.lacking and asked)
+    assert str(connections) in capacity.reason
 
 
 def test_processes_share_what_was_asked_for() -> None:
-    """Each has room of its own; all of them take no more than limits.max_connections."""
-    room = descriptors.Room(64, 14, 20)
+    """Each has capacity of its own; all of them take no more than limits.max_connections."""
+    capacity = descriptors.Capacity(64, 14, 20)
 
-    assert (room.times(1).connections, room.times(2).connections) == (14, 20)
-    assert "64 open files" in room.reason and "64" not in room.times(2).reason
+    assert (capacity.times(1).connections, capacity.times(2).connections) == (14, 20)
+    assert "64 open files" in capacity.reason and "64" not in capacity.times(2).reason

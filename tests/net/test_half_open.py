@@ -13,7 +13,7 @@ import trustme
 
 from kproxy.net import half_open
 from kproxy.net.acceptor import Acceptor
-from kproxy.net.descriptors import Room
+from kproxy.net.descriptors import Capacity
 from kproxy.net.half_open import HalfOpen
 from kproxy.net.reactor import Reactor
 
@@ -24,7 +24,7 @@ MANY = 300
 
 async def test_one_address_has_a_share_of_the_handshakes() -> None:
     """A quarter of all connections, and some in any case; when they have ended it may have more."""
-    pending = HalfOpen(Room(0, 100, 100))
+    pending = HalfOpen(Capacity(0, 100, 100))
     for _ in range(25):
         assert pending.refusal("a") is None
         pending.begin("a")
@@ -36,7 +36,7 @@ async def test_one_address_has_a_share_of_the_handshakes() -> None:
     for _ in range(24):
         pending.end("a")
     assert (pending.total, pending.by_address) == (0, {})
-    assert HalfOpen(Room(0, 4, 4)).refusal("a") is None
+    assert HalfOpen(Capacity(0, 4, 4)).refusal("a") is None
     assert half_open.FEWEST == 16
 
 

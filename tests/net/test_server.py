@@ -18,7 +18,7 @@ from kproxy.core.commands import Close
 from kproxy.errors import DocumentError, WeDidWrong
 from kproxy.net import report
 from kproxy.net import server as server_module
-from kproxy.net.connection_counts import Counts
+from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.reactor import Reactor
 from kproxy.net.server import Server, drain_on_signal
 from kproxy.net.state import read_state
@@ -214,7 +214,7 @@ async def test_drain_answers_what_is_in_flight(net: Any, driver: str) -> None:
     broker = await net.open_broker()
     log, _ = net.make_log()
     reactor = Reactor(log)
-    server = Server(reactor, net.config(broker.port), lambda *args: PassingSession(), Counts(), log)
+    server = Server(reactor, net.config(broker.port), lambda *args: PassingSession(), ConnectionCounts(), log)
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run, driver)
         async with trio.open_nursery() as serving:

@@ -15,7 +15,7 @@ from kproxy.testing.passing import PassingSession
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 
 
-class Asker:
+class JobOwner:
     """Notes when it was its turn."""
 
     def __init__(self, name: str, turns: list[str]) -> None:
@@ -35,12 +35,12 @@ async def test_addresses_take_turns(net: Any, driver: str) -> None:
     gate = threading.Event()
     async with net.serving(net.config(9), driver=driver) as running:
         line = running.server.slow_work
-        greedy = [Asker(f"greedy{number}", turns) for number in range(4)]
-        line.add("10.0.0.1", Asker("first", turns), lambda: gate.wait(60))
+        greedy = [JobOwner(f"greedy{number}", turns) for number in range(4)]
+        line.add("10.0.0.1", JobOwner("first", turns), lambda: gate.wait(60))
         for one in greedy:
             line.add("10.0.0.1", one, lambda: 1)
         for address in ("10.0.0.2", "10.0.0.3"):
-            line.add(address, Asker(address, turns), lambda: 2)
+            line.add(address, JobOwner(address, turns), lambda: 2)
         greedy[1].closed = True
         await trio.sleep(0.01)
         assert turns == []
@@ -57,9 +57,9 @@ async def test_those_who_have_gone_take_no_memory(net: Any) -> None:
     async with net.serving(net.config(9)) as running:
         line: SlowWork = running.server.slow_work
         for gate in gates:
-            line.add("10.0.0.2", Asker("slow", turns), lambda gate=gate: gate.wait(60))  # type: ignore[misc]
+            line.add("10.0.0.2", JobOwner("slow", turns), lambda gate=gate: gate.wait(60))  # type: ignore[misc]
         for number in range(1000):
-            gone = Asker(f"gone{number}", turns)
+            gone = JobOwner(f"gone{number}", turns)
             line.add("10.0.0.1", gone, lambda: 1)
             gone.closed = True
         gates[0].set()
@@ -79,11 +79,11 @@ async def test_work_that_raises(net: Any, driver: str, where: str) -> None:
         raise RuntimeError("oh")
 
     async with net.serving(net.config(9), driver=driver) as running:
-        line, bad = running.server.slow_work, Asker("bad", turns)
+        line, bad = running.server.slow_work, JobOwner("bad", turns)
         if where == "computed":
             bad.computed = fails  # type: ignore[method-assign]
         line.add("10.0.0.1", bad, fails if where == "work" else lambda: 1)
-        line.add("10.0.0.1", Asker("good", turns), lambda: 1)
+        line.add("10.0.0.1", JobOwner("good", turns), lambda: 1)
         await running.until(lambda: not line.busy)
         assert (turns, bad.error) == (["good 1"], "RuntimeError('oh')")
         assert [entry["event"] for entry in running.log if entry["log_level"] == "error"] == ["work in a thread raised"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.net import log_throttle
-from kproxy.net.log_throttle import BURST, MOST, PAUSE, Throttle
+from kproxy.net.log_throttle import BURST, MOST, PAUSE, LogThrottle
 
 
 class Clock:
@@ -47,7 +47,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_key_has_one_line_in_a_while_with_the_number_of_those_left_out(clock: Clock) -> None:
     """Of each key and event, at every level."""
     lines: Any = Lines()
-    log = Throttle(lines)
+    log = LogThrottle(lines)
     for _ in range(10):
         log.warning("closed", key="a", why=1)
         log.info("closed", key="b")
@@ -62,7 +62,7 @@ def test_a_key_has_one_line_in_a_while_with_the_number_of_those_left_out(clock: 
 def test_any_number_of_keys_has_a_bounded_number_of_lines(clock: Clock) -> None:
     """No more than BURST of one event in PAUSE seconds; none is lost from the count, other events are told."""
     lines: Any = Lines()
-    log = Throttle(lines)
+    log = LogThrottle(lines)
     many = 5 * MOST
     for number in range(many):
         clock.now += 0.9 * PAUSE / many

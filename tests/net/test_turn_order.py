@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kproxy.net.descriptors import Room
+from kproxy.net.descriptors import Capacity
 from kproxy.net.half_open import HalfOpen
 from kproxy.net.turn_order import LEVELS, SHARE, Order, network_of
 
@@ -144,7 +144,7 @@ def test_an_ipv6_network_is_one_address() -> None:
 
 
 def test_handshakes_of_an_ipv6_network_are_counted_together() -> None:
-    pending = HalfOpen(Room(0, 100, 100))
+    pending = HalfOpen(Capacity(0, 100, 100))
     for number in range(25):
         assert pending.refusal(f"2001:db8::{number:x}") is None
         pending.begin(f"2001:db8::{number:x}")

@@ -10,7 +10,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.histogram import BROKER_BOUNDS, Histogram
 from kproxy.core.memory import HeldMemory
 from kproxy.core.tally import Tallies
-from kproxy.net.connection_counts import Counts
+from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.sinks.metrics import TrafficCollector, exposition, registry
 
 
@@ -35,7 +35,7 @@ def samples(collector: TrafficCollector) -> dict[tuple[str, tuple[str, ...]], fl
 
 def test_what_was_counted_is_shown() -> None:
     """Steps of several plans add up by api, version and plan; every count has its labels."""
-    counters, counts, memory = Counters(), Counts(), HeldMemory(100)
+    counters, counts, memory = Counters(), ConnectionCounts(), HeldMemory(100)
     tallies = Tallies()
     for key, version, api, depth in (
         (0, 9, "Produce", "head"),

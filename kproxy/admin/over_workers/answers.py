@@ -13,9 +13,9 @@ from prometheus_client.registry import Collector
 from kproxy.admin.api import OPERATIONS
 from kproxy.admin.backend import Backend
 from kproxy.admin.long_answer import LongAnswer
+from kproxy.admin.models import Shown
 from kproxy.admin.operation import Call
 from kproxy.admin.problem import Problem, problem_of
-from kproxy.admin.shown import Shown
 from kproxy.admin.tail import TailLines
 from kproxy.capture.policy import Policy
 from kproxy.errors import KproxyError

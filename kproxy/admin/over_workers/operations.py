@@ -15,9 +15,7 @@ from starlette.responses import Response
 from kproxy.admin.api import OPERATIONS
 from kproxy.admin.captures import CaptureShown, CapturesShown, not_started
 from kproxy.admin.long_answer import LongAnswer
-from kproxy.admin.operation import Call, Operation
-from kproxy.admin.problem import Problem
-from kproxy.admin.shown import (
+from kproxy.admin.models import (
     ClusterShown,
     ConnectionShown,
     ConnectionsShown,
@@ -26,6 +24,8 @@ from kproxy.admin.shown import (
     NodeShown,
     TopologyShown,
 )
+from kproxy.admin.operation import Call, Operation
+from kproxy.admin.problem import Problem
 from kproxy.admin.tail import room_for_another, wanted_by
 from kproxy.core.addresses import controller_id
 from kproxy.errors import FilterError

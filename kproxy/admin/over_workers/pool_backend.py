@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.admin.backend import joined
 from kproxy.admin.problem import Problem
 from kproxy.net.driven import HostPort
-from kproxy.net.readiness import Need, Readiness
+from kproxy.net.readiness import ClusterNeed, Readiness
 from kproxy.net.workers.broadcast import Recipient, Recipients, ask_all
 from kproxy.net.workers.channel import Question, Unanswered
 from kproxy.net.workers.pool_rule_keeper import PoolRuleKeeper
@@ -47,7 +47,7 @@ class PoolBackend:
     captures: PoolCaptures
     addresses: Callable[[str, Mapping[int, HostPort]], Mapping[int, HostPort]]
     log: FilteringBoundLogger
-    need: Need = "any"
+    need: ClusterNeed = "any"
     began: float = field(default_factory=monotonic)
     latest: dict[int, list[MetricSamples]] = field(default_factory=dict)  # by worker
     lost: list[MetricSamples] = field(default_factory=list)  # of workers that have ended

@@ -44,7 +44,7 @@ ENDED = "the other process has ended"
 A = TypeVar("A")
 N = TypeVar("N", bound="Notice")
 Q = TypeVar("Q", bound="Question[Any]")
-Then = Callable[[Any, "Unanswered | None"], object]
+OnAnswer = Callable[[Any, "Unanswered | None"], object]
 
 
 class Unanswered(WeDidWrong):
@@ -76,7 +76,7 @@ class Channel:
         self.before_answers: Callable[[], object] = lambda: None
         self.closed = False
         self.serial = 0
-        self.waiting: dict[int, tuple[Any, Then]] = {}  # serial: (type of the answer, who waits)
+        self.waiting: dict[int, tuple[Any, OnAnswer]] = {}  # serial: (type of the answer, who waits)
         self.handlers: dict[str, tuple[msgspec.msgpack.Decoder[Any], Callable[[Any], object]]] = {}
         self.arrived = bytearray()
         self.unsent = bytearray()

@@ -17,10 +17,10 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import Config
 
-from ..connection_counts import Counts
-from ..descriptors import Room
+from ..connection_counts import ConnectionCounts
+from ..descriptors import Capacity
 from ..driven import HostPort, host_port, show
-from ..log_throttle import Throttle
+from ..log_throttle import LogThrottle
 from ..topology import Topology
 from .hand_over import HandedClient
 from .pool_worker import PoolWorker
@@ -38,24 +38,24 @@ class Dispatcher:
         config: Config,
         pool: WorkerPool,
         topologies: Mapping[str, Topology],
-        counts: Counts,
+        counts: ConnectionCounts,
         log: FilteringBoundLogger,
     ) -> None:
         self.pool, self.topologies, self.counts, self.limits = pool, topologies, counts, config.limits
         self.clusters = {listener.name: listener.cluster for listener in config.listeners}
-        self.logs = {name: Throttle(log.bind(listener=name)) for name in self.clusters}
+        self.logs = {name: LogThrottle(log.bind(listener=name)) for name in self.clusters}
         self.waiting: deque[tuple[HandedClient, socket.socket]] = deque()
         self.last = 0
-        self.room = Room(0, self.limits.max_connections, self.limits.max_connections)
+        self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)
         self.most_waiting = MOST_WAITING
         self.draining = False
         pool.on_room = self.serve_waiting
         pool.on_returned = self.take_back
 
-    def admit(self, room: Room) -> None:
+    def admit(self, capacity: Capacity) -> None:
         """Set the number of connections that a process has room for; in this one they only wait."""
-        self.room = room.times(len(self.pool.workers))
-        self.most_waiting = min(MOST_WAITING, room.connections)
+        self.capacity = capacity.times(len(self.pool.workers))
+        self.most_waiting = min(MOST_WAITING, capacity.connections)
 
     @property
     def connections(self) -> int:
@@ -77,8 +77,8 @@ class Dispatcher:
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
         """Return (cause, reason) if a connection from there may not begin now, else None."""
         limits = self.limits
-        if self.connections >= self.room.connections:
-            return "max_connections", self.room.reason
+        if self.connections >= self.capacity.connections:
+            return "max_connections", self.capacity.reason
         most = limits.max_connections_per_address
         if most and self.connections_from(client[0]) >= most:
             return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ..driven import HostPort
-from ..log_throttle import Throttle
+from ..log_throttle import LogThrottle
 from ..reactor import IN, Reactor
 
 LONGEST = 4096
@@ -102,7 +102,7 @@ class Arrivals:
 
     def __init__(
         self, queue: socket.socket, reactor: Reactor, arrived: Mapping[str, OnClient],
-        met: Callable[[str, int, HostPort], object], changed: Callable[[], object], log: Throttle,
+        met: Callable[[str, int, HostPort], object], changed: Callable[[], object], log: LogThrottle,
     ) -> None:  # fmt: skip
         queue.setblocking(False)
         self.queue, self.reactor, self.log = queue, reactor, log

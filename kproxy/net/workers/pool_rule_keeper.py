@@ -26,9 +26,9 @@ from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore, Saved
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 
-from ..hits import Count, Hits
 from ..reactor import Reactor
-from ..rule_keeper import LOOK_AFTER, Operation, RuleKeeper, Swap
+from ..rule_keeper import LOOK_AFTER, ApplyRuleSet, RuleKeeper, StoreOperation
+from ..rule_waiters import CounterName, RuleWaiters
 from .broadcast import Recipient, Recipients, ask_all
 from .channel import Unanswered
 from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RuleNews, RulesState
@@ -48,15 +48,15 @@ class PoolRuleKeeper(RuleKeeper):
     """Keeper of rules in several processes. `swap` is told of each new rule set here. `worker_begins` and `admit` are
     for the pool to call."""
 
-    hits: PolledRuleWaiters
+    waiters: PolledRuleWaiters
 
     def __init__(
-        self, store: RuleStore, pool: Recipients, swap: Swap, reactor: Reactor,
+        self, store: RuleStore, pool: Recipients, swap: ApplyRuleSet, reactor: Reactor,
         log: FilteringBoundLogger, table: SharedTable,
     ) -> None:  # fmt: skip
         super().__init__(store, swap, reactor, log)
         self.pool, self.table = pool, table
-        self.hits = PolledRuleWaiters(self)
+        self.waiters = PolledRuleWaiters(self)
         self.in_force = RulesState(0, store.seed, handed(store))
         self.packed = packed(self.in_force)
         self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
@@ -93,7 +93,7 @@ class PoolRuleKeeper(RuleKeeper):
 
     # ---- operations
 
-    async def load_everywhere(self, origin: RuleOrigin, operation: Operation) -> StoreChange:
+    async def load_everywhere(self, origin: RuleOrigin, operation: StoreOperation) -> StoreChange:
         """Take in rules from outside, all or none, in all processes. Raises NotEverywhere."""
         async with self.one_at_a_time():
             before, saved = self.store.rule_set.id, self.store.saved()
@@ -108,7 +108,7 @@ class PoolRuleKeeper(RuleKeeper):
             self._has_loaded(origin, before)
             return change
 
-    async def do_everywhere(self, what: str, operation: Operation, *, rule: str | None = None) -> StoreChange:
+    async def do_everywhere(self, what: str, operation: StoreOperation, *, rule: str | None = None) -> StoreChange:
         """Turn something on or off in all processes, or in none. Raises NotEverywhere."""
         async with self.one_at_a_time():
             saved = self.store.saved()
@@ -219,7 +219,7 @@ class PoolRuleKeeper(RuleKeeper):
                 show(running, total)
 
 
-class PolledRuleWaiters(Hits):
+class PolledRuleWaiters(RuleWaiters):
     """Waiting tasks whose counters are in other processes, and are looked at again and again."""
 
     def __init__(self, keeper: PoolRuleKeeper) -> None:
@@ -227,7 +227,7 @@ class PolledRuleWaiters(Hits):
         self.keeper = keeper
         self.waiting = 0
 
-    async def wait(self, name: str, hits: int, count: Count) -> None:
+    async def wait(self, name: str, hits: int, count: CounterName) -> None:
         self.waiting += 1
         if self.waiting == 1:
             self.keeper.reactor.spawn(self._look)

@@ -7,7 +7,7 @@ from time import monotonic
 
 from kproxy.rules.kinds.advertise import Advertise
 
-from ..descriptors import Room
+from ..descriptors import Capacity
 from ..driven import HostPort
 from ..listener_ports import ClientAddresses
 from ..own_ports import OwnPorts
@@ -57,7 +57,7 @@ class RemotePorts:
     waiting = 0
     """The supervisor has them."""
 
-    def admit(self, room: Room) -> None:
+    def admit(self, capacity: Capacity) -> None:
         """Do nothing: the supervisor admits clients."""
 
     def port(self, listener: str) -> int:

@@ -22,7 +22,7 @@ from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 
 from ..in_turns import in_turns
-from ..rule_keeper import Swap
+from ..rule_keeper import ApplyRuleSet
 from .channel import Channel
 from .rule_messages import Commit, CountRules, HandedRule, Prepare, ReleaseRule, RuleCount, RulesState
 
@@ -40,7 +40,7 @@ class Prepared:
 class WorkerRules:
     """Rules of one worker, of the number `index`. `swap` puts a rule set into force for all connections."""
 
-    def __init__(self, table: Table, index: int, swap: Swap) -> None:
+    def __init__(self, table: Table, index: int, swap: ApplyRuleSet) -> None:
         self.table, self.swap = table, swap
         self.own = f":{index}" if index else ""
         self.models: dict[bytes, Rule] = {}

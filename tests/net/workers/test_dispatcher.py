@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.config import Config
-from kproxy.net.connection_counts import Counts
+from kproxy.net.connection_counts import ConnectionCounts
 from kproxy.net.topology import Topology
 from kproxy.net.workers import dispatcher as module
 from kproxy.net.workers.dispatcher import Dispatcher
@@ -62,7 +62,7 @@ class Hall:
             "clusters": {"c": {"bootstrap": ["b:1"]}}, "limits": limits,
             "listeners": [{"name": "main", "bind": "127.0.0.1:1", "cluster": "c"}],
         })  # fmt: skip
-        self.topology, self.counts = Topology(), Counts()
+        self.topology, self.counts = Topology(), ConnectionCounts()
         self.dispatcher = Dispatcher(config, self.pool, {"c": self.topology}, self.counts, log)  # type: ignore[arg-type]
         self.sockets: list[socket.socket] = []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.net.log_throttle import Throttle
+from kproxy.net.log_throttle import LogThrottle
 from kproxy.net.reactor import Reactor
 from kproxy.net.workers.hand_over import Arrivals, HandedClient, HandOver, take
 
@@ -104,7 +104,7 @@ def test_arrivals_are_given_to_their_listeners(
         sock.close()
 
     arrivals = Arrivals(queue.far, reactor, {"main": arrived}, lambda *met: seen.append(met),
-                        lambda: seen.append("changed"), Throttle(quiet_log))  # fmt: skip
+                        lambda: seen.append("changed"), LogThrottle(quiet_log))  # fmt: skip
     queue.put(VISITOR, pair(opened)[1])
     reactor.turn(1)
     assert seen == ["changed", ("main", 3, ("b3", 9092)), (3, ("10.0.0.1", 1234))]

@@ -345,7 +345,7 @@ async def test_waiting_for_a_number_that_all_reach_together(quiet_log: Any) -> N
 
             async def wait() -> None:
                 with trio.fail_after(20):
-                    await pool.keeper.hits.wait("all", 5, "fired")
+                    await pool.keeper.waiters.wait("all", 5, "fired")
 
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()

@@ -15,8 +15,8 @@ import trio
 
 from kproxy.rules.running import Running
 
-Count = Literal["matched", "fired", "applied"]
-Find = Callable[[str], Running | None]
+CounterName = Literal["matched", "fired", "applied"]
+FindRunning = Callable[[str], Running | None]
 """A rule by name; None when it has not been in force yet. Raises NoSuchRule."""
 
 
@@ -24,19 +24,19 @@ Find = Callable[[str], Running | None]
 class Waiter:
     """Task that waits until a counter has reached `hits`."""
 
-    count: Count
+    count: CounterName
     hits: int
     event: trio.Event
 
 
-class Hits:
+class RuleWaiters:
     """Waiting tasks by rule. `notify` sets an event in a way that the task which waits for it is run."""
 
-    def __init__(self, find: Find, notify: Callable[[trio.Event], None]) -> None:
+    def __init__(self, find: FindRunning, notify: Callable[[trio.Event], None]) -> None:
         self.find, self.notify = find, notify
         self.waiters: dict[str, list[Waiter]] = {}
 
-    async def wait(self, name: str, hits: int, count: Count) -> None:
+    async def wait(self, name: str, hits: int, count: CounterName) -> None:
         """Return once the rule's counter has reached `hits`; at once if it has already.
 
         A rule that is changed while somebody waits counts from 0. Raises NoSuchRule, also when it is removed.

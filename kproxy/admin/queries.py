@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from kproxy.net.hits import Count
+from kproxy.net.rule_waiters import CounterName
 from kproxy.rules.document import LONGEST_TTL
 from kproxy.rules.units import parse_duration
 
@@ -62,7 +62,7 @@ class WaitQuery(Query):
     """Number that a rule's counter has to reach."""
 
     hits: int = Field(default=1, ge=1, description="until the counter is at least this")
-    count: Count = Field(default="fired", description="which counter")
+    count: CounterName = Field(default="fired", description="which counter")
     timeout: Timeout = Field(default=10.0, description="how long at most, such as 10s")
 
 
