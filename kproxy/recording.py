@@ -73,7 +73,7 @@ class Audit:
             for name, upstream in server.upstreams.items()
             if not worker
         ]
-        server.taps.summary_for = self.sink.summary_for
+        server.taps.summary_for, server.taps.journal_for = self.sink.summary_for, self.sink.journal_for
 
     def start(self, nursery: trio.Nursery) -> None:
         """Raises OSError or KproxyError when there is nowhere to write to."""

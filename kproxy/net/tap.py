@@ -56,7 +56,8 @@ class Tap:
         self.began = self.settled = not late
         fanout = taps.fanout
         self.who = ConnectionWho(connection, fanout.picture(connection.facts.cluster))
-        self.watcher = Watcher(self.who, fanout.depth, self.take, summary=taps.summary_for(self.who))
+        summary, journal = taps.summary_for(self.who), taps.journal_for(self.who)
+        self.watcher = Watcher(self.who, fanout.depth, self.take, summary=summary, journal=journal)
         self.behind: Watcher | None = None
         self.behind_began = False
         self.over_early: list[Seen] = []

@@ -14,16 +14,19 @@ from kproxy.watch.seen import Who
 from .side import RECORDING
 
 if TYPE_CHECKING:
+    from kproxy.watch.journal import Journal
     from kproxy.watch.summary import Summary
 
     from .connection import Connection
     from .tap import Tap
 
 SummaryFor = Callable[[Who], "Summary | None"]
+JournalFor = Callable[[Who], "Journal | None"]
 
 
 class Taps:
     """`connections` gives those that are open. `summary_for`: where a connection is counted, None: nowhere.
+    `journal_for`: where its exchanges are told by lines.
 
     While it is `shut`, no client is read: what happens could not be recorded.
     """
@@ -31,6 +34,7 @@ class Taps:
     def __init__(self, fanout: Fanout, connections: Callable[[], Iterable[Connection]]) -> None:
         self.fanout, self.connections = fanout, connections
         self.summary_for: SummaryFor = lambda who: None
+        self.journal_for: JournalFor = lambda who: None
         self.shut = False
         self.by_connection: dict[Connection, Tap] = {}
         fanout.changed = self.changed

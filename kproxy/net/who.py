@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 class ConnectionWho:
     """Live connection as a `watch.seen.Who`; each value is looked up when it is asked for."""
 
-    __slots__ = ("connection", "end", "picture", "server")
+    __slots__ = ("connection", "end", "picture", "server", "stood")
 
     def __init__(self, connection: Connection, picture: ClusterMetadata) -> None:
         self.connection, self.picture = connection, picture
         self.end: Ended | None = None
+        self.stood: tuple[object, ...] = ()
         sock = connection.client.sock
         self.server: HostPort = ("0.0.0.0", 0) if sock is None else host_port(sock.getsockname())
         """The address at kproxy that the client is connected to."""
@@ -40,6 +41,20 @@ class ConnectionWho:
     def outcome(self) -> Outcome | None:
         """Return how the last authentication ended; None when there was none."""
         return self.connection.session.identity.outcome
+
+    @property
+    def standing(self) -> object:
+        """Return an object that is another one when anything here, or the depth of an API, may have changed."""
+        connection = self.connection
+        session, stood = connection.session, self.stood
+        plan, identity = session.plan, session.identity
+        now = (
+            len(plan), self.picture.version, identity.principal, identity.software, connection.node,
+            connection.broker_address, identity.outcome,
+        )  # fmt: skip
+        if not stood or stood[0] is not plan or stood[1] != now:
+            stood = self.stood = plan, now
+        return stood
 
     @property
     def number(self) -> int:

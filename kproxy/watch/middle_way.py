@@ -17,6 +17,7 @@ from .cells import SILENT, WELL, Ending
 from .credentials import REQUEST, RESPONSE
 from .error_places import error_at, errors_in, in_order
 from .exchanges import Open
+from .journal import RequestTemplate, learn
 from .outgoing import HEAD
 from .row_reader import read_rows
 from .rows import produce_rows
@@ -68,6 +69,9 @@ def take_response(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) 
     end = int(pos + 4 + size)
     if found != correlation or size < 4 or end > n:
         return -1
+    if isinstance(ask, RequestTemplate):
+        ask = watcher.slowly(watcher.open[0])
+        watcher.open[0] = correlation, ask, then, 0, 0
     if isinstance(ask, Open):
         return keep_response(watcher, ask, buf, pos, now) if ask.wanted.plain[1] else -1
     if watcher.summary is None or not ask.wanted.counted:
@@ -135,4 +139,6 @@ def keep_response(watcher: ShortWay, found: Open, buf: Buffer, pos: int, now: fl
     seen.known_errors = in_order(error_at(wanted.key, wanted.version, buf[pos : min(pos + HEAD, end)]) or 0, ())
     seen.response = Frame(size + 4, now, now, bytes(buf[pos + 4 : end]), Form.WHOLE)
     watcher.over(found, "answered", now)
+    if wanted.lined:
+        learn(watcher, seen, wanted)
     return end

@@ -22,9 +22,11 @@ class Depth(IntEnum):
     """Only that it passed: size, time, API, version, correlation id."""
     ROWS = 1
     """What a summary needs: records, bytes and errors of partitions for Produce and Fetch, else as COUNT."""
-    SKETCH = 2
+    LINES = 2
+    """A line of text for each exchange (see journal.py), else as SKETCH."""
+    SKETCH = 3
     """All fields; record batches by their headers."""
-    FULL = 3
+    FULL = 4
     """All bytes, up to the watcher's limit."""
 
 

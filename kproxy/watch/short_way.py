@@ -13,9 +13,10 @@ from struct import Struct
 from kproxy.wire.primitives import Buffer
 
 from .coming import Coming
-from .exchanges import MOST_OPEN, Exchanges, Open
+from .exchanges import MOST_OPEN, Entry, Exchanges, Open
 from .hot import BATCH, FOLD_AT, PLAIN, PRODUCED, Answer, Ask
 from .incoming import LARGEST, RequestStream
+from .journal import Journal, RequestTemplates, record_requests, record_responses
 from .learn import Asks
 from .learn_answers import find_answer
 from .middle_way import take_request, take_response
@@ -41,13 +42,16 @@ class ShortWay:
 
     ask: Ask
     asks: dict[int, Asks]
+    awaited: int
     incoming: RequestStream
+    journal: Journal | None
     most: int
     open: Exchanges
     outgoing: ResponseStream
     plain_in: bool
     plain_out: bool
     plan: Plan
+    recorded: dict[int, RequestTemplates]
     request_bytes: int
     requests: int
     response_bytes: int
@@ -65,6 +69,8 @@ class ShortWay:
         opened, tried = self.open, -1
         number = 0
         pos = 0 if self.plain_in else self._read_requests(buf, 0, n, now)
+        if self.recorded:
+            pos = record_requests(self, buf, pos, n, now)
         while pos < n:
             ask = self.ask
             while n - pos >= ask.reach:
@@ -104,6 +110,8 @@ class ShortWay:
             else:
                 after = take_request(self, buf, pos, n, now)
                 pos = after if after >= 0 else self._read_requests(buf, pos, n, now)
+                if self.recorded and self.plain_in:
+                    pos = record_requests(self, buf, pos, n, now)
         self.requests += number
         if len(opened) > MOST_OPEN:
             self.shed(now)
@@ -116,6 +124,8 @@ class ShortWay:
             summary.roll(now)
         number = base = count = delta = mark = 0
         pos = 0 if self.plain_out else self._read_responses(buf, 0, n, now)
+        if self.recorded:
+            pos = record_responses(self, buf, pos, n, now)
         while pos < n:
             while opened:
                 expected, ask, then, asked_size, asked_count = opened[0]
@@ -183,6 +193,8 @@ class ShortWay:
             else:
                 after = take_response(self, buf, pos, n, now)
                 pos = after if after >= 0 else self._read_responses(buf, pos, n, now)
+                if self.recorded and self.plain_out:
+                    pos = record_responses(self, buf, pos, n, now)
         self.responses += number
 
     # ---- frames that are not like the one before them
@@ -270,6 +282,10 @@ class ShortWay:
         silent.last = now
         silent.request_sizes += size
         silent.records += count
+
+    def slowly(self, entry: Entry) -> Open:
+        """What is open, if need be made of what was remembered of the request."""
+        raise NotImplementedError
 
     def begin(self, correlation: int, wanted: Wanted, client_id: str | None, now: float) -> Open:
         """An exchange is opened."""

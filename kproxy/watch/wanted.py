@@ -25,14 +25,16 @@ HEAD_KEPT = 1024
 class Wanted:
     """Of one (api key, version). `counted`: the summary wants it. `taken`: somebody takes its exchanges.
 
-    `nested`: it is counted only, and its responses have to be walked for the errors in them.
+    `nested`: it is counted only, and its responses have to be walked for the errors in them. `lined`: those who take
+    its exchanges want nothing but a line of text of each.
     """
 
-    __slots__ = (
-        "acks", "counted", "depth", "depths", "key", "nested", "plain", "secret", "small", "taken", "values", "version",
-    )  # fmt: skip
+    __slots__ = ("acks", "counted", "depth", "depths", "key", "lined", "nested", "plain", "secret", "small", "taken",
+                 "values", "version")  # fmt: skip
 
     def __init__(self, key: int, version: int, depth: Depth, counted: bool) -> None:
+        lined = depth == Depth.LINES
+        depth = Depth.SKETCH if lined else depth
         self.key, self.version, self.depth, self.counted = key, version, depth, counted
         self.taken = depth >= Depth.SKETCH
         known = key in schema.paths()
@@ -46,6 +48,7 @@ class Wanted:
         # whole frames are kept as they are; produce requests have to say whether an answer is due
         odd = key in (SASL_HANDSHAKE, CONTROLLED_SHUTDOWN) or (key == PRODUCE and self.acks is None)
         self.plain = tuple(self.taken and not odd and not self.secret[at] and not self.values[at] for at in (0, 1))
+        self.lined = lined and not counted and all(self.plain) and version in schema.load(key).versions
         sketched = depth == Depth.SKETCH
         self.small = tuple(sketched and (key, one) in RECORDS for one in (REQUEST, RESPONSE))  # kept up to SMALL only
 

@@ -21,9 +21,10 @@ from .error_places import errors_of, has_errors_inside
 from .exchanges import MOST_OPEN, Entry, Exchanges, Open, add_wait
 from .frames import SIZE_BYTES
 from .incoming import RequestStream
+from .journal import Journal, OpenRequest, RequestTemplate, RequestTemplates
 from .learn import Asks
 from .outgoing import ResponseStream
-from .seen import Depth, Frame, Outcome, Seen, Who
+from .seen import Depth, Form, Frame, Outcome, Seen, Who
 from .short_way import NOTHING_ASKED, ShortWay
 from .summary import Summary
 from .wanted import Plan, Wanted, code_of
@@ -45,10 +46,14 @@ class Watcher(ShortWay):
     """
 
     def __init__(
-        self, who: Who, interest: Interest, take: Take, *, most: int = 1 << 20, summary: Summary | None = None
-    ) -> None:
-        """`most`: bytes of a frame that are kept at FULL depth. `summary`: what counts exchanges beside `take`."""
-        self.who, self.take, self.most, self.summary = who, take, most, summary
+        self, who: Who, interest: Interest, take: Take, *, most: int = 1 << 20, summary: Summary | None = None,
+        journal: Journal | None = None,
+    ) -> None:  # fmt: skip
+        """`most`: bytes of a frame that are kept at FULL depth. `summary`: what counts exchanges beside `take`.
+
+        `journal`: what is told in place of `take` of exchanges like others before them, of which lines are wanted.
+        """
+        self.who, self.take, self.most, self.summary, self.journal = who, take, most, summary, journal
         self.requests = self.responses = self.unanswered = self.unread = 0
         self.request_bytes = self.response_bytes = 0
         self.awaited = 0  # exchanges that `awaiting` has told of
@@ -152,6 +157,7 @@ class Watcher(ShortWay):
         """Other things are wanted from the next frame on."""
         self.plan = Plan(interest, None if self.summary is None else self.summary.wants)
         self.asks: dict[int, Asks] = {}
+        self.recorded: dict[int, RequestTemplates] = {}
         self.ask = NOTHING_ASKED
 
     def end(self, now: float, *, closed: bool = False) -> None:
@@ -187,12 +193,25 @@ class Watcher(ShortWay):
         if isinstance(found, Open):
             return found
         correlation, ask, then, size, count = entry
+        if isinstance(ask, RequestTemplate):
+            return self.reopen(ask, then, size + SIZE_BYTES, count)
         seen = None
         if ask.wanted.counted:
             request, wanted = Frame(size + SIZE_BYTES, then, then), ask.wanted
             seen = Seen(self.who, 0, wanted.key, wanted.version, correlation, ask.client_id, request, acks=ask.acks)
         made = Open(correlation, ask.wanted, seen)
         made.asked = ask.asked(size, count)
+        return made
+
+    def reopen(self, template: RequestTemplate, then: float, size: int, request: OpenRequest) -> Open:
+        """Return an exchange whose request matched a template, as if it had been read."""
+        data, numbers, number = request
+        wanted, correlation = template.wanted, numbers[1]
+        frame = Frame(size, then, then, bytes(data), Form.WHOLE)
+        seen = Seen(self.who, number, wanted.key, wanted.version, correlation, template.client_id, frame)
+        seen.acks = template.acks
+        made = Open(correlation, wanted, seen)
+        made.kept = size
         return made
 
     def reserve(self, found: Open, size: int) -> bool:

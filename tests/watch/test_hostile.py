@@ -52,7 +52,7 @@ def test_changed_bytes(seed: int) -> None:
     requests, responses, unanswered = watching.counts()[:3]
     assert requests == sum(line.count for line in lines if line.topic is None and line.topic_id is None)
     assert requests >= responses + unanswered
-    assert len(watching.seen) == (requests if depth >= Depth.SKETCH else 0)
+    assert len(watching.seen) == (requests if depth >= Depth.LINES else 0)
 
 
 def test_memory_of_long_frames() -> None:

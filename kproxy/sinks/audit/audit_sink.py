@@ -23,6 +23,7 @@ from kproxy.wire.breath import each, to_the_end
 from .connection_event import LiveWho, authenticated, closed, opened
 from .gate import EventGate
 from .request_event import request_event
+from .request_lines import RequestLines
 from .summary_event import summary_event
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 SASL = frozenset((17, 36))
 """SaslHandshake and SaslAuthenticate: after their responses the client may have a principal."""
-DEPTHS = {"connections": Depth.COUNT, "summary": Depth.ROWS, "requests": Depth.SKETCH}
+DEPTHS = {"connections": Depth.COUNT, "summary": Depth.ROWS, "requests": Depth.LINES}
 
 
 class ConnectionAccount:
@@ -100,6 +101,15 @@ class AuditSink:
     def summary_for(self, who: Who) -> Summary:
         """Return the summary in which a watcher counts what passes on this connection."""
         return self.account(cast("LiveWho", who)).summary
+
+    def journal_for(self, who: Who) -> RequestLines:
+        """Return what writes the request events of this connection that are like others before them."""
+        account = self.account(cast("LiveWho", who))
+
+        def saw_client(client_id: str | None) -> None:
+            account.client_id = client_id
+
+        return RequestLines(account.who, self.events, self.wall, self.config.partitions, saw_client)
 
     def counts(self, key: int, version: int) -> bool:
         """Return True if the requests of this API are told as a summary."""

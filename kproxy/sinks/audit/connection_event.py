@@ -39,6 +39,10 @@ class LiveWho(Who, Protocol):
     def sni(self) -> str | None: ...
     @property
     def outcome(self) -> Outcome | None: ...
+    @property
+    def standing(self) -> object:
+        """Return an object that is another one when anything here, or the depth of an API, may have changed."""
+        ...
 
 
 def connection_columns(who: Who) -> dict[str, Any]:

@@ -7,7 +7,7 @@ queue in memory. Writing is done by threads of the outlets, which also call `on_
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -58,6 +58,13 @@ class EventSink(Protocol):
 
     def put(self, type_name: str, time: float, data: EventData) -> None:
         """Take an event; `time` in seconds since 1970. Never waits, never raises: what cannot be taken is counted."""
+        ...
+
+    def put_encoded(self, type_name: str, events: Sequence[tuple[bytes, bytes]], about: EventData) -> None:
+        """Take events of one type, (time in RFC 3339, data as JSON) each, in this order; else as `put`.
+
+        `about`: columns that all of them have, for outlets that sort by them.
+        """
         ...
 
     def close(self, timeout: float) -> bool:

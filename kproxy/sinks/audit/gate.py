@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kproxy.events.column import EventData
 
@@ -22,8 +22,17 @@ class EventGate:
     def put(self, type_name: str, time: float, data: EventData) -> None:
         self.events.put(type_name, time, data)
         if self.events.blocked and not self.shut:
-            self.shut = True
-            self.on_blocked()
+            self.close()
+
+    def put_encoded(self, type_name: str, events: Sequence[tuple[bytes, bytes]], about: EventData) -> None:
+        self.events.put_encoded(type_name, events, about)
+        if self.events.blocked and not self.shut:
+            self.close()
+
+    def close(self) -> None:
+        """Take note that the sink is blocked, and say so."""
+        self.shut = True
+        self.on_blocked()
 
     def is_open(self) -> bool:
         """Return True if events are taken, also again after the sink was blocked."""

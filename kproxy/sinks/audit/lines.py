@@ -19,6 +19,8 @@ LINE_START = b'{"specversion":"1.0","id":"'
 
 _encode = msgspec.json.Encoder().encode
 _LINE = LINE_START + b'%d","source":%b.%06dZ","datacontenttype":"application/json","data":%b}\n'
+_ENCODED_LINE = LINE_START + b'%d","source":%b%b","datacontenttype":"application/json","data":%b}\n'
+SECONDS_END = len("2026-11-21T10:00:00")
 
 
 class EventEncoder:
@@ -46,6 +48,15 @@ class EventEncoder:
             self._new_second(second)
         head = self._heads.get(type_name) or self._head(type_name)
         return _LINE % (number, head, micro, _encode(data))
+
+    def encoded_line(self, type_name: str, time: bytes, data: bytes) -> bytes:
+        """Return the line of an event whose time is RFC 3339 and whose data is JSON already; else as `line`."""
+        self.last_id = number = self.last_id + 1
+        if time[:SECONDS_END] != self._stamp:
+            self._heads.clear()
+            self._second, self._stamp, self.day = -1, time[:SECONDS_END], time[:10].decode()
+        head = self._heads.get(type_name) or self._head(type_name)
+        return _ENCODED_LINE % (number, head, time[SECONDS_END:], data)
 
     def _new_second(self, second: int) -> None:
         text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -110,6 +110,19 @@ class Recorder:
             for add in self._adds:
                 add(line, lines.last_id, lines.day, type_name, data)
 
+    def put_encoded(self, type_name: str, events: Sequence[tuple[bytes, bytes]], about: EventData) -> None:
+        lines = self._lines
+        with self._lock:
+            for time, data in events:
+                try:
+                    line = lines.encoded_line(type_name, time, data)
+                except Exception:  # noqa: BLE001 -- as above
+                    for outlet in self.outlets:
+                        outlet.missing(lines.last_id, "unencodable")
+                    continue
+                for add in self._adds:
+                    add(line, lines.last_id, lines.day, type_name, about)
+
     def close(self, timeout: float) -> bool:
         if not self._started:
             return True

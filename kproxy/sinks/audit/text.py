@@ -32,6 +32,17 @@ def stamp(seconds: float) -> str:
     return f"{whole_second(second)}.{micro:06d}Z"
 
 
+def byte_stamp(seconds: float) -> bytes:
+    """Return a `stamp` as bytes."""
+    second, micro = divmod(round(seconds * MICROSECONDS), MICROSECONDS)
+    return b"%b.%06dZ" % (whole_second_bytes(second), micro)
+
+
+@lru_cache(maxsize=16)
+def whole_second_bytes(second: int) -> bytes:
+    return whole_second(second).encode()
+
+
 @lru_cache(maxsize=16)
 def whole_second(second: int) -> str:
     return datetime.fromtimestamp(min(max(second, FIRST), LAST), UTC).strftime("%Y-%m-%dT%H:%M:%S")

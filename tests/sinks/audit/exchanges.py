@@ -30,6 +30,7 @@ class FakeWho:
     software_version: str | None = "2.16.0"
     topics: dict[str, str] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
+    standing: object = None
 
     def broker_topic(self, topic: str) -> str | None:
         return self.renamed.get(topic)

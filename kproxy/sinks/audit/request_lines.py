@@ -1,0 +1,50 @@
+"""Lines of request events of one connection that are made by templates, for exchanges that are like others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kproxy.events.schema import REQUEST_EVENT
+from kproxy.watch.journal import Recorded
+from kproxy.watch.number_template import LearntFrame
+from kproxy.watch.seen import Seen
+
+from .connection_event import LiveWho
+from .gate import EventGate
+from .line_template import LineTemplate, line_template
+from .text import byte_stamp, milliseconds
+
+if TYPE_CHECKING:
+    from kproxy.capture.writer import ToWallTime
+
+
+class RequestLines:
+    """`watch.journal.Journal` of a connection. `most`: topics, partitions and resources, each, in an event."""
+
+    __slots__ = ("about", "events", "most", "saw_client", "wall", "who")
+
+    def __init__(
+        self, who: LiveWho, events: EventGate, wall: ToWallTime, most: int, saw_client: Callable[[str | None], None]
+    ) -> None:
+        """`saw_client`: is told the client id of the last exchange."""
+        self.who, self.events, self.wall, self.most, self.saw_client = who, events, wall, most, saw_client
+        self.about = {"connection": who.number}
+
+    @property
+    def standing(self) -> object:
+        return self.who.standing
+
+    def learn(self, seen: Seen, asked: LearntFrame, answered: LearntFrame) -> LineTemplate | None:
+        return line_template(seen, asked, answered, self.wall, self.most)
+
+    def write(self, exchanges: Sequence[Recorded], now: float) -> None:
+        wall = self.wall
+        ended, last = byte_stamp(wall(now)), None
+        events: list[tuple[bytes, bytes]] = []
+        for line, begun, asked, answered in exchanges:
+            if begun != last:
+                last, came, latency = begun, byte_stamp(wall(begun)), milliseconds(now - begun)
+            events.append((came, line.data(came, ended, latency, asked, answered)))
+        self.saw_client(exchanges[-1][0].client_id)
+        self.events.put_encoded(REQUEST_EVENT.name, events, self.about)

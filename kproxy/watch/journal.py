@@ -1,0 +1,237 @@
+"""Exchanges that are like others before them and are recorded one by one: matched with templates, and told in batches.
+
+Strategy. Where a line of text is all that somebody wants of each exchange (`Depth.LINES`), most of a line is the same
+for exchanges that are alike. The first one is read as usual and handed out; then it is learnt: a template of its
+request (`number_template.py`), below that one of its response, and with that what its line is made of, as the `Journal`
+says. An exchange that both templates match is told the journal by its numbers, with those that ended in the same read,
+and nothing of it is decoded. Whatever a template does not match, or a rule had to do with, is read as usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, Protocol
+
+from kproxy.errors import DecodeError
+from kproxy.wire.breath import rest
+from kproxy.wire.primitives import Buffer
+
+from .batch_places import MOST_LEARNT, PATIENCE
+from .credentials import REQUEST, RESPONSE
+from .exchanges import Exchanges
+from .frames import SIZE_BYTES
+from .number_template import LearntFrame, NumberTemplate, learn_frame
+from .seen import Form, Seen
+from .wanted import SMALL, Wanted, code_of
+
+CODE = Struct(">I").unpack_from
+SMALLEST_REQUEST, SMALLEST_RESPONSE = 14, 8
+"""Bytes with the length field that tell whose template to look for."""
+MOST_AT_ONCE = 32
+"""Exchanges that are told in one go: a fifth of a millisecond."""
+MOST_FORMS = 8
+"""Templates that are tried for a frame. Clients have three: lengths of records take one byte, two or three."""
+AGAIN = 1 / 16
+"""Part of the work of learning that an exchange makes up for that matches."""
+HIGHEST = 1 << 62
+"""Numbers beyond are left to the usual way, which knows what may be added to an offset."""
+NOTHING_WAITED = (0.0, 0.0)
+
+
+Recorded = tuple[Any, float, tuple[int, ...], tuple[int, ...]]
+"""Exchange that is over: what `Journal.learn` gave, when its request came, and the numbers of its two templates, of
+which the first two are the frame's size without its length, and its correlation id."""
+OpenRequest = tuple[Buffer, tuple[int, ...], int]
+"""Request that matched: the frame without its length, its numbers, and the number of the exchange."""
+
+
+class Journal(Protocol):
+    """Recorder of the exchanges of one connection by their lines."""
+
+    @property
+    def standing(self) -> object:
+        """Return an object that stays the same as long as lines that were learnt are right."""
+        ...
+
+    def learn(self, seen: Seen, asked: LearntFrame, answered: LearntFrame) -> Any:
+        """Return what the lines of exchanges like this one are made of, None if that is not known."""
+        ...
+
+    def write(self, exchanges: Sequence[Recorded], now: float) -> None:
+        """Make the lines of exchanges whose responses left at `now`."""
+        ...
+
+
+class Recording(Protocol):
+    """Part of a watcher that exchanges are recorded with. `recorded`: templates by API key << 16 | version."""
+
+    open: Exchanges
+    awaited: int
+    requests: int
+    responses: int
+    room: int
+    recorded: dict[int, RequestTemplates]
+    journal: Journal | None
+
+
+class RequestTemplates:
+    """Templates of the requests of one (API, version). `misses`: how often was learnt lately in vain."""
+
+    __slots__ = ("forms", "misses")
+
+    def __init__(self) -> None:
+        self.forms: list[NumberTemplate] = []
+        self.misses = 0.0
+
+
+class RequestTemplate:
+    """Template of requests that are alike, with those of their responses."""
+
+    __slots__ = ("acks", "client_id", "family", "responses", "wanted")
+    answer = None
+    """Summaries know nothing of such requests; see `hot.Ask`."""
+
+    def __init__(self, family: RequestTemplates, wanted: Wanted, client_id: str | None, acks: int | None) -> None:
+        self.family, self.wanted, self.client_id, self.acks = family, wanted, client_id, acks
+        self.responses: list[NumberTemplate] = []
+
+
+def record_requests(watcher: Recording, buf: Buffer, pos: int, n: int, now: float) -> int:
+    """Take requests at `pos` that are like others before them; return the position behind them."""
+    opened, known, count = watcher.open, watcher.recorded, watcher.awaited + watcher.requests
+    before = count
+    if type(buf) is memoryview:  # what is kept of it has to be a copy
+        buf = bytes(buf[:n])
+    while n - pos >= SMALLEST_REQUEST:
+        templates = known.get(CODE(buf, pos + 4)[0])
+        if templates is None:
+            break
+        for form in templates.forms:
+            if n - pos < form.reach:
+                continue
+            fields = form.unpack(buf, pos)
+            template = form.known.get(form.constants(fields))
+            if template is None:
+                continue
+            numbers = form.numbers(fields)
+            end = pos + 4 + numbers[0]
+            if end <= n and min(numbers) >= 0 and (not form.batch or form.fits(buf, end, fields, numbers)):
+                break
+        else:
+            break
+        size = numbers[0] + 4
+        if size > watcher.room or size > SMALL:
+            break
+        watcher.room -= size
+        count += 1
+        opened.append((numbers[1], template, now, numbers[0], (buf[pos + 4 : end], numbers, count)))
+        pos = end
+    watcher.requests += count - before
+    return pos
+
+
+def record_responses(watcher: Recording, buf: Buffer, pos: int, n: int, now: float) -> int:
+    """Take responses at `pos` that are like others to requests that matched; return the position behind them."""
+    journal, opened = watcher.journal, watcher.open
+    assert journal is not None, "something was learnt"
+    standing, count = journal.standing, 0
+    batch: list[Recorded] = []
+    while opened and n - pos >= SMALLEST_RESPONSE:
+        correlation, template, begun, asked_size, request = opened[0]
+        if type(template) is not RequestTemplate:
+            break
+        for form in template.responses:
+            if n - pos < form.reach:
+                continue
+            fields = form.unpack(buf, pos)
+            answer = form.known.get(form.constants(fields))
+            if answer is None or answer[0] is not standing:
+                continue
+            numbers = form.numbers(fields)
+            end = pos + 4 + numbers[0]
+            if (
+                numbers[1] == correlation
+                and end <= n
+                and min(numbers) >= 0
+                and max(numbers) < HIGHEST
+                and (not form.batch or form.fits(buf, end, fields, numbers))
+            ):
+                break
+        else:
+            break
+        opened.popleft()
+        watcher.room += asked_size + 4
+        count += 1
+        template.family.misses -= AGAIN
+        batch.append((answer[1], begun, request[1], numbers))
+        pos = end
+        if len(batch) >= MOST_AT_ONCE:
+            journal.write(batch, now)
+            batch = []
+            rest()
+            standing = journal.standing
+    if batch:
+        journal.write(batch, now)
+    watcher.responses += count
+    return pos
+
+
+def learn(watcher: Recording, seen: Seen, wanted: Wanted) -> None:
+    """Learn of an exchange that has been handed out, if it is one that may come again."""
+    request, response, journal = seen.request, seen.response, watcher.journal
+    if journal is None or request is None or response is None or not may_come_again(seen):
+        return
+    family = watcher.recorded.setdefault(code_of(seen.key, seen.version), RequestTemplates())
+    requested, responded = seen.request_body, seen.response_body
+    if requested is None or responded is None or not worth_learning(family):
+        return
+    try:
+        asked = learn_frame(request.data, seen.key, seen.version, REQUEST, requested)
+        answered = learn_frame(response.data, seen.key, seen.version, RESPONSE, responded)
+    except DecodeError:
+        return
+    if asked is None or answered is None:
+        return
+    standing, line = journal.standing, journal.learn(seen, asked, answered)
+    if line is not None:
+        known = known_frames(family.forms, asked)
+        template = known.get(asked.constants)
+        if template is None:
+            template = known[asked.constants] = RequestTemplate(family, wanted, seen.client_id, seen.acks)
+        known_frames(template.responses, answered)[answered.constants] = standing, line
+
+
+def worth_learning(family: RequestTemplates) -> bool:
+    """Return True while what was learnt comes again, else once in so many exchanges."""
+    family.misses = max(family.misses, 0.0) + 1
+    return family.misses <= PATIENCE or not int(family.misses) % PATIENCE
+
+
+def known_frames(forms: list[NumberTemplate], learnt: LearntFrame) -> dict[Any, Any]:
+    """Return what is known by the template that was learnt, or by one of the same form, with room for one more."""
+    for template in forms:
+        if template.form == learnt.template.form:
+            if len(template.known) >= MOST_LEARNT:
+                template.known.clear()
+            return template.known
+    if len(forms) >= MOST_FORMS:
+        forms.clear()
+    forms.append(learnt.template)
+    return learnt.template.known
+
+
+def may_come_again(seen: Seen) -> bool:
+    """Return True if all that is to be told of an exchange is in two whole frames and their times."""
+    request, response = seen.request, seen.response
+    return (
+        seen.outcome == "answered"
+        and seen.acks != 0
+        and not (seen.rules or seen.answered_by_rule or seen.own_errors or seen.unread)
+        and seen.rule_wait == NOTHING_WAITED == seen.other_wait
+        and request is not None
+        and request.form is Form.WHOLE
+        and response is not None
+        and response.form is Form.WHOLE
+        and max(request.size, response.size) <= SMALL + SIZE_BYTES
+    )

@@ -1,0 +1,252 @@
+"""Templates of whole frames that differ in a few numbers only, for exchanges that are recorded one by one.
+
+Strategy. A `NumberTemplate` is one `struct` over the head of a frame: bytes that have to be the same, bytes that mean
+nothing to a record, and numbers that it tells. So one `unpack` and one look-up of what has to be the same say which
+exchange this is and all that is new in it. Record batches are the only part of a frame whose length may differ: a frame
+has at most one, of which the header is in the struct, and what stands behind it is compared, too.
+
+A frame that a template takes has to be read by the decoder in the same way as the one that it was learnt of. Hence the
+length in front of the records is compared with what it has to be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from struct import Struct
+from typing import Any
+
+from kproxy.wire import layout
+from kproxy.wire.head import body_start
+from kproxy.wire.headers import header_version
+from kproxy.wire.primitives import write_uvarint
+from kproxy.wire.records.entry import BATCH, MAGIC_AT, OVERHEAD
+from kproxy.wire.sketch import RecordsDigest
+from kproxy.wire.walk import walk
+
+from .credentials import REQUEST
+from .wanted import FETCH, PRODUCE
+
+OFFSET_COMMIT = 8
+PARTITION_WRITTEN, PARTITION_READ = "responses[].partition_responses[]", "responses[].partitions[]"
+PARTITION_ASKED = "topics[].partitions[]"
+RECORDS_AT = {
+    (PRODUCE, "request"): "topic_data[].partition_data[].records",
+    (FETCH, "response"): f"{PARTITION_READ}.records",
+}
+"""Where record batches stand, by (API key, direction)."""
+NUMBERS = {
+    (PRODUCE, "response"): (f"{PARTITION_WRITTEN}.base_offset", f"{PARTITION_WRITTEN}.log_start_offset"),
+    (FETCH, "request"): (f"{PARTITION_ASKED}.fetch_offset",),
+    (FETCH, "response"): (f"{PARTITION_READ}.high_watermark", f"{PARTITION_READ}.log_start_offset"),
+    (OFFSET_COMMIT, "request"): (f"{PARTITION_ASKED}.committed_offset",),
+}
+"""Fields of 64 bits that differ from frame to frame, and are told."""
+IGNORED = {
+    (PRODUCE, "response"): (f"{PARTITION_WRITTEN}.log_append_time_ms",),
+    (FETCH, "request"): ("session_epoch",),
+    (FETCH, "response"): (f"{PARTITION_READ}.last_stable_offset",),
+}
+"""Fields that differ from frame to frame, and are told of nowhere."""
+
+LONGEST = 1024
+"""Bytes of a frame that may be in a template."""
+MOST_NUMBERS = 16
+BATCH_FIELDS = "qi4sB4xhi16xqhii"
+"""Base offset, length, leader epoch, magic, attributes, last offset delta, producer's id, epoch, sequence, count."""
+
+
+@dataclass(slots=True)
+class LearntFrame:
+    """Template of one frame that was read. `constants`: what a frame like it has to have.
+
+    `told`: of each number behind the size and the correlation id (path, how many fields of that path come before it);
+    of a batch the path is the attribute of its `RecordsDigest`.
+    """
+
+    template: NumberTemplate
+    constants: Any
+    told: list[tuple[str, int]]
+
+
+class NumberTemplate:
+    """Struct over frames of one API, version and direction.
+
+    `unpack(buffer, position of the length field)` gives fields, of which `constants` are those that must be known and
+    `numbers` what is told: the size, the correlation id, those of the batch if there is one, and those of `NUMBERS`.
+    `known`: what was learnt, by constants.
+    """
+
+    __slots__ = ("batch", "behind", "compact", "constants", "form", "known", "length_at", "numbers", "overhead",
+                 "reach", "unpack")  # fmt: skip
+
+    def __init__(self, form: str, constants: list[int], numbers: list[int]) -> None:
+        struct = Struct(form)
+        self.form: tuple[Any, ...] = (form, tuple(constants), tuple(numbers))
+        self.unpack, self.reach = struct.unpack_from, struct.size
+        self.constants: Callable[[Any], Any] = itemgetter(*constants)
+        self.numbers: Callable[[Any], tuple[int, ...]] = itemgetter(*numbers)
+        self.known: dict[Any, Any] = {}
+        self.batch = self.compact = False
+        self.length_at = self.overhead = 0
+        self.behind = b""
+
+    def with_batch(self, length_at: int, compact: bool, overhead: int, behind: bytes) -> None:
+        """`length_at`: the field with the length of the records. `overhead`: of a frame beyond the batch's length."""
+        self.batch, self.length_at, self.compact, self.overhead = True, length_at, compact, overhead
+        self.behind = behind
+        self.form = (*self.form, compact, overhead, behind)
+
+    def fits(self, buf: Any, end: int, fields: Any, numbers: tuple[int, ...]) -> bool:
+        """Return True if the batch is all that the frame, which ends at `end`, has beyond its constants."""
+        size, _, length, count, *_ = numbers
+        return (
+            size == length + self.overhead
+            and count > 0
+            and fields[self.length_at] == records_length(length, self.compact)
+            and (not self.behind or buf[end - len(self.behind) : end] == self.behind)
+        )
+
+
+@lru_cache(maxsize=4096)
+def records_length(length: int, compact: bool) -> bytes:
+    """Return the length field of records that are one batch of this length."""
+    size = length + OVERHEAD
+    return write_uvarint(size + 1) if compact else size.to_bytes(4, "big")
+
+
+def learn_frame(frame: bytes, key: int, version: int, direction: str, body: dict[str, Any]) -> LearntFrame | None:
+    """Return the template of a frame without its length field that was read as `body`; None if it has no such form.
+
+    Raises DecodeError where a walk does not read what the decoder did.
+    """
+    records_path = RECORDS_AT.get((key, direction), "")
+    digests = [digest for holder, name in holders(body, records_path) if (digest := holder[name]) is not None]
+    digests = [digest for digest in digests if digest.size]
+    if digests and (len(digests) > 1 or not is_one_batch(digests[0])):
+        return None
+    writer = FormWriter(frame, direction == REQUEST)
+    for path, start, end in spans(frame, key, version, direction):
+        if path == records_path:
+            if digests and end - start > digests[0].size:
+                writer.batch(start, end, digests[0], layout.body(key, version, direction).flexible)
+        elif writer.behind is None:
+            writer.number(path, start, end, told=path in NUMBERS.get((key, direction), ()))
+        elif path in NUMBERS[key, direction]:
+            return None  # behind the batch: no place for it
+    return writer.learnt()
+
+
+def is_one_batch(digest: RecordsDigest) -> bool:
+    """Return True if records are one batch of users' records."""
+    return digest.batches == 1 and not digest.control and (digest.records or 0) > 0
+
+
+def holders(body: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield (struct, name of its field) for each field at `path`, in wire order."""
+    if not path:
+        return
+    first, _, rest = path.partition("[].")
+    if not rest:
+        yield body, first
+        return
+    for element in body[first] or ():
+        yield from holders(element, rest)
+
+
+def spans(frame: bytes, key: int, version: int, direction: str) -> list[tuple[str, int, int]]:
+    """Return (path, start, end) of each field that may differ, in wire order."""
+    where = key, direction
+    paths = {*NUMBERS.get(where, ()), *IGNORED.get(where, ()), *((RECORDS_AT[where],) if where in RECORDS_AT else ())}
+    known = {slot.path for slot in layout.body(key, version, direction).everywhere()}
+    paths &= known
+    if not paths:
+        return []
+    walked = walk(key, version, direction, frozenset(paths))
+    hits: list[tuple[int, int, int]] = []
+    start = body_start(frame, 0, len(frame), header_version(key, version, direction), direction) or 0
+    walked.run(frame, start, len(frame), hits)
+    return [(walked.marks[at].path, begin, end) for at, begin, end in hits if walked.marks[at].what == "value"]
+
+
+class FormWriter:
+    """Writer of the form of a `NumberTemplate`, along a frame without its length field."""
+
+    def __init__(self, frame: bytes, request: bool) -> None:
+        self.frame, self.request = frame, request
+        self.at = 8 if request else 4  # behind the correlation id
+        self.form = ">iIi" if request else ">ii"
+        self.fields = 3 if request else 2
+        self.constants: list[int] = [1] if request else []
+        self.numbers = [0, self.fields - 1]
+        self.of_batch: list[tuple[str, int]] = []  # (attribute, place in the fields)
+        self.told: list[tuple[str, int, int]] = []  # (path, how many of it came before, place in the fields)
+        self.met: Counter[str] = Counter()
+        self.behind: bytes | None = None
+        self.length_at = self.overhead = 0
+        self.compact = self.wrong = False
+
+    def up_to(self, place: int) -> None:
+        """Have what is in front of `place` stay as it is."""
+        if place > self.at:
+            self.form += f"{place - self.at}s"
+            self.constants.append(self.fields)
+            self.fields += 1
+        self.at = place
+
+    def number(self, path: str, start: int, end: int, *, told: bool) -> None:
+        """Add a field that differs; one below zero means that there is none, and has to stay."""
+        if not told:
+            self.up_to(start)
+            self.form += f"{end - start}x"
+            self.at = end
+        elif end - start == 8 and self.frame[start] < 0x80:
+            self.up_to(start)
+            self.form += "q"
+            self.told.append((path, self.met[path], self.fields))
+            self.fields += 1
+            self.at = end
+        self.met[path] += 1
+
+    def batch(self, start: int, end: int, digest: RecordsDigest, compact: bool) -> None:
+        """Add records, which have their length in front and end at `end`."""
+        begin = end - digest.size
+        if self.frame[begin + MAGIC_AT] != 2:
+            self.wrong = True
+            return
+        self.up_to(start)
+        first = self.fields + 1
+        self.form += f"{begin - start}s{BATCH_FIELDS}"
+        self.length_at, self.compact, self.behind = self.fields, compact, self.frame[end:]
+        base, length, _, magic, attributes, delta, producer, epoch, sequence, count = range(first, first + 10)
+        self.fields = first + 10
+        self.constants += [magic, attributes]
+        self.of_batch = [("size", length), ("records", count)]
+        if not self.request:
+            self.of_batch += [("base_offset", base), ("last_offset", delta)]
+        if digest.producer_id is None:
+            self.constants.append(producer)
+        else:
+            self.of_batch += [("producer_id", producer), ("producer_epoch", epoch), ("base_sequence", sequence)]
+        self.at = begin + BATCH.size
+        self.overhead = begin + OVERHEAD + len(self.behind)
+
+    def learnt(self) -> LearntFrame | None:
+        """Return what was learnt; None if it is too much, or nothing would tell such frames apart."""
+        if self.behind is None:
+            self.up_to(len(self.frame))
+            self.constants.insert(0, 0)  # the size
+        if self.wrong or self.at > LONGEST or len(self.told) > MOST_NUMBERS or len(self.behind or b"") > LONGEST:
+            return None
+        told = [(path, 0, at) for path, at in self.of_batch] + self.told
+        template = NumberTemplate(self.form, self.constants, self.numbers + [at for _, _, at in told])
+        if self.behind is not None:
+            template.with_batch(self.length_at, self.compact, self.overhead, self.behind)
+        fields = template.unpack(len(self.frame).to_bytes(4, "big") + self.frame, 0)
+        numbers = template.numbers(fields)
+        if min(numbers[2:], default=0) < 0:
+            return None
+        return LearntFrame(template, template.constants(fields), [(path, before) for path, before, _ in told])
