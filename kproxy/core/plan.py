@@ -37,7 +37,8 @@ STREAMED = frozenset((1, 78))  # Fetch, ShareFetch: their addresses come last, b
 TAGGED_ENDPOINTS = frozenset((0, 1))
 """Produce and Fetch name brokers in a tagged field, when a leader has moved (KIP-951): most responses do not."""
 MOST_STEPS = 4096
-"""Steps kept for (api, version) pairs; a client may send any of 2^32, so what is beyond is made anew each time."""
+"""Steps kept for (api, version) pairs, beside those of the table, which are always kept: a client may send any of 2^32,
+and connections share them, so what is beyond is made anew each time."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Bound:
 def is_for_brokers(key: int) -> bool:
     """Return True for an API with which brokers and controllers deal with each other, or that changes who they are."""
     return key in CLUSTER_MEMBERS or key in SHARE_STATE or "broker" not in schema.load(key).listeners
+
+
+def is_known(key: int, version: int) -> bool:
+    """Return True if the table has this version of this API."""
+    return key in schema.paths() and version in schema.load(key).versions
 
 
 class Plan(dict[int, Step]):
@@ -75,7 +81,7 @@ class Plan(dict[int, Step]):
         tally = self.tallies.of(key, version, step.api, step.depth)
         step.count_in(tally)
         plain.count_in(tally)
-        if len(self) < MOST_STEPS:
+        if len(self) < MOST_STEPS or is_known(key, version):
             self[code] = step
         return step
 

@@ -15,12 +15,13 @@ import pytest
 
 from kproxy.core.commands import Close
 from kproxy.core.memory import HeldMemory
-from kproxy.core.plan import Bound
+from kproxy.core.plan import MOST_STEPS, Bound
 from kproxy.core.session import Shared
 from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES
+from kproxy.testing.dialogue import Dialogue
 from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
 from kproxy.wire.primitives import write_uvarint
@@ -226,3 +227,20 @@ def test_a_long_header_of_a_streamed_response_may_be_cut(dialogue: Any, frames: 
         talk = dialogue(Bound(), shared()).client(frames.request(FETCH, 17, 1)).broker(said, chunk)
         assert talk.closed is None
         assert talk.to_client == said
+
+
+@pytest.mark.parametrize("rules", ["", "rules: [{name: r, kind: delay, delay: 1s, match: {topic: nobody}}]"])
+def test_versions_that_nobody_knows_leave_room_for_those_that_are_known(frames: Any, rules: str) -> None:
+    """Connections share their plan: one that asks for ApiVersions in every version there could be, each of which is
+    answered, must not have the steps of all others' requests made anew for each frame."""
+    talk = Dialogue(rules)
+    plan = talk.session.plan
+    head = "0012{:04x}00000001ffff"
+    talk.client(b"".join(frames.sized(bytes.fromhex(head.format(99 + number))) for number in range(MOST_STEPS + 50)))
+    assert talk.closed is None
+    assert len(plan) == MOST_STEPS
+    for key in schema.paths():
+        for version in schema.load(key).versions:
+            assert plan[key << 16 | version] is plan[key << 16 | version]
+    unknown = 18 << 16 | 30000
+    assert plan[unknown] is not plan[unknown]
