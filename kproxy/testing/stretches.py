@@ -5,7 +5,8 @@
         talk.client(large(3, 12, "request", 100_000))
     watch.longest       # seconds of CPU between two places where others may run (wire/breath.py)
 
-`python -m kproxy.testing.stretches` prints the table of docs/operations.md.
+`python -m kproxy.testing.stretches` prints a table, of each kind with one API; `--sieve FILE` goes through all cases
+(stretch_tables.py, stretch_sieve.py).
 
 CPU time is measured, for other programs do not count; the garbage collector is off, for its work is not of a message.
 """
@@ -26,6 +27,9 @@ from typing import Any, Self
 from uuid import UUID
 
 from kproxy.core.commands import BROKER
+from kproxy.core.topics import BY_ID_VERSION, CORRELATION
+from kproxy.rules.decision import Edit
+from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.wire import Message, breath, encode, layout, schema
@@ -122,6 +126,8 @@ class Large:
             return b""
         if slot.name in PARTITION:
             return self.number
+        if slot.name == "acks":
+            return -1  # else nothing is answered
         return 0 if slot.name == "error_code" or slot.type == "bool" or depth == 0 else self.number % 100
 
 
@@ -150,13 +156,19 @@ def batch(count: int, codec: int = 0) -> bytes:
     return encode_batch(records, codec=codec)
 
 
+OWN = CORRELATION.to_bytes(4, "big", signed=True)
+
+
 class Length(bytearray):
     """Stands for what came out, which a driver hands to the kernel without copying it: only its length is kept."""
 
     length = 0
+    asks = False
+    """The last bytes are a request of kproxy's own for topics by id."""
 
     def __iadd__(self, more: Any) -> Self:  # type: ignore[misc]  # it is never added to anything
         self.length += len(more)
+        self.asks = bytes(more[6:12]) == BY_ID_VERSION.to_bytes(2, "big") + OWN
         return self
 
     def __bool__(self) -> bool:
@@ -181,20 +193,39 @@ class Case:
         """Have a session pass both frames; one has `count` elements."""
         key = schema.names()[self.api]
         talk, watch = Dialogue(self.rules), Stopwatch(trace)
-        talk.out = {side: Length() for side in talk.out}
+        out = {side: Length() for side in talk.out}
+        talk.out.update(out)
         counts = {way: count if self.way in (way, BOTH) else 1 for way in WAYS}
         asked, said = (frame(key, self.version, way, counts[way], self.deep) for way in WAYS)
+        told = frame(3, BY_ID_VERSION, "response", counts["request"], False) if by_id(key, self.version) else b""
         with watch:
             talk.client(asked, READ)
-        if talk.closed is None and talk.out[BROKER]:
-            with watch:
+            if out[BROKER].asks:  # which names topic ids have
+                talk.broker(told[:4] + OWN + told[8:], READ)
+            talk.later(LATER if talk.wakes else 0)
+            if not talk.closed and out[BROKER]:
                 talk.broker(said, READ)
+                talk.later(LATER if talk.wakes else 0)
         talk.session.end(0.0)
         return watch
 
 
+LATER = 60.0
+"""Seconds after which a frame that a rule has held goes on."""
 WAYS, BOTH = ("request", "response"), "both"
 MATCHES: tuple[dict[str, str] | None, ...] = (None, {"topic": "name-*"}, {"group": "name-*"})
+WORDS: dict[str, tuple[str, ...]] = {
+    "at": ("request", "response", "both", "produce", "fetch"),
+    "where": ("header", "body", "crc", "key"),
+    "what": ("request", "response"),
+    "level": ("top", "entity"),
+}
+MORE: dict[str, list[dict[str, Any]]] = {
+    "python": [{"call": "kproxy.testing.stretches:edits", "at": "both"}],
+    "corrupt": [{"bits": 1_000_000}, {"where": "body", "bits": 1_000_000}],
+    "drop_records": [{"fraction": 1.0}],
+}
+"""Other parameters than those of the examples."""
 NAMED = ("Metadata", "Produce", "Fetch", "OffsetFetch", "DescribeTopicPartitions", "CreateTopics", "DescribeGroups")
 """APIs that are measured for kinds that bind when a connection opens."""
 SMALL_BATCH = batch(2)
@@ -206,11 +237,21 @@ def frame(key: int, version: int, way: str, count: int, deep: bool) -> bytes:
 
 
 def broad(kind: str) -> list[str]:
-    """Documents with a rule of this kind that is about as much as may be: the example with other selectors."""
+    """Documents with a rule of this kind that is about as much as may be: the example with other selectors, and with
+    other words for what says what is done, and to which frame."""
     rule = {name: value for name, value in example(kind).items() if name not in ("when", "match")}
+    fields = KINDS[kind].model_fields
+    others = [{name: word} for name in WORDS if name in fields for word in WORDS[name] if word != rule.get(name)]
+    others += MORE.get(kind, [])
     found = [rule if match is None else rule | {"match": match} for match in MATCHES]
+    found += [rule | other | match for match, other in product(({}, {"match": MATCHES[1]}), others)]
     texts = [text for text in (json.dumps({"rules": [one]}) for one in found) if loads(text)]
     return texts or [json.dumps({"rules": [example(kind)]})]
+
+
+def edits(exchange: Exchange, message: Message) -> Edit:
+    """A hook of kind `python` that says that it has changed the message."""
+    return Edit()
 
 
 def cases(everything: bool = False) -> Iterator[Case]:
@@ -237,54 +278,7 @@ def by_id(key: int, version: int) -> bool:
     return any(slot.type == "uuid" for slot in layout.body(key, version, "request").everywhere())
 
 
-GROUPS = {
-    "names": ("rename_", "prefix", "advertise", "limit_versions"),
-    "access": ("deny", "read_only", "require", "quota"),
-    "whole exchanges": (
-        "error", "delay", "disconnect", "drop", "throttle_time", "reorder_responses", "duplicate_response",
-        "wrong_correlation_id", "python", "set",
-    ),
-    "bytes": ("truncate", "short_body", "bad_length", "trailing_bytes", "unknown_tag", "corrupt"),
-    "records": (
-        "drop_records", "reorder_records", "duplicate_records", "corrupt_records", "poison_records", "set_record",
-        "malformed_batch", "empty_fetch", "set_watermark", "short_session",
-    ),
-}  # fmt: skip
-"""Kinds by what they are about; a word ending in `_` stands for all that begin with it. The others are about clusters
-and groups."""
-OTHERS = "clusters and groups"
-
-
-def group_of(kind: str) -> str:
-    """The group in whose row of the table a kind is."""
-    for group, words in GROUPS.items():
-        if any(kind == word or (word.endswith("_") and kind.startswith(word)) for word in words):
-            return group
-    return OTHERS
-
-
-TRIES = 3
-"""A stretch is as long as the shortest of so many attempts, if the first is not short: others use the machine."""
-SHORT = 0.02
-
-
-def table(count: int = 100_000) -> str:
-    """The longest stretch of any case by group of kinds and by which frame is long, as a table of Markdown."""
-    found: dict[tuple[str, str], tuple[float, float, Case]] = {}
-    for case in cases():
-        watches = [case.measure(count)]
-        while watches[-1].longest > SHORT and len(watches) < TRIES:
-            watches.append(case.measure(count))
-        longest, total = min(one.longest for one in watches), min(one.total for one in watches)
-        place = group_of(case.kind), case.way
-        if place not in found or longest > found[place][0]:
-            found[place] = longest, total, case
-    lines = ["| kinds | long frame | longest stretch, ms | all of it, ms | with |", "|---|---|---|---|---|"]
-    for (group, way), (longest, total, case) in sorted(found.items(), key=lambda one: one[0]):
-        what = f"`{case.kind}`, {case.api} {case.version}"
-        lines.append(f"| {group} | {way} | {longest * 1000:.0f} | {total * 1000:.0f} | {what} |")
-    return "\n".join(lines)
-
-
 if __name__ == "__main__":
-    sys.stdout.write(f"{table()}\n")
+    from .stretch_tables import main
+
+    main(sys.argv[1:])

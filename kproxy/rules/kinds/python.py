@@ -15,7 +15,7 @@ from kproxy.rules.explain import Wrong
 from kproxy.rules.hook import decisions_of, find_hook
 from kproxy.rules.kinds.base import Direction, Family
 from kproxy.rules.kinds.live import Decisions, Effect, EffectProblem, LiveRule
-from kproxy.wire.breath import breathe
+from kproxy.wire.breath import breathe, each, keep
 from kproxy.wire.message import Message
 
 SLOW = 0.010
@@ -95,12 +95,13 @@ class PythonEffect(Effect):
 
     def run(self, exchange: Exchange, message: Message, direction: Direction) -> Decisions:
         """Call it, and look at what it says. One that fails has changed nothing."""
-        before, began = copied(message.body), self.clock()
+        before, began = keep(copied(message.body)), self.clock()
         try:
             return decisions_of(self.hook(exchange, message), message, direction)
         except Exception as error:  # noqa: BLE001  # a user's code may raise anything
             self.failed.count += 1
             self.failed.last = f"{self.rule.call} with {message.api.name} {message.version}: {said(error)}"
+            keep(message.body.copy())
             message.body.clear()
             message.body.update(before)
             return (Close(),) if self.rule.on_error == "close" else ()
@@ -125,4 +126,4 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         breathe()
         return {name: copied(inner) for name, inner in value.items()}
-    return [copied(inner) for inner in value] if isinstance(value, list) else value
+    return [copied(inner) for inner in each(value)] if isinstance(value, list) else value
