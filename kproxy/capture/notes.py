@@ -58,5 +58,5 @@ def packet_note(comment: str) -> Note:
         return NOTHING
     try:
         return _decode(comment[len(NOTE) :])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return NOTHING

@@ -26,6 +26,10 @@ from .pcapng import COMMENT, IF_DROP, IF_NAME, IF_OFFSET, IF_RESOLUTION, INTERFA
 
 LONGEST_BLOCK = 64 << 20
 """Bytes. Packets have up to 256 KiB; a length above this is a damaged file, and would only fill the memory."""
+MOST_INTERFACES = 1000
+"""Interfaces of a section; kproxy has one for each side, and a machine some dozens."""
+MOST_COMMENTS = 1000
+"""Comments of sections, and as many of statistics, that are kept; each file that was put together with others has one."""
 OLD_UNITS = {0xA1B2C3D4: 10**6, 0xA1B23C4D: 10**9}
 """Magic numbers of pcap, and ticks of a second."""
 GZIP = b"\x1f\x8b"
@@ -203,6 +207,10 @@ class PacketFile:
     def _other(self, kind: int, body: bytes, order: str) -> None:
         """Take in a block that is not a packet: an interface, a section, or statistics."""
         if kind == INTERFACE and len(body) >= 12:
+            if len(self.interfaces) >= MOST_INTERFACES:
+                raise CaptureError(
+                    f"{self.path}: damaged before byte {self.offset}: more than {MOST_INTERFACES} interfaces"
+                )
             given = dict(options_of(body, 8, order))
             resolution = given.get(IF_RESOLUTION, b"\x06")[:1] or b"\x06"
             power = resolution[0] & 0x7F
@@ -218,12 +226,12 @@ class PacketFile:
             for code, value in options_of(body, 12, order):
                 if code == pcapng.APPLICATION:
                     self.application = text(value)
-                elif code == COMMENT:
+                elif code == COMMENT and len(self.notes) < MOST_COMMENTS:
                     self.notes.append(text(value))
         elif kind == STATISTICS:
             for code, value in options_of(body, 12, order):
                 if code == COMMENT:
-                    self.ends.append(text(value))
+                    self.ends = [*self.ends[1 - MOST_COMMENTS :], text(value)]
                 elif code == IF_DROP and len(value) == 8:
                     self.dropped += Struct(f"{order}Q").unpack(value)[0]
 

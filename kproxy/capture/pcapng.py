@@ -111,6 +111,6 @@ def read_note(comment: str) -> dict[str, Any]:
         return {}
     try:
         fields = json.loads(comment[len(NOTE) :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}

@@ -154,7 +154,7 @@ def _lines(name: str, trouble: Trouble) -> Iterator[tuple[str, Data, str]]:
                     event = _decode(line)
                     found = str(event["type"]), dict(event["data"]), str(event.get("source", name))
                     judge(*found[:2])
-                except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+                except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError):
                     _bad(trouble, f"{name}:{number}")
                 else:
                     yield found

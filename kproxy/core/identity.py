@@ -57,6 +57,11 @@ class Identity:
         return self._watch is not None and self._watch.absent in (LOST, MALFORMED)
 
     @property
+    def is_anyone(self) -> bool:
+        """Return True if the client has logged in, and may be any of those whom the broker knows."""
+        return self._watch is not None and self._watch.is_anyone
+
+    @property
     def outcome(self) -> Outcome | None:
         """How the last authentication ended; None when there was none."""
         return None if self._watch is None else self._watch.outcome

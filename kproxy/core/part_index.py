@@ -18,7 +18,7 @@ from kproxy.rules.answer_match import AnswerMatch
 from kproxy.rules.entity import Entity
 from kproxy.rules.frame_match import OF_ENTITY, FrameMatch
 from kproxy.rules.kinds.access import AccessRule
-from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.kinds.live import LIMITING, LiveRule
 from kproxy.rules.match import is_pattern, readable
 from kproxy.rules.pattern_set import PatternSet
 
@@ -62,6 +62,8 @@ class FieldIndex:
             else:
                 self.exact.setdefault(text, set()).add(number)
         if isinstance(rule.match, AnswerMatch):
+            self.lenient |= {number}
+        if indexed_by(rule) == "principal" and rule.family in LIMITING:  # see FrameMatch.suspect_anyone
             self.lenient |= {number}
         if isinstance(rule, AccessRule):
             self.doubting |= {number}

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from kproxy.rules.all_names import NameMaps
 from kproxy.rules.kinds.allow_from import AllowFrom
-from kproxy.rules.kinds.live import Effect
+from kproxy.rules.kinds.live import LIMITING, Effect
 from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire import schema
@@ -104,7 +104,7 @@ class Plan(dict[int, Step]):
     @cached_property
     def by_principal(self) -> bool:
         """Whether a rule that limits clients goes by who they are."""
-        limiting = (one.rule for one in self.live if one.rule.family in ("access", "quota") and not one.observes)
+        limiting = (one.rule for one in self.live if one.rule.family in LIMITING and not one.observes)
         return any(rule.reads_principal for rule in limiting)
 
     @cached_property

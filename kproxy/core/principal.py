@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from .commands import BROKER, CLIENT
 from .counters import Counters
-from .sasl_names import MALFORMED, NAMES, NoName
+from .sasl_names import DELEGATION, MALFORMED, NAMES, NoName
 
 Source = Literal["PLAIN", "SCRAM", "OAUTHBEARER", "certificate"]
 
@@ -152,6 +152,11 @@ class PrincipalWatch:
             self.token(self.current, token)
         elif side == BROKER and self.current.ends_with(token):
             self.accepted(self.current)
+
+    @property
+    def is_anyone(self) -> bool:
+        """Return True if the client has logged in with a delegation token, which does not name its owner."""
+        return self.absent == DELEGATION
 
     # ---- what comes of it
 

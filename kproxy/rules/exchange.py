@@ -36,6 +36,8 @@ class IdentityView(Protocol):
     def principal(self) -> str | None: ...
     @property
     def software(self) -> str | None: ...
+    @property
+    def is_anyone(self) -> bool: ...
 
 
 class ConnectionView:
@@ -57,6 +59,11 @@ class ConnectionView:
     def software(self) -> str | None:
         """Return `name/version` of the client's library; None when it has not said."""
         return None if self.identity is None else self.identity.software
+
+    @property
+    def is_anyone(self) -> bool:
+        """Return True if the client has logged in, and may be any of those whom the broker knows."""
+        return self.identity is not None and self.identity.is_anyone
 
 
 class Exchange:
@@ -92,6 +99,11 @@ class Exchange:
     def principal(self) -> str | None:
         """Return the name that the broker has authenticated, None before that."""
         return self.connection.principal
+
+    @property
+    def is_anyone(self) -> bool:
+        """Return True if the client has logged in, and may be any of those whom the broker knows."""
+        return self.connection.is_anyone
 
     @property
     def client_software(self) -> str | None:

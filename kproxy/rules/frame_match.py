@@ -53,6 +53,7 @@ class FrameMatch(ConnectionMatch):
     )
 
     _frame: list[Callable[[Exchange], bool]] = PrivateAttr(default_factory=list)
+    _principal: Callable[[Exchange], bool] | None = PrivateAttr(default=None)
     _entity: dict[str, Callable[[Entity], bool]] = PrivateAttr(default_factory=dict)
     _keys: frozenset[int] | None = PrivateAttr(default=None)
     _errors: frozenset[int] | None = PrivateAttr(default=None)
@@ -66,6 +67,8 @@ class FrameMatch(ConnectionMatch):
         for name in ("client_id", "principal", "client_software"):
             if (texts := getattr(self, name)) is not None:
                 self._frame.append(_text_of(name, [text_test(text) for text in texts]))
+                if name == "principal":
+                    self._principal = self._frame[-1]
         if (acks := self.acks) is not None:
             self._frame.append(lambda exchange: exchange.acks in acks)
         if (sizes := self.size) is not None:
@@ -79,6 +82,13 @@ class FrameMatch(ConnectionMatch):
             self._entity["partition"] = lambda entity: (
                 entity.partition is not None and any(entity.partition in one for one in partitions)
             )
+
+    def suspect_anyone(self) -> None:
+        """Hold from now on for clients that may be any principal, too, where principals are selected."""
+        named, self._principal = self._principal, None
+        if named is not None:
+            at = self._frame.index(named)
+            self._frame[at] = lambda exchange: exchange.is_anyone or named(exchange)
 
     # ---- before any frame
 

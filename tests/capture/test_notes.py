@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.capture.notes import packet_note
-from kproxy.capture.pcapng import note
+from kproxy.capture.pcapng import note, read_note
 
 
 def test_what_is_known_is_taken() -> None:
@@ -25,6 +25,14 @@ def test_what_is_known_is_taken() -> None:
 def test_what_has_other_types_says_nothing(comment: str) -> None:
     """It is passed over as a whole, and nothing is raised."""
     assert {} == packet_note(comment)
+
+
+@pytest.mark.parametrize("known", ["x", "who"])
+def test_what_is_nested_without_end_says_nothing(known: str) -> None:
+    """As deep as a comment can be; readers of JSON raise RecursionError for that."""
+    comment = f'kproxy {{"{known}": ' + "[" * 60_000
+
+    assert {} == packet_note(comment) == read_note(comment)
 
 
 def test_a_name_that_is_no_text() -> None:

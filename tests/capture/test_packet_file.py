@@ -11,7 +11,7 @@ from struct import pack
 import pytest
 
 from kproxy.capture import pcapng
-from kproxy.capture.packet_file import PacketFile
+from kproxy.capture.packet_file import MOST_COMMENTS, MOST_INTERFACES, PacketFile
 from kproxy.errors import CaptureError
 
 
@@ -42,6 +42,19 @@ def test_all_that_is_in_a_file(tmp_path: Path) -> None:
     assert ("kproxy", ["a note"], ["the end"], 7) == (file.application, file.notes, file.ends, file.dropped)
     assert ["client", "broker"] == [one.name for one in file.interfaces]
     assert not file.torn
+
+
+def test_what_stands_around_packets_is_bounded(tmp_path: Path) -> None:
+    """Ten million interfaces, or comments of 60 kB each, in a file of 300 kB that unpacks to what it likes."""
+    comments = pcapng.section("x", ["c" * 100] * 3) + pcapng.statistics(0, 1.0, 0, "e")
+    file = read(tmp_path / "c", comments * MOST_COMMENTS + pcapng.statistics(0, 1.0, 0, "last"))
+    assert list(file) == []
+    assert (len(file.notes), len(file.ends), file.ends[-1]) == (MOST_COMMENTS, MOST_COMMENTS, "last")
+
+    many = read(tmp_path / "c", pcapng.section("x") + pcapng.interface("i") * (MOST_INTERFACES + 1))
+    with pytest.raises(CaptureError, match=f"more than {MOST_INTERFACES} interfaces"):
+        list(many)
+    assert len(many.interfaces) == MOST_INTERFACES
 
 
 def test_a_file_may_end_anywhere(tmp_path: Path) -> None:

@@ -96,3 +96,16 @@ def test_standard_input_may_be_gzip(tmp_path: Path, kind: str) -> None:
         ran = CliRunner().invoke(main, ["tail", "-", "-"], input=given)
         assert (ran.exit_code, len(ran.stdout.splitlines())) == (1, 6)
         assert ran.stderr == "kproxy: standard input has been read already, - can be given once\n"
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if "redact" not in one and "info" not in one])
+def test_a_line_that_is_nested_without_end_is_one_that_cannot_be_read(tmp_path: Path, command: str) -> None:
+    """A reader of JSON raises RecursionError for it, which is no DecodeError."""
+    file = tmp_path / "nested.ndjson"
+    file.write_bytes(b'{"type": "x", "data": ' + b"[" * 100_000 + b"\n")
+
+    code, said = run(command, file)
+
+    assert "Traceback" not in said
+    if "replay" not in command:
+        assert "1 line could not be read" in said

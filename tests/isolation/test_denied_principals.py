@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64encode
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kproxy.rules.facts import Facts
+from kproxy.rules.frame_match import FrameMatch
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.live import LiveRule
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 
 METADATA, HANDSHAKE, AUTHENTICATE, FETCH = 3, 17, 36, 1
@@ -158,6 +164,43 @@ def test_a_login_where_there_is_none_does_not_hide_whose_certificate_it_is(asked
     talk.client(wants(9))
 
     assert SECRET not in talk.to_broker
+
+
+TOKEN = ("SCRAM-SHA-256", [(b"n,,n=tokenid,r=x,tokenauth=true", b"r=xy,s=c2FsdA==,i=4096"), (b"c=biws", b"v=x")])
+LIMITS = {
+    "deny": '{name: r, kind: deny, match: {topic: "secret*", principal: bob}}',
+    "allow-list": '{name: r, kind: deny, match: {topic: "secret*"}, not: {principal: alice}}',
+    "read_only": '{name: r, kind: read_only, match: {topic: "secret*", principal: bob}}',
+    "require": '{name: r, kind: require, client_id: nobodys, match: {principal: bob}}',
+}
+
+
+@pytest.mark.parametrize("rule", LIMITS)
+def test_a_delegation_token_is_no_way_around_a_rule_about_its_owner(rule: str) -> None:
+    """Bob may make himself a token at the broker, and log in with it: its name is not his."""
+    talk = Dialogue(f"rules: [{LIMITS[rule]}]")
+    mechanism, tokens = TOKEN
+    talk.client(request(HANDSHAKE, 1, 1, mechanism=mechanism))
+    talk.broker(response(HANDSHAKE, 1, 1, mechanisms=[mechanism]))
+    for number, (token, answer) in enumerate(tokens, 2):
+        talk.client(request(AUTHENTICATE, 2, number, auth_bytes=token))
+        talk.broker(response(AUTHENTICATE, 2, number, auth_bytes=answer))
+    before = len(talk.to_broker)
+    talk.client(request(20, 6, 9, topics=[{"name": SECRET.decode(), "topic_id": UUID(int=0)}]))
+    assert SECRET not in talk.to_broker
+    assert talk.closed is None
+    talk.client(request(20, 6, 10, topics=[{"name": "other", "topic_id": UUID(int=0)}]))
+
+    assert (len(talk.to_broker) > before) is (rule != "require")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if issubclass(KINDS[kind], LiveRule)])
+def test_kinds_that_limit_suspect_whoever_may_be_anyone(kind: str) -> None:
+    """No model that is set up in a way of its own forgets it; a fault is for whom it names."""
+    made = KINDS[kind].model_construct(match=FrameMatch(principal=["bob"]), networks=[])
+    somebody: Any = SimpleNamespace(principal=None, is_anyone=True)
+
+    assert made.match.holds_frame(somebody) is (kind in ("deny", "read_only", "require", "allow_from", "quota"))
 
 
 def test_without_such_a_rule_nobody_waits() -> None:

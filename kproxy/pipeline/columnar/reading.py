@@ -61,7 +61,7 @@ def _line_by_line(lines: Any, columns: Sequence[Column]) -> Any:
 def _data(line: str) -> dict[str, Any]:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     data = event.get("data") if isinstance(event, dict) else None
     return data if isinstance(data, dict) else {}

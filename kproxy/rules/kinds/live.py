@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,9 @@ from kproxy.rules.shape import TrafficShape
 from kproxy.rules.when import When
 
 Decisions = Sequence[Decision]
+
+LIMITING: frozenset[Family] = frozenset(("access", "quota"))
+"""Families of rules that limit clients: what these do to get around one counts for nothing."""
 
 
 Lasting = Annotated[
@@ -88,6 +91,12 @@ class LiveRule(Rule):
     mode: Literal["enforce", "observe"] = Field(
         default="enforce", description="observe: it is counted where it would act, and nothing is done"
     )
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Whoever may be anyone is one of those whom a limit is for, and none of those whom it spares."""
+        super().model_post_init(context)
+        if self.match is not None and self.family in LIMITING:
+            self.match.suspect_anyone()
 
     @property
     def is_fault(self) -> bool:

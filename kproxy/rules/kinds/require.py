@@ -86,6 +86,7 @@ class RequireRule(LiveRule):
 
     def model_post_init(self, context: Any, /) -> None:
         """Compile the patterns once."""
+        super().model_post_init(context)
         self._client_ids.extend(text_test(text) for text in self.client_id or ())
 
     @classmethod

@@ -196,7 +196,7 @@ def _leftover_file(
     try:
         head = _decode(whole.first)
         data |= {"of_source": head.source, "first_id": id_of(whole.first), "last_id": id_of(whole.last)}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         aside = hidden(folder, stem, BAD)
         path.rename(aside)
         data |= {

@@ -65,6 +65,10 @@ class Told:
     def software(self) -> str | None:
         return self.seen.software if self.spec.client_software is None else self.spec.client_software
 
+    @property
+    def is_anyone(self) -> bool:
+        return self.spec.principal is None and self.seen.is_anyone
+
 
 class Line:
     """One connection.

@@ -90,6 +90,11 @@ def test_what_does_not_fit_is_absent_and_all_beside_it_stands(name: str, value: 
     assert second == NOTHING | {"text": "beside"}
 
 
+def test_data_that_is_nested_without_end_has_no_columns() -> None:
+    """The reader of JSON raises RecursionError for it."""
+    assert reading._data('{"data": ' + "[" * 100_000) == {}
+
+
 @pytest.mark.parametrize("data", ["[]", "3", '"text"', "true"])
 def test_data_that_is_no_object_has_no_columns(data: str) -> None:
     """Such a line is a row of nulls."""

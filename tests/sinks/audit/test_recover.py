@@ -108,7 +108,13 @@ def test_several_files_of_one_process(audit: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "files", [{".ndjson.tmp": b"something else\n"}, {".ndjson.gz": b"\x1f\x8b, but broken"}, {".ndjson.gz": b"no gzip"}]
+    "files",
+    [
+        {".ndjson.tmp": b"something else\n"},
+        {".ndjson.tmp": b'{"x": ' + b"[" * 100_000 + b"\n"},
+        {".ndjson.gz": b"\x1f\x8b, but broken"},
+        {".ndjson.gz": b"no gzip"},
+    ],
 )
 def test_what_is_not_ours_is_put_aside(audit: Make, tmp_path: Path, files: dict[str, bytes]) -> None:
     """Never deleted, never published; said on record."""
