@@ -29,7 +29,7 @@ LONGEST_BLOCK = 64 << 20
 MOST_INTERFACES = 1000
 """Interfaces of a section; kproxy has one for each side, and a machine some dozens."""
 MOST_COMMENTS = 1000
-"""Comments of sections, and as many of statistics, that are kept; each file that was put together with others has one."""
+"""Comments of sections, and as many of statistics, that are kept; kproxy writes one of each."""
 OLD_UNITS = {0xA1B2C3D4: 10**6, 0xA1B23C4D: 10**9}
 """Magic numbers of pcap, and ticks of a second."""
 GZIP = b"\x1f\x8b"

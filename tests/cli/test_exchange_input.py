@@ -104,7 +104,7 @@ def test_a_line_that_is_nested_without_end_is_one_that_cannot_be_read(tmp_path: 
     file = tmp_path / "nested.ndjson"
     file.write_bytes(b'{"type": "x", "data": ' + b"[" * 100_000 + b"\n")
 
-    code, said = run(command, file)
+    _, said = run(command, file)
 
     assert "Traceback" not in said
     if "replay" not in command:

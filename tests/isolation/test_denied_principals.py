@@ -171,7 +171,7 @@ LIMITS = {
     "deny": '{name: r, kind: deny, match: {topic: "secret*", principal: bob}}',
     "allow-list": '{name: r, kind: deny, match: {topic: "secret*"}, not: {principal: alice}}',
     "read_only": '{name: r, kind: read_only, match: {topic: "secret*", principal: bob}}',
-    "require": '{name: r, kind: require, client_id: nobodys, match: {principal: bob}}',
+    "require": "{name: r, kind: require, client_id: nobodys, match: {principal: bob}}",
 }
 
 

@@ -34,6 +34,7 @@ class Said:
 
     principal: str | None
     software: str | None
+    is_anyone: bool = False
 
 
 @dataclass(frozen=True)
