@@ -5,6 +5,7 @@
 - Each group of rule kinds has a page, `kinds-*.md`. Its head and the first part of each kind (what it does, its own
   fields, an example) stand between `<!-- group: … -->` or `<!-- kind: … -->` and `<!-- end -->`; text behind that is
   written by hand and kept. A new kind gets its section, a new group its page.
+- The table of faults is written by hand between `<!-- faults -->` and `<!-- end -->`; kinds that it lacks get a row.
 - The JSON Schemas of the events, the pictures of the README and the list of decisions are written, too.
 
 Tests compare all of that with the models, so that neither can change alone.
@@ -22,6 +23,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
 
+import yaml
+
 from kproxy.events import reference as events
 from kproxy.events.column import EventType
 from kproxy.events.json_schema import json_schema
@@ -35,6 +38,8 @@ PAGES = Path(__file__).parent
 WIDTH = 126
 _TABLE = re.compile(r"(<!-- table: ([\w.]+):(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _KINDS = re.compile(r"(<!-- kinds -->\n).*?(<!-- end -->)", re.DOTALL)
+_FAULTS = re.compile(r"(<!-- faults -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_LASTING = re.compile(r"(<!-- lasting -->\n).*?(<!-- end -->)", re.DOTALL)
 _DECISIONS = re.compile(r"(<!-- decisions -->\n).*?(<!-- end -->)", re.DOTALL)
 _PART = re.compile(r"<!-- (?:group|kind): ([\w ,:-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 
@@ -42,6 +47,8 @@ _PART = re.compile(r"<!-- (?:group|kind): ([\w ,:-]+) -->\n.*?<!-- end -->\n", r
 def filled(text: str) -> str:
     """Return a page with all its tables made anew."""
     text = _DECISIONS.sub(lambda found: f"{found[1]}{decisions_table()}{found[2]}", text)
+    text = _FAULTS.sub(lambda found: f"{found[1]}{faults_table(found[2])}{found[3]}", text)
+    text = _LASTING.sub(lambda found: f"{found[1]}{lasting_kinds()}{found[2]}", text)
     return _KINDS.sub(lambda found: f"{found[1]}{kinds_table()}{found[2]}", _TABLE.sub(_fill, text))
 
 
@@ -151,6 +158,39 @@ def _own_rows(model: type[Rule]) -> Iterator[str]:
 
 def _wrapped(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+# ---- faults
+
+
+def faults_table(before: str) -> str:
+    """Return the table of faults with a row more for each kind of faults that none of its rows has.
+
+    Such a row says what the kind says: its first sentence and its example. Whoever knows better changes the row.
+    """
+    head, line, *table = before.splitlines()
+    shown = {kind for row in table for kind in re.findall("`([^`]+)`", row.split(" | ")[2])}
+    for kind, model in KINDS.items():
+        if issubclass(model, LiveRule) and model.family == "fault" and kind not in shown:
+            table.append(f"| {len(table) + 1} | {_fault(sentence(model))} | `{kind}` | `{_one_rule(model)}` |")
+    return "\n".join([head, line, *table]) + "\n"
+
+
+def lasting_kinds() -> str:
+    """Return the kinds that can be meant for good, as a sentence with links."""
+    kinds = [kind for kind, model in KINDS.items() if "lasting" in model.model_fields]
+    pages = {kind: kinds_page(title).name for title, group in KINDS.by_title().items() for kind in group}
+    return "Kinds that have it: " + ", ".join(f"[`{kind}`]({pages[kind]}#{kind})" for kind in kinds) + ".\n"
+
+
+def _fault(text: str) -> str:
+    return (text[0].lower() + text[1:]).rstrip(".").replace("|", "\\|")
+
+
+def _one_rule(model: type[Rule]) -> str:
+    rule = {name: value for name, value in yaml.safe_load(model.example)[0].items() if name != "name"}
+    text: str = yaml.safe_dump(rule, default_flow_style=True, sort_keys=False, width=sys.maxsize)
+    return text.strip().removeprefix("{").removesuffix("}")
 
 
 # ---- all

@@ -35,11 +35,11 @@ def rows() -> list[Row]:
 
 
 def test_all_faults_are_there() -> None:
-    """Numbered in order, each once, from the first to the scenarios."""
+    """Numbered in order, each once, the scenarios among them."""
     numbers = [row.number for row in rows()]
 
     assert numbers == list(range(1, len(numbers) + 1))
-    assert rows()[-1].kinds == [SCENARIO]
+    assert [row.kinds for row in rows()].count([SCENARIO]) == 1
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: str(row.number))
@@ -56,6 +56,6 @@ def test_each_fault_has_rules_that_load(row: Row) -> None:
 
 
 def test_every_fault_kind_is_on_the_page() -> None:
-    """A kind that makes faults happen is the answer to some fault."""
+    """A kind that makes faults happen is the answer to some fault; docs/tables.py makes a row for a new one."""
     faults = {name for name, kind in KINDS.items() if issubclass(kind, LiveRule) and kind.family == "fault"}
     assert faults <= {kind for row in rows() for kind in row.kinds}

@@ -20,7 +20,7 @@ from ..howto import blocks, examples
 ROOT = Path(__file__).parents[2]
 COPIED = ("kproxy", "docs", "tests", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "pyproject.toml")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "corpus", "golden", "java", "programs")
-PAGES = ["new-api-version.md", "new-event-column.md", "new-sink.md", "compiled-walks.md", "tests.md"]
+PAGES = ["new-kind.md", "new-api-version.md", "new-event-column.md", "new-sink.md", "compiled-walks.md", "tests.md"]
 
 
 def change(tree: Path, diff: str) -> None:

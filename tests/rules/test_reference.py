@@ -68,6 +68,18 @@ def test_notes_of_a_page_of_kinds_are_kept_and_none_gets_lost() -> None:
         tables.kinds_text("records", ["drop_records"], noted)
 
 
+def test_a_fault_without_a_row_gets_one_and_rows_are_kept() -> None:
+    """The next number, the first sentence of the kind and its example; the page as it stands lacks none."""
+    table = (DOCS / "faults.md").read_text().partition("<!-- faults -->\n")[2].partition("<!-- end -->")[0]
+    without = "".join(line for line in table.splitlines(keepends=True) if "`no_controller`" not in line)
+
+    assert tables.faults_table(table) == table
+    kept, _, row = tables.faults_table(without).rstrip("\n").rpartition("\n")
+    assert f"{kept}\n" == without
+    told = "tells clients that the cluster has no controller"
+    assert row == f"| {without.count(chr(10)) - 1} | {told} | `no_controller` | `kind: no_controller, when: {{for: 30s}}` |"
+
+
 OTHERS = ("rules-tests.md", "inspect.md", "answers.md", "reference.md")
 
 

@@ -198,6 +198,13 @@ class LiveRule(Rule):
 class SelectingRule(LiveRule):
     """Live rule that needs the names of topics, where a request gives only ids, for nothing but to select them."""
 
+    whole: ClassVar[bool] = False
+    """True: it acts on frames whatever they are about, so that fetch sessions need not be known for it."""
+
     @property
     def reads_topics(self) -> bool:
         return self.selects_topics
+
+    @property
+    def reads_entities(self) -> bool:
+        return not self.whole

@@ -18,12 +18,6 @@ class ResponseRule(SelectingRule):
 
     apis: ClassVar[Mapping[int, int]] = {}
     """API keys, each with the first version whose responses it changes."""
-    whole: ClassVar[bool] = False
-    """True: it changes responses whatever their requests are about, so that fetch sessions need not be known for it."""
-
-    @property
-    def reads_entities(self) -> bool:
-        return not self.whole
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
         """Return BODY for responses of `apis`, else NOTHING."""
