@@ -207,3 +207,36 @@ def test_what_each_sort_of_rule_would_do(rule: str, said: str, rules: Path) -> N
     rules.write_text(f"rules: [{{name: r, {rule}}}]")
 
     assert said in explain("r.yaml", "Produce", "10", "--topic", "orders", "--client-id", "x").output
+
+
+@pytest.mark.parametrize(
+    ("rule", "request_", "said"),
+    [
+        ("kind: rebalance", "Heartbeat 4 --group g", "depends generation_id, member_id"),
+        ("kind: rebalance", "ConsumerGroupHeartbeat 1 --group g", "depends member_epoch"),
+        ("kind: fence_producer", "InitProducerId 4 --transactional-id t", "depends producer_id"),
+        ("kind: drop_records, at: produce", "Produce 9 --topic orders --partition 1", "depends records"),
+        ("kind: drop_records, at: produce", "Produce 9", "depends topic_data"),
+        ("kind: bad_assignment, how: swap", "SyncGroup 5 --group g", "depends assignments"),
+        ("kind: set, match: {api: Fetch}, fields: {max_bytes: 7}, at: request", "Fetch 12", "depends max_bytes"),
+        ("kind: fence_producer", "EndTxn 3 --transactional-id t", "acts"),
+        ("kind: drop_commit", "OffsetCommit 8 --group g", "acts"),
+        ("kind: unknown_tag, at: request", "Fetch 12", "acts"),
+    ],
+)
+def test_what_looks_at_the_body_depends_on_it(rule: str, request_: str, said: str, rules: Path) -> None:
+    """Without a frame nobody knows what stands in fields that no option gives."""
+    rules.write_text(f"rules: [{{name: r, {rule}}}]")
+    result = explain("r.yaml", *request_.split())
+
+    word, _, fields = said.partition(" ")
+    assert f"  {word:8}  r\n" in result.output
+    assert (f"looks at {fields} of the request, which a frame would tell" in result.output) == bool(fields)
+
+
+def test_a_frame_tells_what_a_rule_looks_at(rules: Path) -> None:
+    """It is as it is, and the rule acts or lets it pass."""
+    rules.write_text("rules: [{name: r, kind: rebalance}]")
+    beat = request(HEARTBEAT, 4, 1, "app", group_id="g", generation_id=3, member_id="m")
+
+    assert "answers REBALANCE_IN_PROGRESS (27) in the broker's place" in explain("r.yaml", "-", data=beat.hex()).output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from kproxy.core.addresses import carries_addresses
@@ -19,7 +19,6 @@ from kproxy.rules.running import Running
 from kproxy.rules.selector_findings import SelectorFinding, SelectorFindings, explain_selectors
 from kproxy.rules.version_limits import spelled
 from kproxy.rules.when import When
-from kproxy.wire import decode_request, encode
 
 from .decisions import words
 from .target import Target
@@ -58,7 +57,7 @@ def reasons(findings: Sequence[SelectorFinding]) -> tuple[str, ...]:
 def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opinion:
     depths = {direction: rule.depth(direction, target.key, target.version) for direction in DIRECTIONS}
     judged = explain_selectors(rule, target.subject)
-    shaped = running.effect.shape(target.exchange().connection) is not None
+    shaped = running.effect.shape(target.exchange(set()).connection) is not None
     if rule.connects or shaped:
         return of_opening(rule, judged, depths, shaped)
     if all(depth == Depth.NOTHING for depth in depths.values()):
@@ -74,7 +73,13 @@ def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opi
     by_chance = rule.when is not None and rule.when.by_chance
     if not fired and not by_chance:
         return Opinion(rule, "not now", (not_its_turn(rule.when, running),))
-    lines = (*chance(rule.when), *does(running, target, judged, depths, now))
+    reads: set[str] = set()
+    lines = (*chance(rule.when), *does(running, target, judged, depths, now, reads))
+    if reads:
+        fields = ", ".join(sorted(reads))
+        return Opinion(
+            rule, "depends", (*chance(rule.when), f"looks at {fields} of the request, which a frame would tell")
+        )
     if rule.when is not None and rule.when.hold:
         lines = ("the request waits until it is released", *lines)
     return Opinion(rule, "observes" if running.observes else "acts", lines)
@@ -106,11 +111,17 @@ def not_its_turn(when: When | None, running: Running) -> str:
 
 
 def does(
-    running: Running, target: Target, judged: SelectorFindings, depths: dict[Direction, Depth], now: float
+    running: Running,
+    target: Target,
+    judged: SelectorFindings,
+    depths: dict[Direction, Depth],
+    now: float,
+    reads: set[str],
 ) -> Iterator[str]:
-    """What comes of it: the decisions about the request, and that there will be some about the response."""
-    copied = replace(target, message=decode_request(encode(target.message)))
-    matched = judged.entities if target.frame is not None else copied.entities
+    """Yield what comes of it: the decisions about the request, and that there will be some about the response.
+
+    `reads` gets the fields of the request that the effect looked at and that nobody knows."""
+    matched = judged.entities if target.frame is not None else target.entities
     if running.rule.selects_errors:
         yield "has its say when the response has come"
         return
@@ -119,7 +130,7 @@ def does(
         return
     if depths["request"] != Depth.NOTHING:
         try:
-            decided = running.effect.on_request(copied.exchange(), matched, now)
+            decided = running.effect.on_request(target.exchange(reads), matched, now)
         except Exception as error:  # noqa: BLE001  # whatever a rule does, it is said
             yield f"goes wrong: {type(error).__name__}: {error}"
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,7 @@ from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.facts import Facts
 from kproxy.rules.frame_match import OF_ENTITY
 from kproxy.rules.selector_findings import OF_CONNECTION, KnownRequest
-from kproxy.wire import Message, encode, layout, schema
+from kproxy.wire import Message, decode_request, encode, layout, schema
 from kproxy.wire.shapes import Level, shape
 
 PRODUCE = 0
@@ -37,14 +37,57 @@ class Said:
     is_anyone: bool = False
 
 
+class WatchedBody(dict[str, Any]):
+    """Struct of a body that nobody has sent, which notes the fields that are read from it and were made up."""
+
+    def __init__(self, struct: Mapping[str, Any], given: Collection[str], reads: set[str]) -> None:
+        super().__init__({name: watched(value, given, reads) for name, value in struct.items()})
+        self.made_up = {name for name, value in struct.items() if name not in given and not has_structs(value)}
+        self.reads = reads
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.made_up:
+            self.reads.add(name)
+        return super().__getitem__(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.made_up.discard(name)
+        super().__setitem__(name, value)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401 -- `__getitem__` notes it
+
+
+def watched(value: Any, given: Collection[str], reads: set[str]) -> Any:
+    """Return a value whose structs note what is read from them in `reads`; `given` are the fields that are known."""
+    if isinstance(value, dict):
+        return WatchedBody(value, given, reads)
+    return [watched(one, given, reads) for one in value] if isinstance(value, list) else value
+
+
+def has_structs(value: Any) -> bool:
+    """Return True for a struct or an array of some: what is read is what stands in them."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, dict) for one in value))
+
+
 @dataclass(frozen=True)
 class Target:
-    """A request. `frame`: its bytes without the length, None when it is thought up from `given`."""
+    """A request. `frame`: its bytes without the length, None when it is thought up from `given`; `fields` are then
+    those fields of the body that were given."""
 
     message: Message
     given: Mapping[str, Any]
     frame: bytes | None = None
     known: Mapping[str, Any] = field(default_factory=dict)
+    fields: frozenset[str] = frozenset()
+
+    def copy(self, reads: set[str]) -> Message:
+        """Return the request anew, for an effect that may change it. `reads` gets the names of the fields that the
+        effect reads though nobody knows what stands in them."""
+        message = decode_request(encode(self.message))
+        if self.frame is not None:
+            return message
+        return Message(message.api, message.version, message.header, WatchedBody(message.body, self.fields, reads))
 
     @property
     def key(self) -> int:
@@ -75,13 +118,14 @@ class Target:
         empty = {"listener": "", "cluster": "", "client_address": ""}
         return Facts(**(empty | {name: self.known[name] for name in OF_CONNECTION if name in self.known}))
 
-    def exchange(self) -> Exchange:
-        """For effects of rules."""
+    def exchange(self, reads: set[str]) -> Exchange:
+        """Return the exchange that effects of rules are given. `reads` gets what they read and nobody knows."""
+        message = self.copy(reads)
         said = Said(self.known.get("principal"), self.known.get("client_software"))
         view = ConnectionView(self.facts, 1, NoCluster(), said)
         size = self.known.get("size") or len(self.frame or encode(self.message))
         exchange = Exchange(view, self.message.api, self.version, 1, self.known.get("client_id"), size, 0.0)
-        exchange.read_request = lambda: self.message
+        exchange.read_request = lambda: message
         exchange.find = lambda: self.entities
         if self.key == PRODUCE:
             exchange.acks = self.message.body["acks"]
@@ -102,15 +146,19 @@ def of_api(key: int, version: int, given: Mapping[str, Any]) -> Target:
     body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
     form = shape(key, version)
     roles = {name: value for name, value in given.items() if name in OF_ENTITY}
+    fields: set[str] = {name for level in form.request for role, name in level.keys if role in roles}
     for role, name in form.top:
-        body |= {name: roles[role]} if role in roles else coordinator(role, name, body, roles)
+        known = {name: roles[role]} if role in roles else coordinator(role, name, body, roles)
+        body |= known
+        fields |= known.keys()
     if form.request and any(role in roles for level in form.request for role, _ in level.keys):
         body[form.request[0].array] = [element(form.request, roles)]
     if key == PRODUCE:
         body["acks"] = given.get("acks", -1)
+        fields |= {"acks"} & given.keys()
     header = {"request_api_key": key, "request_api_version": version, "correlation_id": 1,
               "client_id": given.get("client_id")}  # fmt: skip
-    return Target(Message(schema.load(key), version, header, body), given, None, given)
+    return Target(Message(schema.load(key), version, header, body), given, None, given, frozenset(fields))
 
 
 def coordinator(role: str, name: str, body: Mapping[str, Any], roles: Mapping[str, Any]) -> dict[str, Any]:
