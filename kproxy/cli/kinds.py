@@ -37,7 +37,7 @@ def command(kind: str | None) -> None:
 
 
 def plain() -> None:
-    """A line each, below the title of its group."""
+    """Print a line for each kind, below the title of its group."""
     width = max(map(len, KINDS))
     for number, (title, kinds) in enumerate(KINDS.by_title().items()):
         say(f"{chr(10) if number else ''}{title}")
@@ -46,22 +46,22 @@ def plain() -> None:
 
 
 def table() -> None:
-    """The same, for people."""
+    """Print the kinds in colours and columns, for a terminal."""
     from rich.markup import escape
     from rich.table import Table
 
     out = console(markup=True)
     for number, (title, kinds) in enumerate(KINDS.by_title().items()):
-        made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        made.add_column(width=max(map(len, KINDS)) + 2)
+        rows_of_group = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        rows_of_group.add_column(width=max(map(len, KINDS)) + 2)
         for name in kinds:
-            made.add_row(f"  [cyan]{name}[/]", escape(sentence(KINDS[name])))
+            rows_of_group.add_row(f"  [cyan]{name}[/]", escape(sentence(KINDS[name])))
         out.print(f"{chr(10) if number else ''}[bold]{title}[/]", highlight=False)
-        out.print(made)
+        out.print(rows_of_group)
 
 
 def describe(name: str, model: type[Rule]) -> Iterator[str]:
-    """The page of one kind."""
+    """Yield the lines that are shown of one kind."""
     first, *others = (model.__doc__ or "").split("\n\n")
     yield f"{name}: {_one_line(first)}"
     for paragraph in others:
@@ -87,15 +87,15 @@ def describe(name: str, model: type[Rule]) -> Iterator[str]:
     yield ""
     yield "example"
     yield textwrap.indent(model.example.rstrip(), "  ")
-    if said := list(warned_of(model)):
+    if warnings := list(warned_of(model)):
         yield ""
         yield "a rule like this is loaded, and warned of"
-        for text in said:
+        for text in warnings:
             yield textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def warned_of(model: type[Rule]) -> Iterator[str]:
-    """What `kproxy check` says of the example."""
+    """Yield the warnings that `kproxy check` prints for the example."""
     document = read_document(Source("example", "rules:\n" + model.example))
     yield from (warning.text for warning in lint_rules(document.parsed_rules))
 

@@ -63,7 +63,7 @@ class QuotaTerms(Protocol):
 
 
 class QuotaEffect(Effect):
-    """Buckets by resource and key."""
+    """Effect of a quota: buckets by resource and key."""
 
     def __init__(self, rule: QuotaTerms) -> None:
         self.rule, self.per = rule, tuple(rule.per)
@@ -73,7 +73,7 @@ class QuotaEffect(Effect):
         self.requests, self.connections = self.buckets("requests"), self.buckets("connections")
 
     def buckets(self, resource: LimitedResource) -> Buckets[QuotaKey] | None:
-        """None: it is not limited, for nobody."""
+        """Return the buckets of a resource; None: it is limited for nobody."""
         if not self.rule.limits(resource):
             return None
         words = self.at_connect if resource == "connections" else self.per
@@ -92,11 +92,11 @@ class QuotaEffect(Effect):
         return Buckets(make)
 
     def rate(self, resource: LimitedResource, words: Sequence[QuotaWord], key: QuotaKey) -> float | None:
-        """The limit for this key: of the first override that is for it and names this resource, or the rule's."""
+        """Return the limit for this key: that of the first override for it with this resource, or the rule's."""
         values = dict(zip(words, key, strict=True))
-        for one in self.rule.overrides:
-            rate: float | str | None = getattr(one, resource)
-            if rate is not None and one.holds(values):
+        for override in self.rule.overrides:
+            rate: float | str | None = getattr(override, resource)
+            if rate is not None and override.holds(values):
                 return None if isinstance(rate, str) else rate
         own: float | None = getattr(self.rule, resource)
         return own
@@ -104,8 +104,8 @@ class QuotaEffect(Effect):
     # ---- connections
 
     def on_connect(self, connection: ConnectionView, now: float) -> Sequence[Decision]:
-        """It waits for its turn; one whose turn would come after `max_throttle` is closed and not counted, so that no
-        more than rate × max_throttle wait."""
+        """Let the connection wait for its turn; one whose turn would come after `max_throttle` is closed and not
+        counted, so that no more than rate × max_throttle wait."""
         if self.connections is None:
             return ()
         bucket = self.connections.of(connection_key(self.at_connect, connection), now)
@@ -119,7 +119,7 @@ class QuotaEffect(Effect):
     # ---- exchanges
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
-        """Requests are charged one each, Produce by its length too; a Fetch asks for no more than there may be."""
+        """Charge a request as one, Produce by its length, too; a Fetch is let ask for no more than there may be."""
         key, edited = exchange.api.key, False
         charged: list[tuple[Buckets[QuotaKey], Sequence[Charge]]] = []
         if self.requests is not None and key not in EXEMPT:
@@ -138,15 +138,15 @@ class QuotaEffect(Effect):
         return (Edit(), *throttle) if edited else throttle
 
     def of_requests(self, key: int) -> int:
-        """How many of the limits that a request of this API meets are charged by the request."""
+        """Return how many of the limits that a request of this API meets are charged by the request."""
         requests = self.requests is not None and key not in EXEMPT
         return requests + (self.produce is not None and key == PRODUCE)
 
     def turn(
         self, connection: ConnectionView, charged: Sequence[tuple[Buckets[QuotaKey], Sequence[Charge]]], now: float
     ) -> float:
-        """The seconds that a request waits before it goes on: until the debt is paid that others have left, if its
-        connection began with such a debt. Else who reconnects for each request would never wait. More than
+        """Return the seconds that a request waits before it goes on: until the debt is paid that others have left, if
+        its connection began with such a debt. Else who reconnects for each request would never wait. More than
         `max_throttle`: a connection that has just begun is not served now."""
         late = connection.memory.get((LATE, self))
         if late is False or not charged:
@@ -158,7 +158,7 @@ class QuotaEffect(Effect):
         return debt if late is None else min(debt, self.longest)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
-        """Fetched bytes are charged when their number is known; the data goes on at once."""
+        """Charge fetched bytes when their number is known; the data goes on at once."""
         if self.fetch is None or exchange.api.key not in FETCHES:
             return ()
         if has_max_bytes(exchange.api.key, exchange.version):
@@ -170,14 +170,14 @@ class QuotaEffect(Effect):
         return (Throttle(min(wait, self.longest)),) if wait >= SHORTEST else ()
 
     def counted(self, exchange: Exchange, entities: Sequence[Entity]) -> Sequence[Charge]:
-        """One request, for each of its topics where these are told apart."""
+        """Return a charge of one request, for each of its topics where these are told apart."""
         if not self.by_topic:
             return ((key_of(self.per, exchange, None), 1.0),)
         keys = dict.fromkeys(key_of(self.per, exchange, entity) for entity in self.about(exchange, entities))
         return [(key, 1.0) for key in keys]
 
     def measured(self, exchange: Exchange, entities: Sequence[Entity], size: int, direction: str) -> Sequence[Charge]:
-        """The frame's length, or the parts of it that its topics have."""
+        """Return a charge of the frame's length, or of the parts that its topics have in it."""
         if not self.by_topic:
             return ((key_of(self.per, exchange, None), float(size)),)
         message: Message = exchange.request if direction == "request" else exchange.response
@@ -187,7 +187,7 @@ class QuotaEffect(Effect):
         ]
 
     def about(self, exchange: Exchange, entities: Sequence[Entity]) -> Sequence[Entity]:
-        """Those that matched; all, where no selector is about them."""
+        """Return the entities that matched; all, where no selector is about them."""
         return [entity for entity in entities or exchange.entities if entity.topic or entity.topic_id]
 
     def clamp(self, buckets: Buckets[QuotaKey], exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
@@ -197,13 +197,13 @@ class QuotaEffect(Effect):
         their own quotas. `min_bytes` above it would make the broker wait for more than it may send.
         """
         keys = (key for key, _ in self.counted(exchange, entities))
-        found = [bucket for key in keys if isinstance(bucket := buckets.of(key, now), FetchBucket)]
-        if not found:
+        fetch_buckets = [bucket for key in keys if isinstance(bucket := buckets.of(key, now), FetchBucket)]
+        if not fetch_buckets:
             return False
         body, connection = exchange.request.body, exchange.connection
-        most = min(body["max_bytes"], *(bucket.allowed(connection.number, now) for bucket in found))
+        most = min(body["max_bytes"], *(bucket.allowed(connection.number, now) for bucket in fetch_buckets))
         brought: float = connection.memory.get(self, most)  # by the fetch before; one that brings nothing holds nothing
-        for bucket in found:
+        for bucket in fetch_buckets:
             bucket.promise(connection.number, min(most, 2 * brought), now)
         if body["max_bytes"] <= most:
             return False
@@ -212,7 +212,7 @@ class QuotaEffect(Effect):
         return True
 
     def settle(self, buckets: Buckets[QuotaKey], exchange: Exchange, entities: Sequence[Entity], now: float) -> None:
-        """The response is here, and with it what it has brought."""
+        """Note what the response has brought, and end what was promised to it."""
         exchange.connection.memory[self] = exchange.response_size
         for key, _ in self.counted(exchange, entities):
             if isinstance(bucket := buckets.of(key, now), FetchBucket):
@@ -220,7 +220,7 @@ class QuotaEffect(Effect):
 
 
 def charge(buckets: Buckets[QuotaKey], charges: Iterable[Charge], now: float) -> float:
-    """Charge all of them; the longest time until one of their debts is paid."""
+    """Charge all of them. Return the longest time until one of their debts is paid."""
     wait = 0.0
     for key, amount in charges:
         bucket = buckets.of(key, now)
@@ -231,7 +231,7 @@ def charge(buckets: Buckets[QuotaKey], charges: Iterable[Charge], now: float) ->
 
 @cache
 def has_max_bytes(key: int, version: int) -> bool:
-    """Whether requests of this version say how much they want at most."""
+    """Return True if requests of this version say how much they want at most."""
     if version not in schema.load(key).versions:
         return False
     return any(slot.name == "max_bytes" for slot in layout.body(key, version, "request").slots)

@@ -1,4 +1,4 @@
-"""What deny and read_only share: which entities they are about."""
+"""The base class of kinds that forbid something: which entities they are about."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kproxy.rules.selected import Error
 
 
 class AccessRule(LiveRule):
-    """Forbids something. A topic that is given by an id which nobody can name is forbidden, too, if the rule selects
-    topics by name: it could be one of them."""
+    """Rule that forbids something. A topic that is given by an id which nobody can name is forbidden, too, if the rule
+    selects topics by name: it could be one of them. Override `depth` and `start`."""
 
     family: ClassVar[Family] = "access"
 
@@ -27,42 +27,41 @@ class AccessRule(LiveRule):
 
     @property
     def selected(self) -> frozenset[str]:
-        """The selectors about entities that are in use."""
+        """Return the names of the selectors about entities that the rule has."""
         return frozenset() if self.match is None else self.match.of_entities
 
     @property
     def stops_unread(self) -> bool:
-        """Nobody can tell what it asks for."""
+        """True: nobody can tell what an unread request asks for."""
         return True
 
     @property
     def reads_topics(self) -> bool:
-        """Only to select them."""
         return self.selects_topics
 
     def warnings(self) -> Iterable[str]:
-        """An id is one of two ways to name a topic."""
+        """Yield a warning for a topic id, which is one of two ways to name a topic."""
         yield from super().warnings()
         if self.match is not None and self.match.topic_id is not None:
             yield "topic_id holds for requests that give the id; by its name the topic is reached, so select that, too"
 
     def about(self, key: int, version: int) -> bool:
-        """Also what only brokers say to each other, if something is selected: it reaches everything, by no name."""
+        """Return True also for what only brokers say to each other, if something is selected: it reaches all of it."""
         if super().about(key, version):
             return True
         return self.match is not None and self.match.about_frame(key, version) and self.of_brokers(key)
 
     def of_brokers(self, key: int) -> bool:
-        """Whether clients have no business with this API, and it could do something to what is selected."""
+        """Return True if clients have no business with this API, and it could do something to what is selected."""
         return bool(self.selected) and permissions()[key].brokers_only
 
     def forbids(self, entity: Entity) -> bool:
-        """Whether the selectors about entities hold, `not` included."""
+        """Return True if the selectors about entities hold, `not` included."""
         no = self.not_
         return self.holds_for(entity) and (no is None or not no.of_entities or not no.holds_entity(entity))
 
     def holds_for(self, entity: Entity) -> bool:
-        """As it is selected, or not to be told apart from it."""
+        """Return True if the entity is selected, or cannot be told apart from one that is."""
         if self.match is None or self.match.holds_entity(entity):
             return True
         if self.is_doubtful(entity) and self.match.holds_but_for("topic", entity):
@@ -72,16 +71,16 @@ class AccessRule(LiveRule):
         )
 
     def may_cover(self, role: str, begins: str) -> bool:
-        """Whether an ACL on names that begin so may hold for something that is selected."""
+        """Return True if an ACL on names that begin so may hold for something that is selected."""
         return any(may_begin(text, begins) for text in getattr(self.match, role) or ())
 
     def is_doubtful(self, entity: Entity) -> bool:
-        """Whether the topic's name would have to be known and is not."""
+        """Return True if the topic's name would have to be known and is not."""
         return self.match is not None and self.match.topic is not None and is_nameless(entity)
 
 
 def may_begin(pattern: str, begins: str) -> bool:
-    """Whether a text that the pattern holds for may begin so; of an expression nobody can tell."""
+    """Return True if a text that the pattern holds for may begin so; of an expression nobody can tell."""
     if not is_pattern(pattern):
         return pattern.startswith(begins)
     head = "" if is_expression(pattern) else pattern.partition("*")[0]
@@ -89,5 +88,5 @@ def may_begin(pattern: str, begins: str) -> bool:
 
 
 def is_nameless(entity: Entity) -> bool:
-    """Whether a topic is given by an id that no answer of the brokers has named."""
+    """Return True if a topic is given by an id that no answer of the brokers has named."""
     return entity.topic is None and entity.topic_id is not None and entity.topic_id.int != 0

@@ -20,7 +20,7 @@ NODE = "{node}"
 
 
 def _template(text: str) -> str:
-    """An SNI template: `{node}` exactly once in the host, and a port."""
+    """Return an SNI template that has `{node}` once in its host, and a port. Raises ValueError for other texts."""
     if text.count(NODE) != 1:
         raise ValueError(f'"{text}" has {text.count(NODE)} times {NODE}, one is needed: b{NODE}.example.com:443')
     host, colon, port = text.rpartition(":")
@@ -34,13 +34,13 @@ def _template(text: str) -> str:
 
 
 def _number(key: Any) -> Any:
-    """JSON has only text for keys."""
+    """Return a broker id as a number, since JSON has only text for keys."""
     return int(key) if isinstance(key, str) and key.isdecimal() and len(key) < LONGEST_ID else key
 
 
 class Advertise(Model):
-    """How brokers appear to clients. With nothing set, each has a port of kproxy's own on the address that the
-    client connected to."""
+    """Addresses under which brokers appear to clients. With nothing set, each has a port of kproxy's own on the address
+    that the client connected to."""
 
     host: Annotated[str, AfterValidator(check_host)] | None = Field(
         default=None,
@@ -58,7 +58,7 @@ class Advertise(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """`nodes`, `sni` and host with ports are three ways, of which one is taken; addresses must differ."""
+        """Refuse more than one of `nodes`, `sni` and host with ports, and addresses that two nodes share."""
         given = [name for name in ("nodes", "sni", "host", "ports") if raw.get(name) is not None]
         if given and given[0] in ("nodes", "sni"):
             for other in given[1:]:
@@ -73,17 +73,17 @@ class Advertise(Model):
 
     @property
     def shared_ports(self) -> list[int]:
-        """Ports that several fixed nodes share; only TLS can tell those apart."""
+        """Return the ports that several fixed nodes share; only TLS can tell those apart."""
         counts = Counter(address.port for address in (self.nodes or {}).values())
         return [port for port, count in counts.items() if count > 1]
 
     @property
     def needs_tls(self) -> bool:
-        """Whether nodes are told apart by the host name in the TLS handshake."""
+        """Return True if nodes are told apart by the host name in the TLS handshake."""
         return self.sni is not None or bool(self.shared_ports)
 
     def sni_address(self, node: int) -> Address | None:
-        """The advertised address of a node by the `sni` template; None without one."""
+        """Return the advertised address of a node by the `sni` template; None without one."""
         return None if self.sni is None else Address.parse(self.sni.replace(NODE, str(node)))
 
     def whole_address(self, node: int) -> Address | None:
@@ -98,12 +98,12 @@ class Advertise(Model):
         return self.nodes is None and self.sni is None
 
     def sni_node(self, name: str) -> int | None:
-        """The node that a TLS client means by a host name, by template or by fixed nodes; None: no node's name."""
+        """Return the node that a TLS client means by a host name, by template or fixed nodes; None: no node's name."""
         name = name.lower().rstrip(".")
         if self.sni is not None:
             before, after = self.sni.rpartition(":")[0].lower().rstrip(".").split(NODE)
-            found = re.fullmatch(f"{re.escape(before)}(0|[1-9][0-9]{{0,9}}){re.escape(after)}", name, re.ASCII)
-            return int(found[1]) if found else None
+            node_in_name = re.fullmatch(f"{re.escape(before)}(0|[1-9][0-9]{{0,9}}){re.escape(after)}", name, re.ASCII)
+            return int(node_in_name[1]) if node_in_name else None
         hosts = [node for node, address in (self.nodes or {}).items() if address.host.lower().rstrip(".") == name]
         return hosts[0] if len(hosts) == 1 else None
 

@@ -47,7 +47,7 @@ class AllowFrom(LiveRule):
     _lets_in: Callable[[str], bool] = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
-        """Sort the networks once."""
+        """Sort the networks once, for all addresses that are asked about."""
         super().model_post_init(context)
         self._lets_in = address_test(self.networks)
 

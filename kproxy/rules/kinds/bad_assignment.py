@@ -46,7 +46,7 @@ class BadAssignment(SelectingRule):
         return Depth.BODY if about else Depth.NOTHING
 
     def warnings(self) -> Iterable[str]:
-        """What cannot be swapped."""
+        """Yield a warning that the newer protocols have nothing to swap."""
         if self.how == "swap":
             yield "only groups of the classic protocol: in the newer ones no request has the assignments of all members"
 
@@ -55,7 +55,7 @@ class BadAssignment(SelectingRule):
 
 
 class BadAssignments(Effect):
-    """Changes assignments on their way to the broker, or to the members."""
+    """Effect that changes assignments on their way to the broker, or to the members."""
 
     def __init__(self, how: Literal["empty", "swap", "negative"]) -> None:
         self.how = how

@@ -34,10 +34,8 @@ class BadLength(FrameRule):
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 
     def side(self, key: int) -> Direction:
-        """As it is written."""
         return self.at
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """All else stays."""
         size = self.length.to_bytes(SIZE, "big", signed=True)
         return (Reframe(lambda frame: size + frame[SIZE:]),)

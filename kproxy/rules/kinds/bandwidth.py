@@ -38,10 +38,9 @@ class Bandwidth(ConnectionRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """It is about connections, for a time."""
+        """Refuse selectors about frames, and triggers that count."""
         yield from for_connections(raw, "a bandwidth is that of a whole connection")
         yield from for_a_time(raw, "a bandwidth is in force for a time")
 
     def flow(self) -> TrafficShape:
-        """The rate."""
         return TrafficShape(ways=ways(self.way), rate=self.rate)

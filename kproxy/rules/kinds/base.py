@@ -22,7 +22,7 @@ Direction = Literal["request", "response"]
 VisiblePart = Literal["topic names", "topic ids", "group ids", "transactional ids", "broker addresses", "api versions"]
 
 Family = Literal["names", "fault", "access", "quota", "code"]
-"""What a rule is for: names, addresses and versions; faults, which the kill switch turns off; who may do what, and
+"""Purpose of a rule: names, addresses and versions; faults, which the kill switch turns off; who may do what, and
 how much of it; code of one's own."""
 LONGEST_NAME = 200
 """Characters; a rule's name is a label of metrics and a column of tables."""
@@ -38,7 +38,7 @@ RuleName = Annotated[str, AfterValidator(_one_line)]
 
 
 class Rule(Model):
-    """A named entry under `rules:`."""
+    """Base of all rules: a named entry under `rules:`."""
 
     group: ClassVar[Group] = "anything else"
     """The part of `kproxy kinds` in which it is listed, and its page of the documentation."""
@@ -48,7 +48,7 @@ class Rule(Model):
     the next frame."""
     directions: ClassVar[tuple[Direction, ...]] = ("request", "response")
     needs: ClassVar[tuple[VisiblePart, ...]] = ()
-    """What must be visible in frames for it; the plan follows from that."""
+    """Parts of frames that must be visible for it; the plan follows from that."""
     example: ClassVar[str]
     """YAML of one rule, checked by a test."""
 
@@ -61,16 +61,16 @@ class Rule(Model):
 
     @cached_property
     def content(self) -> str:
-        """All of it as text, which is the same for the same rules."""
+        """Return the rule as text, which is the same for the same rules."""
         return self.model_dump_json(by_alias=True)
 
     def holds(self, facts: Facts) -> bool:
-        """Whether this rule is for such a connection."""
+        """Return True if the rule is for such a connection."""
         wanted = self.match is None or self.match.holds(facts)
         return wanted and (self.not_ is None or not self.not_.holds(facts))
 
     def may_hold(self, listener: str, cluster: str) -> bool:
-        """Whether this rule can be for some connection on that listener."""
+        """Return True if the rule can be for some connection on that listener."""
         return self.match is None or self.match.may_hold(listener, cluster)
 
     def always_holds(self, listener: str, cluster: str) -> bool:
@@ -80,5 +80,5 @@ class Rule(Model):
 
     @property
     def is_unconditional(self) -> bool:
-        """Whether it is for every connection."""
+        """Return True if the rule is for every connection."""
         return self.match is None and self.not_ is None

@@ -33,25 +33,22 @@ class Blackhole(LiveRule):
 
     @property
     def connects(self) -> bool:
-        """It begins with the connection, unless it waits for a frame."""
+        """Return True unless a selector waits for a frame."""
         return all(one is None or one.of_connection for one in (self.match, self.not_))
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """It wants requests, unless the connection is lost already."""
+        """Return HEADER for requests, unless the connection is lost from its beginning."""
         return Depth.HEADER if direction == "request" and not self.connects else Depth.NOTHING
 
     def start(self) -> Effect:
-        """It has no state."""
         return BlackholeEffect()
 
 
 class BlackholeEffect(Effect):
-    """The same for connections and requests."""
+    """Effect that swallows what comes after a connection's beginning or a request."""
 
     def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
-        """From the beginning."""
         return (Swallow(),)
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """From here on."""
         return (Swallow(),)

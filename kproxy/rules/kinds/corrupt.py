@@ -60,19 +60,19 @@ class Corrupt(FrameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Records are where they are."""
+        """Refuse APIs that have no records on the side that is corrupted."""
         if raw.get("where") != "records":
             return
         match = raw.get("match")
-        written = match.get("api") if isinstance(match, dict) else None
-        keys = _keys(written)
+        apis = match.get("api") if isinstance(match, dict) else None
+        keys = _keys(apis)
         sides = ("request", "response") if raw.get("at") is None else (raw["at"],)
         if keys is not None and not any(carries_records(key, side) for key in keys for side in sides):
             at = f" at {raw['at']}" if raw.get("at") is not None else ""
             yield ("match", "api"), f"there are no records{at} here: records are in {WITH_RECORDS}"
 
     def side(self, key: int) -> Direction | None:
-        """Of records: where they are."""
+        """Return the side that was written, of records the one that has them in this API."""
         if self.where != "records":
             return self.at or "response"
         side: Direction = "request" if key == PRODUCE else "response"
@@ -80,21 +80,18 @@ class Corrupt(FrameRule):
 
     @property
     def reads_entities(self) -> bool:
-        """Records are those of partitions."""
+        """Return True for records, which are those of partitions."""
         return self.where == "records"
 
     @property
     def reads_topics(self) -> bool:
-        """Only to select them."""
         return self.selects_topics
 
     @property
     def own_seed(self) -> int | None:
-        """As it is written."""
         return self.seed
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """Nothing happens to a response without records."""
         side = self.side(exchange.api.key)
         assert side is not None
         if self.where == "records":
@@ -122,7 +119,7 @@ class Corrupt(FrameRule):
 
 
 def covered(records: Buffer) -> list[tuple[int, int]]:
-    """Where the bytes of each whole batch stand that its checksum is over."""
+    """Return start and end of the bytes that a checksum is over, for each whole batch."""
     spans: list[tuple[int, int]] = []
     position = 0
     try:
@@ -137,7 +134,7 @@ def covered(records: Buffer) -> list[tuple[int, int]]:
 
 
 def _keys(written: Any) -> frozenset[int] | None:
-    """The APIs that are selected; None: all, or what is no API."""
+    """Return the keys of the APIs that are selected; None: all, or what is no API."""
     if written is None:
         return None
     try:

@@ -45,17 +45,17 @@ class CorruptRecords(SomeRecordsRule):
         def flipped(entry: Whole) -> bytes | None:
             if not self.holds_one(place, entry):
                 return None
-            made = bytearray(entry.raw)
+            raw = bytearray(entry.raw)
             start, end = self.span(entry)
             count = min(self.bits, (end - start) * 8)
             for bit in self.random(place, first_offset(entry)).sample(range(start * 8, end * 8), count):
-                made[bit // 8] ^= 1 << bit % 8
-            return bytes(made)
+                raw[bit // 8] ^= 1 << bit % 8
+            return bytes(raw)
 
         return change_entries(data, flipped)
 
     def span(self, entry: Whole) -> tuple[int, int]:
-        """First and last byte, the last not included, of what may change. An empty batch has its checksum only."""
+        """Return start and end of the bytes that may change. An empty batch has its checksum only."""
         crc = CRC_OF_BATCH if isinstance(entry, Batch) else CRC_OF_MESSAGE
         start = BATCH.size if isinstance(entry, Batch) else LEGACY.size
         if self.where == "crc" or start >= len(entry.raw):
@@ -63,7 +63,7 @@ class CorruptRecords(SomeRecordsRule):
         return start, len(entry.raw)
 
     def holds_one(self, place: PartitionBody, entry: Whole) -> bool:
-        """Whether this batch is chosen."""
+        """Return True if a selected offset lies in the batch and chance chooses it."""
         first, last = first_offset(entry), last_offset(entry)
         if self.offsets is not None and not any(one[0] <= last and first <= one[1] for one in self.offsets):
             return False

@@ -46,14 +46,11 @@ class DelayRule(FrameRule):
     seed: Seed | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
 
     def side(self, key: int) -> Direction:
-        """As it is written."""
         return self.at
 
     @property
     def own_seed(self) -> int | None:
-        """As it is written."""
         return self.seed
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """Drawn anew for each."""
         return (Delay(self.delay.draw(random)),)

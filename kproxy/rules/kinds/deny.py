@@ -44,12 +44,12 @@ class DenyRule(AccessRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """What is selected can be forbidden, and before the broker has done it."""
-        for one in chosen(raw):
-            if one.by_name and permissions()[one.api.key].checks == (ANYBODY,):
+        """Refuse APIs that are never forbidden, and selectors that are known too late."""
+        for choice in chosen(raw):
+            if choice.by_name and permissions()[choice.api.key].checks == (ANYBODY,):
                 yield (
-                    one.where,
-                    f"{one.api.name} is never forbidden, it comes before all else; use kind: error",
+                    choice.where,
+                    f"{choice.api.name} is never forbidden, it comes before all else; use kind: error",
                 )
         match = raw.get("match")
         if isinstance(match, dict) and match.get("error") is not None:
@@ -58,7 +58,7 @@ class DenyRule(AccessRule):
             yield ("error",), "0 is no error (NONE)"
 
     def about(self, key: int, version: int) -> bool:
-        """Also what mentions the things that are selected, in the request or in the answer."""
+        """Return True also for what mentions the things that are selected, in the request or in the answer."""
         if super().about(key, version):
             return True
         if self.match is None or not self.match.about_frame(key, version):
@@ -66,28 +66,26 @@ class DenyRule(AccessRule):
         return self.lists(key, version) or self.shows(key, version)
 
     def lists(self, key: int, version: int) -> bool:
-        """Whether an answer may show what is forbidden without having been asked for it."""
+        """Return True if an answer may show what is forbidden without having been asked for it."""
         return bool(self.selected) and can_ask_all(key, version) and self.selected <= listed_roles(key, version)
 
     def shows(self, key: int, version: int) -> bool:
-        """By what answers of this API mention."""
         of_names = self.selected <= OF_NAMES
         return of_names and bool(self.selected & mentioned(key, version, "response"))
 
     def letters(self, key: int, version: int) -> tuple[bytes, ...] | None:
-        """Return what the names of selected topics hold."""
         topics = None if self.match is None else self.match.topic
         if topics is None or self.of_brokers(key):
             return None
-        found = [needed_bytes(one) for one in topics]
-        return None if None in found else tuple(one for one in found if one is not None)
+        needles = [needed_bytes(one) for one in topics]
+        return None if None in needles else tuple(one for one in needles if one is not None)
 
     def mentions(self, key: int, version: int) -> bool:
-        """Whether a request may mention what is forbidden, and is refused for that."""
+        """Return True if a request may mention what is forbidden, and is refused for that."""
         return bool(refused(key, version)) and bool(self.selected & mentioned(key, version, "request"))
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """BODY: the answer names what the request does. Responses only where they list or mention."""
+        """Return BODY of requests, whose names the answer has, and of responses that list or mention something."""
         if permissions()[key].checks == (ANYBODY,):
             return Depth.NOTHING
         if direction == "request":
@@ -95,7 +93,7 @@ class DenyRule(AccessRule):
         return Depth.BODY if self.lists(key, version) or self.shows(key, version) else Depth.NOTHING
 
     def unnamed(self, exchange: Exchange) -> bool:
-        """Requests for all there is, those that mention what is forbidden, and what brokers say to each other."""
+        """Return True for requests for all there is, for what mentions what is forbidden, and for what brokers send."""
         key, version = exchange.api.key, exchange.version
         if self.of_brokers(key):
             return True
@@ -104,22 +102,19 @@ class DenyRule(AccessRule):
         return self.lists(key, version) and asks_all(exchange.request)
 
     def may_be_unnamed(self, key: int, version: int) -> bool:
-        """By what such requests can be."""
         return self.of_brokers(key) or self.mentions(key, version) or self.lists(key, version)
 
     def start(self) -> Effect:
-        """Without state."""
         return DenyEffect(self)
 
 
 class DenyEffect(Effect):
-    """Errors before the broker sees it; lists without what is forbidden."""
+    """Effect that answers with errors in the broker's place, and takes what is forbidden out of lists."""
 
     def __init__(self, rule: DenyRule) -> None:
         self.rule = rule
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """In the broker's place."""
         if not entities:
             return self.on_unnamed(exchange)
         return refusals(exchange, entities, self.rule.selected, self.rule.error)
@@ -137,14 +132,14 @@ class DenyEffect(Effect):
         return ()
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Lists without what is forbidden."""
+        """Leave what is forbidden out of lists."""
         if not self.rule.lists(exchange.api.key, exchange.version):
             return ()
         return (LeaveOut(lambda entity: not self.rule.forbids(named(exchange, entity))),)
 
 
 def named(exchange: Exchange, entity: Entity) -> Entity:
-    """The entity with its topic's name if an answer has only the id."""
+    """Return the entity with its topic's name if an answer has only the id."""
     if entity.topic is not None or entity.topic_id is None:
         return entity
     topic = exchange.connection.cluster.topic_of(entity.topic_id)

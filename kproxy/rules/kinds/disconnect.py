@@ -20,8 +20,6 @@ from kproxy.rules.line import for_a_time, for_connections
 from kproxy.rules.shape import TrafficShape
 from kproxy.rules.units import ByteCount, Seconds
 
-Positive = Field(gt=0)
-
 
 class Disconnect(FrameRule):
     """Closes connections: in place of a request or a response, after so many bytes, or at some age.
@@ -49,16 +47,16 @@ class Disconnect(FrameRule):
     at: Direction | None = Field(
         default=None, description="in place of the request (default), or of the response to it"
     )
-    after: Annotated[ByteCount, Positive] | None = Field(
+    after: Annotated[ByteCount, Field(gt=0)] | None = Field(
         default=None, description="after so many bytes in both directions together, such as 1MB"
     )
-    age: Annotated[Seconds, Positive] | None = Field(
+    age: Annotated[Seconds, Field(gt=0)] | None = Field(
         default=None, description="when the connection is so old, such as 30s"
     )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """`after` and `age` are about connections."""
+        """Refuse selectors about frames beside `after` and `age`, which are about connections."""
         given = [name for name in ("after", "age") if raw.get(name) is not None]
         if not given:
             return
@@ -71,29 +69,26 @@ class Disconnect(FrameRule):
 
     @property
     def of_lines(self) -> bool:
-        """Whether frames do not matter."""
+        """Return True if bytes or age decide, so that frames do not matter."""
         return self.after is not None or self.age is not None
 
     def side(self, key: int) -> Direction | None:
-        """Neither, if frames do not matter."""
         return None if self.of_lines else self.at or "request"
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """The same for each."""
         return (Close(self.how),)
 
     def start(self) -> Effect:
-        """A limit of connections, or the end at a frame."""
+        """Return an effect on how bytes flow, or on single frames."""
         return DisconnectEffect(self)
 
 
 class DisconnectEffect(FrameEffect):
-    """Both."""
+    """Effect that ends connections by their bytes or their age."""
 
     rule: Disconnect
 
     def shape(self, connection: ConnectionView) -> TrafficShape | None:
-        """So many bytes, so old."""
         rule = self.rule
         if not rule.of_lines:
             return None

@@ -44,15 +44,13 @@ class DropRule(FrameRule):
     )
 
     def side(self, key: int) -> Direction:
-        """What is lost."""
         return self.what
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """The same for each."""
         return (Drop(self.then),)
 
     def warnings(self) -> Iterable[str]:
-        """What clients make of a missing response, where there would be one."""
+        """Yield what clients make of a missing response, where there would be one."""
         yield from super().warnings()
         unanswered = self.what == "request" and self.match is not None and self.match.acks == [0]
         if self.then == "continue" and not unanswered:

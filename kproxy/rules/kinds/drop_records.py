@@ -43,7 +43,7 @@ class DropRecords(SomeRecordsRule):
     lasting: Lasting = False
 
     def warnings(self) -> Iterable[str]:
-        """Which producers it does nothing to."""
+        """Yield a warning about producers that the rule does nothing to."""
         if self.at == "produce":
             yield "batches of idempotent producers, Java's default, are left alone: their records are counted"
 
@@ -61,12 +61,12 @@ class DropRecords(SomeRecordsRule):
 
 
 def left(entry: Whole, records: Sequence[Record]) -> bytes:
-    """The entry of a Produce request with what is left of its records."""
+    """Return the entry of a Produce request with what is left of its records."""
     return renumbered(entry, records) if records else b""
 
 
 class LostRecords(RecordChanges):
-    """Answers for partitions of which nothing is left to be written."""
+    """Effect that answers for partitions of which nothing is left to be written."""
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         changed = super().on_request(exchange, entities, now)
@@ -80,7 +80,7 @@ class LostRecords(RecordChanges):
 
 
 def left_after(exchange: Exchange, gone: Sequence[PartitionBody]) -> bool:
-    """Take these partitions out of a request that nobody answers; whether anything is left in it."""
+    """Take these partitions out of a request that nobody answers. Return True if anything is left in it."""
     outer, inner, _ = OF_REQUEST[exchange.api.key]
     out = {id(place.body) for place in gone}
     body: dict[str, Any] = exchange.request.body

@@ -33,5 +33,4 @@ class DuplicateResponse(FrameRule):
     times: int = Field(default=1, ge=1, le=MOST, description="how often it comes again")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """The same for each."""
         return (Repeat(self.times),)

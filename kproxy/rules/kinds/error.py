@@ -55,65 +55,61 @@ class ErrorRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """That it is an error, and that what is selected can have it there."""
+        """Refuse what is no error, and APIs that have no place for it."""
         code = code_of(raw.get("error"))
         if code == 0:
             yield ("error",), "0 is no error (NONE); to let a request succeed that failed, change it with `set`"
         elif code is not None:
-            for one in chosen(raw):
-                yield from cannot_say(one, raw.get("level"))
+            for choice in chosen(raw):
+                yield from cannot_say(choice, raw.get("level"))
         yield from cannot_be(raw, code)
 
     @property
     def after(self) -> bool:
-        """Whether the broker does its work."""
+        """Return True if the broker does its work before the error."""
         if self.at is None:
             return self.error in AFTER_THE_WORK or self.selects_errors
         return self.at == "response"
 
     @property
     def reads_topics(self) -> bool:
-        """Only to select them."""
         return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """BODY on the side that it acts on, where that has a place for the error."""
+        """Return BODY on the side that it acts on, where that has a place for the error."""
         acts = (direction == "response") == self.after
         return Depth.BODY if acts and can_say(key, version, self.level) else Depth.NOTHING
 
     def warnings(self) -> Iterable[str]:
-        """Versions without a place for it, acks=0, and texts that nobody would see."""
+        """Yield warnings of versions without a place for it, of acks=0, and of texts that nobody would see."""
         match = self.match
         if match is not None and match.acks is not None and 0 in match.acks:
             words = "is not seen by this rule" if self.after else "is answered by closing the connection, as brokers do"
             yield f"a Produce request with acks 0 has no response, it {words}"
         raw = {} if match is None else {"match": match.model_dump(include={"api", "version"}, mode="json")}
-        for one in chosen(raw):
-            lacking = [version for version in one.versions if not can_say(one.api.key, version, self.level)]
+        for choice in chosen(raw):
+            lacking = [version for version in choice.versions if not can_say(choice.api.key, version, self.level)]
             if lacking:
-                yield f"{one.api.name} {spans(lacking)} has no place for this error and passes"
-            texts = any(has_text(one.api.key, version) for version in one.versions)
-            if self.message is not None and one.by_name and not texts:
-                yield f"no selected version of {one.api.name} has a field for a message"
+                yield f"{choice.api.name} {spans(lacking)} has no place for this error and passes"
+            texts = any(has_text(choice.api.key, version) for version in choice.versions)
+            if self.message is not None and choice.by_name and not texts:
+                yield f"no selected version of {choice.api.name} has a field for a message"
 
     def start(self) -> Effect:
-        """Without state."""
         return ErrorEffect(self)
 
 
 class ErrorEffect(Effect):
-    """The rule's code, at its place in each API."""
+    """Effect that puts the rule's code at its place in each API."""
 
     def __init__(self, rule: ErrorRule) -> None:
         self.rule = rule
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """In the broker's place."""
         form = shape(exchange.api.key, exchange.version)
         return (Fail(self.rule.error, self.rule.message, whole=self.whole(form)),)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """After its work."""
         rule, form = self.rule, shape(exchange.api.key, exchange.version)
         if rule.level == "top" and form.code is None:
             groups = {entity.group for entity in entities}
@@ -121,33 +117,33 @@ class ErrorEffect(Effect):
         return (Fail(rule.error, rule.message, whole=self.whole(form)),)
 
     def whole(self, form: Shape) -> bool:
-        """Whether the error is said of the request, not of what it is about."""
+        """Return True if the error is that of the request, not of what it is about."""
         return self.rule.level == "top" or only_at_top(form)
 
 
 def code_of(value: Any) -> int | None:
-    """The error as written; None if it is wrong, which its own type reports."""
+    """Return the error as written; None if it is wrong, which its own type reports."""
     try:
         return error_number(value)
     except ValueError:
         return None
 
 
-def cannot_say(one: SelectedVersions, level: Any) -> Iterator[Wrong]:
-    """An API that is selected by its name, and has nowhere to say this."""
-    if level not in (None, "top", "entity") or not one.by_name or not one.versions:
+def cannot_say(choice: SelectedVersions, level: Any) -> Iterator[Wrong]:
+    """Yield a mistake for an API that is selected by its name and has no place for the error."""
+    if level not in (None, "top", "entity") or not choice.by_name or not choice.versions:
         return
-    if any(can_say(one.api.key, version, level) for version in one.versions):
+    if any(can_say(choice.api.key, version, level) for version in choice.versions):
         return
     where = {"top": " at its top", "entity": " for each of what it is about"}.get(level, "")
-    able = [version for version in one.api.versions if can_say(one.api.key, version, level)]
-    other = any(can_say(one.api.key, version, None) for version in one.versions)
+    able = [version for version in choice.api.versions if can_say(choice.api.key, version, level)]
+    other = any(can_say(choice.api.key, version, None) for version in choice.versions)
     hint = f"; versions {spans(able)} have" if able else "; without `level` it can be said" if other else ""
-    yield one.where, f"a response of {one.api.name} {spans(one.versions)} has no error code{where}{hint}"
+    yield choice.where, f"a response of {choice.api.name} {spans(choice.versions)} has no error code{where}{hint}"
 
 
 def cannot_be(raw: dict[Any, Any], code: int | None) -> Iterator[Wrong]:
-    """Times that exclude each other."""
+    """Yield a mistake for selectors and times that exclude each other."""
     match, not_, at = (raw.get(name) for name in ("match", "not", "at"))
     for side, selectors in (("match", match), ("not", not_)):
         if isinstance(selectors, dict) and selectors.get("error") is not None and at == "request":

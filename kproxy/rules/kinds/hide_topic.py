@@ -59,7 +59,7 @@ class HideTopic(WholeTopicRule):
 
 
 def asked_for(exchange: Exchange) -> tuple[frozenset[Any], frozenset[Any]]:
-    """Names and ids of topics that the request lists; none when it wants all."""
+    """Return the names and the ids of topics that the request lists; none when it wants all."""
     listed = exchange.request.body["topics"] or ()
     if exchange.api.key == DESCRIBE_TOPIC_PARTITIONS or exchange.version < 10:
         return frozenset(one["name"] for one in listed), frozenset()
@@ -68,7 +68,7 @@ def asked_for(exchange: Exchange) -> tuple[frozenset[Any], frozenset[Any]]:
 
 
 def gone(entry: dict[str, Any], code: int, by_id: bool) -> dict[str, Any]:
-    """What a broker says of a topic that is not there: what it was asked for, and the error."""
+    """Return what a broker answers about a topic that is not there: the name or id asked for, and the error."""
     fresh = {**entry, "error_code": code, "partitions": []}
     if by_id:
         fresh["name"] = None

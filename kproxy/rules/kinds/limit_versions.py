@@ -52,7 +52,7 @@ class LimitVersions(Rule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Names and ranges of APIs, and that each API that is not hidden has a version left."""
+        """Refuse wrong names and ranges of APIs, and APIs that are not hidden and have no version left."""
         apis, hide = raw.get("apis"), _hidden(raw.get("hide"))
         release = _release(raw.get("kafka"))
         if all(raw.get(field) is None for field in ("apis", "hide", "kafka")):
@@ -67,7 +67,7 @@ class LimitVersions(Rule):
 
     @property
     def limit(self) -> Limit:
-        """What it leaves, by API key."""
+        """Return the spans of versions that it leaves, by API key."""
         spans: dict[int, Span] = {}
         if self.kafka is not None:
             spans |= supported(self.kafka)
@@ -82,7 +82,7 @@ class LimitVersions(Rule):
 
 
 def _hidden(value: Any) -> frozenset[int]:
-    """What `hide` comes to, as far as it can be read; its mistakes are reported by its own type."""
+    """Return the keys that `hide` names, as far as it can be read; its mistakes are reported by its own type."""
     try:
         return api_keys(value if isinstance(value, list) else [] if value is None else [value])
     except (ValueError, AttributeError, TypeError):
@@ -98,7 +98,7 @@ def _release(value: Any) -> str | None:
 
 def _check_apis(apis: dict[Any, Any], hide: frozenset[int], release: str | None) -> Iterator[Wrong]:
     first: dict[int, Any] = {}
-    for name, written in apis.items():
+    for name, versions in apis.items():
         try:
             keys = keys_of(name)
         except ValueError as error:
@@ -114,7 +114,7 @@ def _check_apis(apis: dict[Any, Any], hide: frozenset[int], release: str | None)
             yield ("apis", name, KEY), f'"{name}" is hidden by this same rule'
         first[key] = name
         try:
-            span = parse_range(written)
+            span = parse_range(versions)
         except ValueError:
             continue  # reported by the field's own type
         for message in _check_span(schema.load(key), span, release):

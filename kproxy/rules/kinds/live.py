@@ -1,6 +1,6 @@
-"""What every kind has whose rules take effect at the next frame: quota, access and fault rules.
+"""The base class of all kinds whose rules take effect at the next frame: quota, access and fault rules.
 
-Such a kind is one file with a frozen model (`LiveRule`) and, where it keeps something in mind, an `Effect`. The engine
+Such a kind is one file with a frozen model and, where it keeps something in mind, an `Effect`. The engine
 in `core` decides whether a rule fires; then it calls the effect, and turns its decisions into bytes.
 """
 
@@ -41,7 +41,7 @@ Lasting = Annotated[
 
 @dataclass(slots=True)
 class EffectProblem:
-    """Something that went wrong in a rule: what, how often, and what was said the last time."""
+    """Problem of an effect: its name, how often it came, and the text of the last time."""
 
     what: str
     count: int = 0
@@ -49,38 +49,38 @@ class EffectProblem:
 
 
 class Effect:
-    """A rule at work. Override what the kind does; `now` is monotonic seconds."""
+    """Rule at work, with what it keeps in mind. Override what the kind does; `now` is monotonic seconds."""
 
     seed: str = ""
-    """Of the chances that it draws itself; set before it is first called, and its own for each rule."""
+    """Seed of the chances that it draws itself; set before it is first called, and its own for each rule."""
     clock: Callable[[], float] = staticmethod(lambda: 0.0)
     """Monotonic seconds, to measure how long something took; set by whoever starts the rule, since rules have none."""
     common: Common | None = None
-    """What it shares with the same rule in other processes, where there are any; set like `seed`."""
+    """State that it shares with the same rule in other processes, where there are any; set like `seed`."""
 
     def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
-        """A client has connected."""
+        """Return what becomes of a connection that a client has made."""
         return ()
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """The rule fired for this request, for these entities of it."""
+        """Return what becomes of a request for which the rule fired, for these entities of it."""
         return ()
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """The response to a request for which the rule fired."""
+        """Return what becomes of the response to a request for which the rule fired."""
         return ()
 
     def shape(self, connection: ConnectionView) -> TrafficShape | None:
-        """How the bytes of this connection flow while the rule is in force; None: as they come."""
+        """Return how the bytes of this connection flow while the rule is in force; None: as they come."""
         return None
 
     def problems(self) -> Sequence[EffectProblem]:
-        """What has gone wrong inside of it so far, for log, metrics and API."""
+        """Return the problems of the effect so far, for log, metrics and API."""
         return ()
 
 
 class LiveRule(Rule):
-    """A named entry under `rules:` that takes effect at the next frame."""
+    """Rule that takes effect at the next frame."""
 
     scope: ClassVar[Scope] = "entity"
     family: ClassVar[Family] = "fault"
@@ -104,73 +104,73 @@ class LiveRule(Rule):
         return self.family == "fault" and not getattr(self, "lasting", False)
 
     def holds(self, facts: Facts) -> bool:
-        """Whether this rule can be about frames of such a connection."""
+        """Return True if the rule can be about frames of such a connection."""
         wanted = self.match is None or self.match.holds(facts)
         not_ = self.not_
         return wanted and (not_ is None or not not_.of_connection or not not_.holds(facts))
 
     @property
     def is_unconditional(self) -> bool:
-        """Whether it can be about frames of every connection."""
+        """Return True if the rule can be about frames of every connection."""
         wanted = self.match is None or self.match.of_any_connection
         return wanted and (self.not_ is None or not self.not_.of_connection)
 
     @property
     def connects(self) -> bool:
-        """Whether it acts when a client connects (`Effect.on_connect`): selected and counted are connections then."""
+        """Return True if it acts when a client connects (`Effect.on_connect`), and counts connections."""
         return False
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """Whether it acts on frames of this direction, API and version, and how deep it must see them for that."""
+        """Return how deep it must see frames of this direction, API and version; NOTHING: it does not act on them."""
         raise NotImplementedError
 
     def holds_for(self, entity: Entity) -> bool:
-        """Whether the selectors hold for what a request is about; `not` apart."""
+        """Return True if the selectors in `match` hold for what a request is about."""
         return self.match is None or self.match.holds_entity(entity)
 
     @property
     def selects_topics(self) -> bool:
-        """Whether it selects topics by their names."""
+        """Return True if the rule selects topics by their names."""
         return any(one is not None and one.topic is not None for one in (self.match, self.not_))
 
     @property
     def reads_principal(self) -> bool:
-        """Whether it goes by who the client is, so that requests wait for an authentication that is under way."""
+        """Return True if it selects principals, so that requests wait for an authentication that is under way."""
         return any(one is not None and one.principal is not None for one in (self.match, self.not_))
 
     @property
     def reads_topics(self) -> bool:
-        """Whether topics must have their names where a request gives only ids; the broker is then asked for them."""
+        """Return True if topics need their names where a request gives only ids; the broker is then asked for them."""
         return True
 
     @property
     def reads_entities(self) -> bool:
-        """Whether a body is seen for what it is about. If not, fetch sessions need not be known for this rule."""
+        """Return True if bodies are read for what they are about. If not, fetch sessions may be unknown."""
         return True
 
     @property
     def selects_errors(self) -> bool:
-        """Whether it looks at what the broker answered, so that it has its say only then."""
+        """Return True if it selects errors of the broker, so that it is evaluated when the response has come."""
         return any(one is not None and one.sees_error for one in (self.match, self.not_))
 
     def unnamed(self, exchange: Exchange) -> bool:
-        """Whether it has a say in a request none of whose entities match, such as one that asks for all there is.
+        """Return True if it has a say in a request none of whose entities match, such as one for all there is.
 
         Its effect is then called with no entities.
         """
         return False
 
     def may_be_unnamed(self, key: int, version: int) -> bool:
-        """Whether `unnamed` can say yes to a request of this API and version."""
+        """Return True if `unnamed` can hold for a request of this API and version."""
         return type(self).unnamed is not LiveRule.unnamed
 
     @property
     def stops_unread(self) -> bool:
-        """Whether what kproxy cannot read must not pass, since it may be what the rule forbids."""
+        """Return True if what kproxy cannot read must not pass, since it may be what the rule forbids."""
         return False
 
     def shows(self, key: int, version: int) -> bool:
-        """Whether an answer may mention what the rule forbids though nobody asked for it; it is then left out."""
+        """Return True if an answer may mention, unasked, what the rule forbids; it is then left out."""
         return False
 
     def letters(self, key: int, version: int) -> tuple[bytes, ...] | None:
@@ -179,19 +179,19 @@ class LiveRule(Rule):
         return None
 
     def forbids(self, entity: Entity) -> bool:
-        """Whether an answer must not mention it."""
+        """Return True if an answer must not mention the entity."""
         return False
 
     def warnings(self) -> Iterable[str]:
-        """What this rule will not do though one might think so: shown when it loads, and by `kproxy check`."""
+        """Yield what the rule will not do though one might think so: shown when it loads, and by `kproxy check`."""
         return ()
 
     def start(self) -> Effect:
-        """The rule's effect, with all the state that it has."""
+        """Return the rule's effect, with all the state that it has."""
         raise NotImplementedError
 
     def about(self, key: int, version: int) -> bool:
-        """Whether the selectors can hold for a request of this API and version."""
+        """Return True if the selectors can hold for a request of this API and version."""
         return self.match is None or self.match.about(key, version)
 
 

@@ -52,40 +52,40 @@ class MalformedBatch(RecordsRule):
     )
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        found, rest = whole_entries(data)
+        batches, rest = whole_entries(data)
         if self.how == "double_abort":
-            pieces = [entry.raw for entry in each(found) for _ in range(1 + is_abort(entry))]
-            return b"".join((*pieces, rest)) if len(pieces) > len(found) else None
-        for number, entry in each(enumerate(found)):
-            made = None if is_control(entry) else self.malformed(entry)
-            if made is not None:
-                before, after = found[:number], found[number + 1 :]
-                return b"".join((*(one.raw for one in before), made, *(one.raw for one in after), rest))
+            pieces = [entry.raw for entry in each(batches) for _ in range(1 + is_abort(entry))]
+            return b"".join((*pieces, rest)) if len(pieces) > len(batches) else None
+        for number, entry in each(enumerate(batches)):
+            spoiled = None if is_control(entry) else self.malformed(entry)
+            if spoiled is not None:
+                before, after = batches[:number], batches[number + 1 :]
+                return b"".join((*(one.raw for one in before), spoiled, *(one.raw for one in after), rest))
         return None
 
     def malformed(self, entry: Whole) -> bytes | None:
         """The entry's bytes, wrong in one place."""
-        made, magic = bytearray(entry.raw), entry.magic
+        spoiled, magic = bytearray(entry.raw), entry.magic
         if self.how == "negative_length":
-            made[LENGTH_AT : LENGTH_AT + 4] = NEGATIVE
-            return bytes(made)
+            spoiled[LENGTH_AT : LENGTH_AT + 4] = NEGATIVE
+            return bytes(spoiled)
         if self.how == "negative_count":
             if not isinstance(entry, Batch):
                 return None
-            made[COUNT_AT : COUNT_AT + 4] = NEGATIVE
+            spoiled[COUNT_AT : COUNT_AT + 4] = NEGATIVE
         elif self.how == "bad_magic":
-            made[MAGIC_AT] = MAGIC
+            spoiled[MAGIC_AT] = MAGIC
         else:
-            made[ATTRIBUTES_AT[magic]] |= CODEC
-        made[CRC_AT[magic] : CRC_AT[magic] + 4] = crc_of(made, magic).to_bytes(4, "big")
-        return bytes(made)
+            spoiled[ATTRIBUTES_AT[magic]] |= CODEC
+        spoiled[CRC_AT[magic] : CRC_AT[magic] + 4] = crc_of(spoiled, magic).to_bytes(4, "big")
+        return bytes(spoiled)
 
     def start(self) -> Effect:
         return MalformedBatches(self)
 
 
 class MalformedBatches(RecordChanges):
-    """Doubles the list of aborted transactions, too."""
+    """Effect that doubles the list of aborted transactions, too."""
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         decided = super().on_response(exchange, entities, now)
@@ -99,7 +99,7 @@ class MalformedBatches(RecordChanges):
 
 
 def is_abort(entry: Whole) -> bool:
-    """Whether an entry is the marker of a transaction that was aborted."""
+    """Return True for the marker of a transaction that was aborted."""
     if not is_control(entry):
         return False
     try:

@@ -52,7 +52,7 @@ class WholeTopicRule(MetadataRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a selector of partitions."""
+        """Refuse selectors of partitions, which a rule about topics cannot have."""
         match = raw.get("match")
         if isinstance(match, dict) and "partition" in match:
             yield ("match", "partition", KEY), '"partition" cannot be selected on here: the rule is about whole topics'

@@ -28,7 +28,7 @@ OF_GROUPS = apis.NEW_HEARTBEATS | {
 MOST_KEPT = 10_000
 """Clients with their groups that are kept in mind; the one that was quiet for the longest starts anew."""
 TOGETHER = ("node", "host", "port")
-Name = tuple[str | None, str, str | None]
+ClientOfCoordinator = tuple[str | None, str, str | None]
 
 
 class MoveCoordinator(SelectingRule):
@@ -53,7 +53,7 @@ class MoveCoordinator(SelectingRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """A broker has an address."""
+        """Refuse a broker without an address, and an address without a broker."""
         given = [name for name in TOGETHER if name in raw]
         if given and len(given) < len(TOGETHER):
             yield (given[0],), '"node", "host" and "port" belong together: the coordinator that clients are told'
@@ -68,7 +68,7 @@ class MoveCoordinator(SelectingRule):
 
 
 class MovingCoordinators(Effect):
-    """Knows which clients were sent away, and which of them have asked since."""
+    """Effect that knows which clients were sent away, and which of them have asked since."""
 
     def __init__(self, rule: MoveCoordinator) -> None:
         self.there: dict[str, Any] | None = None
@@ -77,19 +77,19 @@ class MovingCoordinators(Effect):
         self.asked = Remembered(self, MOST_KEPT)  # 0: sent away, 1: has asked since
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Send those away who have not asked yet."""
+        """Send clients away that have not asked for the coordinator yet."""
         by = "transactional_id" if exchange.api.key in OF_TRANSACTIONS else "group"
         away = [entity for entity in entities if self.sends_away((exchange.client_id, by, getattr(entity, by)), now)]
         return (Fail(NOT_COORDINATOR, entities=tuple(away)),) if away else ()
 
-    def sends_away(self, name: Name, now: float) -> bool:
+    def sends_away(self, name: ClientOfCoordinator, now: float) -> bool:
         if name[2] is None:
             return False
         known = self.asked.change(name, now, lambda before: before or (0.0,))
         return known is not None and known[0] == 0
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Whoever asks now has asked; with a broker to name, name it."""
+        """Remember that the client has asked, and name the broker of the rule if there is one."""
         moved = set()
         for entity in entities:
             by = "group" if entity.group is not None else "transactional_id"

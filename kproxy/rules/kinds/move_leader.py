@@ -43,7 +43,7 @@ class MoveLeader(PartitionRule):
 
 
 def following(leader: int, partition: dict[str, Any], exchange: Exchange) -> int:
-    """The broker after the leader, in the order of the replicas, else of the ids."""
+    """Return the broker after the leader, in the order of the replicas, else of the ids."""
     nodes = list(partition["replica_nodes"])
     if len(nodes) < 2 or leader not in nodes:
         listed = exchange.response.body.get("brokers")

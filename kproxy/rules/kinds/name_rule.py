@@ -1,4 +1,4 @@
-"""What the kinds that change names have in common."""
+"""The base classes of kinds that change names."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from kproxy.rules.namespace import Namespace
 
 
 class NameRule(Rule):
-    """A rule that puts a layer between client-side and broker-side names of one namespace or more."""
+    """Rule that puts a layer between client-side and broker-side names of one namespace or more. Override `layers`."""
 
     def layers(self) -> Iterator[tuple[Namespace, AnyLayer]]:
-        """The layers, at most one for each namespace."""
+        """Yield the layers with their namespaces, at most one for each."""
         raise NotImplementedError
 
 
 class RenameRule(NameRule):
-    """A rename: one field holds a map of client-side to broker-side names of one namespace."""
+    """Rule with a field that maps client-side to broker-side names of one namespace."""
 
     space: ClassVar[Namespace]
     field: ClassVar[str]
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Every line of the map, and that it can be undone."""
+        """Refuse wrong names, and a map that cannot be undone."""
         names = raw.get(cls.field)
         if isinstance(names, dict):
             for where, message in check_renames(names, cls.space):
                 yield (cls.field, *where), message
 
     def layer(self) -> Layer:
-        """The map, indexed both ways."""
+        """Return the map, indexed in both directions."""
         return Layer.of(getattr(self, self.field), self.space)
 
     def layers(self) -> Iterator[tuple[Namespace, AnyLayer]]:
-        """The one of this rule."""
         yield self.space, self.layer()

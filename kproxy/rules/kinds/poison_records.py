@@ -14,7 +14,7 @@ from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.wire.breath import each
 from kproxy.wire.records import Record
 
-Bytes = bytes  # the model has a field of that name
+ByteString = bytes  # the model has a field of that name
 MOST = 1000
 LAST_BYTE = 255
 
@@ -40,7 +40,7 @@ class PoisonRecords(SomeRecordsRule):
     where: Literal["value", "key"] = Field(default="value", description="what is changed of a record")
     bytes: int = Field(default=1, ge=1, le=MOST, description="how many bytes of it change")
 
-    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> Bytes | None:
+    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> ByteString | None:
         def poisoned(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
             after = [
                 self.poison(record, place) if self.chooses(place, record.offset, record.value) else record
@@ -51,11 +51,15 @@ class PoisonRecords(SomeRecordsRule):
         return change_records(data, room, poisoned)
 
     def poison(self, record: Record, place: PartitionBody) -> Record:
-        """The record with other bytes in its value or key."""
-        made = bytearray((record.value if self.where == "value" else record.key) or b"")
-        if not made:
+        """Return the record with other bytes in its value or key."""
+        content = bytearray((record.value if self.where == "value" else record.key) or b"")
+        if not content:
             return record
         random = self.random(place, record.offset)
-        for at in random.sample(range(len(made)), min(self.bytes, len(made))):
-            made[at] ^= random.randint(1, LAST_BYTE)
-        return replace(record, value=Bytes(made)) if self.where == "value" else replace(record, key=Bytes(made))
+        for at in random.sample(range(len(content)), min(self.bytes, len(content))):
+            content[at] ^= random.randint(1, LAST_BYTE)
+        return (
+            replace(record, value=ByteString(content))
+            if self.where == "value"
+            else replace(record, key=ByteString(content))
+        )

@@ -41,7 +41,7 @@ class PrefixRule(NameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """The prefix must be the beginning of a legal name of all that it is for."""
+        """Refuse a prefix that no legal name of all that it is for can begin with."""
         if all(raw.get(field, True) is False for field in CHOICES):
             yield ("prefix", KEY), f"the prefix is for nothing, {', '.join(CHOICES)} are all false"
         prefix = raw.get("prefix")
@@ -54,7 +54,6 @@ class PrefixRule(NameRule):
                 yield ("prefix",), f"the prefix {problem}"
 
     def layers(self) -> Iterator[tuple[Namespace, AnyLayer]]:
-        """One for each sort of names that has the prefix."""
         chosen = [CHOICES[field] for field in CHOICES if getattr(self, field)]
         for space in NAMESPACES:
             if space in chosen:

@@ -54,7 +54,7 @@ class PythonRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """The function is there. Its module is imported for that."""
+        """Refuse a function that is not there. Its module is imported for that."""
         call = raw.get("call")
         if isinstance(call, str):
             try:
@@ -66,35 +66,31 @@ class PythonRule(LiveRule):
             yield ("match", "error"), "this is known only when the response has come, write at: response"
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """BODY: it is given the decoded message."""
+        """Return BODY for the messages that the function is called with."""
         return Depth.BODY if self.at in (direction, "both") else Depth.NOTHING
 
     def start(self) -> Effect:
-        """With counters of what went wrong."""
         return PythonEffect(self)
 
 
 class PythonEffect(Effect):
-    """The function, and what went wrong in it."""
+    """Effect that calls the function and counts what goes wrong in it."""
 
     def __init__(self, rule: PythonRule) -> None:
         self.rule, self.hook = rule, find_hook(rule.call)
         self.failed, self.slow = EffectProblem("hook_failed"), EffectProblem("hook_slow")
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Called with the request, if it asked for that."""
         return self.run(exchange, exchange.request, "request") if self.rule.at != "response" else ()
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Called with the response."""
         return self.run(exchange, exchange.response, "response") if self.rule.at != "request" else ()
 
     def problems(self) -> Sequence[EffectProblem]:
-        """Calls that failed, and those that took long."""
         return (self.failed, self.slow)
 
     def run(self, exchange: Exchange, message: Message, direction: Direction) -> Decisions:
-        """Call it, and look at what it says. One that fails has changed nothing."""
+        """Call the function and return its decisions. A function that fails has changed nothing."""
         before, began = keep(copied(message.body)), self.clock()
         try:
             return decisions_of(self.hook(exchange, message), message, direction)
@@ -113,7 +109,7 @@ class PythonEffect(Effect):
 
 
 def said(error: Exception) -> str:
-    """The error with the line of the user's code that raised it."""
+    """Return the error with the line of the user's code that raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -122,7 +118,7 @@ def said(error: Exception) -> str:
 
 
 def copied(value: Any) -> Any:
-    """The containers of a body anew, with the same values in them."""
+    """Return the containers of a body anew, with the same values in them."""
     if isinstance(value, dict):
         breathe()
         return {name: copied(inner) for name, inner in value.items()}

@@ -60,7 +60,7 @@ class Quota(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """It limits something; overrides select on what `per` tells apart; connections are known when they open."""
+        """Refuse a quota without limits, and selectors that `per` does not tell apart or that are known too late."""
         words, overrides = _list(raw, "per"), _list(raw, "overrides")
         if not any(
             one.get(name) is not None for one in (raw, *overrides) if isinstance(one, dict) for name in RESOURCES
@@ -69,9 +69,9 @@ class Quota(LiveRule):
         for index, word in enumerate(words):
             if word in words[:index]:
                 yield ("per", index), f'"{word}" is there already'
-        for index, one in enumerate(overrides):
-            if isinstance(one, dict):
-                yield from _override_mistakes(index, one, words)
+        for index, override in enumerate(overrides):
+            if isinstance(override, dict):
+                yield from _override_mistakes(index, override, words)
         if raw.get("connections") is not None:
             for name, where in of_frames(raw):
                 yield (
@@ -83,7 +83,7 @@ class Quota(LiveRule):
                 )
 
     def warnings(self) -> Iterable[str]:
-        """What holds responses, and what divides nothing."""
+        """Yield warnings of limits that hold responses, and of words that divide nothing."""
         if self.by_topic and self.limits("fetch"):
             yield (
                 "to divide a Fetch response by topic it has to be seen whole: it is held in memory until it is here, "
@@ -95,36 +95,35 @@ class Quota(LiveRule):
 
     @property
     def connects(self) -> bool:
-        """It counts connections if it limits them."""
+        """Return True if connections are limited."""
         return self.limits("connections")
 
     @property
     def by_topic(self) -> bool:
-        """Whether only a part of a frame may be charged, so that it must be seen how much is whose."""
+        """Return True if only a part of a frame may be charged, so that it must be seen how much is whose."""
         sides = [one.of_entities for one in (self.match, self.not_) if one is not None]
         return "topic" in self.per or any(OF_TOPICS & side for side in sides)
 
     @property
     def reads_principal(self) -> bool:
-        """Also where each has a limit of its own."""
+        """Return True also where each principal has a limit of its own."""
         return "principal" in self.per or super().reads_principal
 
     @property
     def reads_entities(self) -> bool:
-        """Only to divide what is charged: `max_bytes` of a Fetch does not say what it is about."""
+        """Return True to divide what is charged: `max_bytes` of a Fetch does not say what it is about."""
         return self.by_topic
 
     @property
     def reads_topics(self) -> bool:
-        """The same."""
         return self.by_topic
 
     def limits(self, resource: LimitedResource) -> bool:
-        """Whether there is a limit of this, for all or for some."""
+        """Return True if this is limited, for all or for some."""
         return any(getattr(one, resource) is not None for one in (self, *self.overrides))
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """Lengths are in headers; a Fetch request's body has `max_bytes`, and only bodies have topics."""
+        """Return HEADER where a length is charged, BODY for `max_bytes` of a Fetch and where topics are told apart."""
         whole = Depth.BODY if self.by_topic else Depth.HEADER
         depth = Depth.NOTHING
         if direction == "response":
@@ -140,17 +139,16 @@ class Quota(LiveRule):
         return depth
 
     def start(self) -> QuotaEffect:
-        """Full buckets."""
         return QuotaEffect(self)
 
 
 def _list(raw: dict[Any, Any], name: str) -> list[Any]:
-    found = raw.get(name)
-    return found if isinstance(found, list) else []
+    value = raw.get(name)
+    return value if isinstance(value, list) else []
 
 
 def _override_mistakes(index: int, raw: dict[Any, Any], words: list[Any]) -> Iterable[Wrong]:
-    """Whom an override selects must have a bucket of their own: a limit cannot be two things for one bucket."""
+    """Yield mistakes for selectors that `per` lacks: a limit cannot be two things for one bucket."""
     for name in selectors(raw):
         if name not in words:
             yield ("overrides", index, name, KEY), f'"{name}" is not in per, so that these have no limit of their own'

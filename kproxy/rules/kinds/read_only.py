@@ -46,14 +46,14 @@ class ReadOnlyRule(AccessRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """What is selected can change something."""
+        """Refuse APIs that change nothing, and selectors that are known too late."""
         offsets = raw.get("offsets") is True
-        for one in chosen(raw):
-            line = permissions()[one.api.key]
-            if one.by_name and not line.makes_topics and not protected(one.api.key, offsets):
+        for choice in chosen(raw):
+            line = permissions()[choice.api.key]
+            if choice.by_name and not line.makes_topics and not protected(choice.api.key, offsets):
                 changes = line.changes
                 hint = ', except with "offsets: true"' if changes == "offsets" else ", to forbid it use kind: deny"
-                yield one.where, f"{one.api.name} changes nothing that this rule protects{hint}"
+                yield choice.where, f"{choice.api.name} changes nothing that this rule protects{hint}"
         match = raw.get("match")
         if isinstance(match, dict) and match.get("error") is not None:
             yield ("match", "error"), "this is decided before the broker answers; use kind: error to change answers"
@@ -61,13 +61,13 @@ class ReadOnlyRule(AccessRule):
             yield ("error",), "0 is no error (NONE)"
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """BODY of requests that change something."""
+        """Return BODY of requests that change something."""
         if direction == "response":
             return Depth.NOTHING
         return Depth.BODY if protected(key, self.offsets) or permissions()[key].makes_topics else Depth.NOTHING
 
     def unnamed(self, exchange: Exchange) -> bool:
-        """What would change all there is, and with it what is selected, or makes topics that are selected."""
+        """Return True for requests that change all there is, or make topics that are selected."""
         key = exchange.api.key
         if any(map(self.forbids, made(exchange.request))):
             return True
@@ -76,31 +76,29 @@ class ReadOnlyRule(AccessRule):
         return self.changes_all(key, exchange.version) and asks_all(exchange.request)
 
     def may_be_unnamed(self, key: int, version: int) -> bool:
-        """Where topics can be made, or all can be asked for and be protected by what is selected."""
         if not self.selected:
             return False
         makes = key != METADATA and permissions()[key].makes_topics
         return makes or (self.of_brokers(key) and protected(key, self.offsets)) or self.changes_all(key, version)
 
     def changes_all(self, key: int, version: int) -> bool:
-        """Whether requests of this API can be about all there is, and change it."""
+        """Return True if requests of this API can be about all there is, and change it."""
         if not self.selected or not protected(key, self.offsets) or not can_ask_all(key, version):
             return False
         return self.selected <= listed_roles(key, version)
 
     def start(self) -> Effect:
-        """Without state."""
         return ReadOnlyEffect(self)
 
 
 class ReadOnlyEffect(Effect):
-    """Errors before the broker sees it."""
+    """Effect that answers with errors before the broker sees the request."""
 
     def __init__(self, rule: ReadOnlyRule) -> None:
         self.rule = rule
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Refused, or asked without making anything."""
+        """Refuse the request, or let it ask without making anything."""
         key = exchange.api.key
         if key == METADATA:
             return self.on_metadata(exchange, entities)
@@ -113,7 +111,7 @@ class ReadOnlyEffect(Effect):
         return refusals(exchange, entities, self.rule.selected, self.rule.error)
 
     def on_metadata(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
-        """Asked without making anything; what a version names that cannot say so is refused."""
+        """Let Metadata ask without making topics; in versions that cannot say so, refuse what it names."""
         if exchange.version >= SAYS_SINCE:
             body = exchange.request.body
             if not body.get(CREATES):
@@ -127,6 +125,6 @@ class ReadOnlyEffect(Effect):
 
 
 def protected(key: int, offsets: bool) -> bool:
-    """Whether requests of this API are refused."""
+    """Return True if requests of this API are refused."""
     changes = permissions()[key].changes
     return changes == "data" or (offsets and changes == "offsets")

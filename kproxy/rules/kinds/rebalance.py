@@ -57,7 +57,7 @@ class Rebalance(SelectingRule):
 
 
 class Rebalances(Effect):
-    """Answers heartbeats in the coordinator's place.
+    """Effect that answers heartbeats in the coordinator's place.
 
     Remembered are, of a group: when it was first heard of, in which period it is, and in which generation (-1: it has
     none); of a member: in which period it was told.
@@ -70,27 +70,27 @@ class Rebalances(Effect):
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         body = exchange.request.body
         if exchange.api.key == HEARTBEAT:
-            told = self.due(body["group_id"], body["member_id"], now, body["generation_id"])
-            return (Fail(REBALANCE_IN_PROGRESS),) if told else ()
+            due = self.due(body["group_id"], body["member_id"], now, body["generation_id"])
+            return (Fail(REBALANCE_IN_PROGRESS),) if due else ()
         if body["member_epoch"] <= 0:  # it is joining (0) or leaving (below)
             return ()
         return (Fail(FENCED_MEMBER_EPOCH),) if self.due(body["group_id"], body["member_id"], now) else ()
 
     def due(self, group: str, member: str, now: float, generation: int | None = None) -> bool:
-        """Whether this member is told now. One of a later generation has joined again since the others were told."""
+        """Return True if this member is told now. One of a later generation has joined again since the others were."""
         if self.every is None:
             return True
         every, own = self.every, -1.0 if generation is None else float(generation)
 
         def later(before: RememberedNumbers | None) -> RememberedNumbers:
-            began, period, told = before[:3] if before is not None else (now, 0.0, -1.0)
+            began, period, told_generation = before[:3] if before is not None else (now, 0.0, -1.0)
             at = float(int((now - began) / every))
-            return (began, at, own) if at > period else (began, period, told)
+            return (began, at, own) if at > period else (began, period, told_generation)
 
         def tell(before: RememberedNumbers | None) -> RememberedNumbers | None:
             return None if before is not None and before[0] == period else (period,)
 
-        _, period, told = self.groups.change((group,), now, later) or (now, 0.0, -1.0)
-        if not period or (own >= 0 and told >= 0 and own > told):
+        _, period, told_generation = self.groups.change((group,), now, later) or (now, 0.0, -1.0)
+        if not period or (own >= 0 and told_generation >= 0 and own > told_generation):
             return False
         return self.members.change((group, member), now, tell) is not None

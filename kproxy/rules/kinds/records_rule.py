@@ -1,4 +1,4 @@
-"""What kinds share that change records on their way: which of them, in requests to produce or in what is fetched."""
+"""The base classes of kinds that change records on their way, in requests to produce or in what is fetched."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHOLE = 2**64
 
 
 class RecordsRule(LiveRule):
-    """Acts on the records of Produce requests, or of Fetch and ShareFetch answers."""
+    """Rule about the records of Produce requests, or of Fetch and ShareFetch answers. Override `change`."""
 
     at: Literal["produce", "fetch"] = Field(
         default="fetch", description="records that are written, or that are read (Fetch and ShareFetch)"
@@ -47,7 +47,7 @@ class RecordsRule(LiveRule):
 
 
 class RecordChanges(Effect):
-    """Goes through the partitions that match."""
+    """Effect that goes through the partitions that match."""
 
     def __init__(self, rule: RecordsRule) -> None:
         self.rule = rule
@@ -71,7 +71,7 @@ class RecordChanges(Effect):
 
 
 class SomeRecordsRule(RecordsRule):
-    """Acts on some of the records: by offset, by chance, or on all."""
+    """Rule about some of the records: by offset, by chance, or all of them. Override `change`."""
 
     offsets: Ranges | None = Field(
         default=None,
@@ -81,17 +81,17 @@ class SomeRecordsRule(RecordsRule):
     seed: Seed = Field(default=0, description="decides which, and how; the same seed decides the same way every time")
 
     def chooses(self, place: PartitionBody, offset: int, content: bytes | None = b"") -> bool:
-        """Whether the record with this offset and content is one of those."""
+        """Return True if the rule acts on the record with this offset and content."""
         if self.offsets is not None and not any(offset in one for one in self.offsets):
             return False
         return self.fraction == 1.0 or self.draw(place, offset, content) < self.fraction
 
     def draw(self, place: PartitionBody, offset: int, content: bytes | None) -> float:
-        """A number from 0 up to 1 that depends on the seed and the record alone."""
-        said = f"{self.seed}:{place.name}:{offset}:".encode(errors="surrogateescape")
-        digest = blake2b(said + (content or b""), digest_size=8).digest()
+        """Return a number from 0 up to 1 that depends on the seed and the record alone."""
+        text = f"{self.seed}:{place.name}:{offset}:".encode(errors="surrogateescape")
+        digest = blake2b(text + (content or b""), digest_size=8).digest()
         return int.from_bytes(digest, "big") / WHOLE
 
     def random(self, place: PartitionBody, *what: Any) -> Random:
-        """Chances that depend on the seed and the place alone."""
+        """Return chances that depend on the seed and the place alone."""
         return Random(":".join(map(str, (self.seed, place.name, *what))))

@@ -46,9 +46,9 @@ class ReorderRecords(SomeRecordsRule):
 
 
 def shuffle(records: Sequence[Record], random: Random) -> list[Record]:
-    """The records as `random.shuffle` would put them, with breath in between."""
-    made = list(records)
-    for last in each(range(len(made) - 1, 0, -1)):
+    """Return the records as `random.shuffle` would put them, with breath in between."""
+    shuffled = list(records)
+    for last in each(range(len(shuffled) - 1, 0, -1)):
         other = random.randrange(last + 1)
-        made[last], made[other] = made[other], made[last]
-    return made
+        shuffled[last], shuffled[other] = shuffled[other], shuffled[last]
+    return shuffled

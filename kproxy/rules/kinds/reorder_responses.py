@@ -32,5 +32,4 @@ class ReorderResponses(FrameRule):
     kind: Literal["reorder_responses"] = Field(description="what the rule does")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """With the next one, if there is one."""
         return (Swap(),)

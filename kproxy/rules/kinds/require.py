@@ -42,7 +42,7 @@ def _as_list(value: Any) -> Any:
 
 Codecs = Annotated[list[Codec], BeforeValidator(_as_list, json_schema_input_type=str | list[str]), Field(min_length=1)]
 
-Found = tuple[int, str]
+Breach = tuple[int, str]
 """An error code, and the reason in words."""
 
 
@@ -85,13 +85,13 @@ class RequireRule(LiveRule):
     _client_ids: list[Test] = PrivateAttr(default_factory=list)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Compile the patterns once."""
+        """Compile the patterns of client ids once."""
         super().model_post_init(context)
         self._client_ids.extend(text_test(text) for text in self.client_id or ())
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Something is required, of requests that can break it."""
+        """Refuse a rule that requires nothing, or of requests that cannot break it."""
         given = [name for name in REQUIREMENTS if raw.get(name) is not None]
         if not given:
             yield (), f"nothing is required, at least one of {', '.join(REQUIREMENTS)} is needed"
@@ -107,26 +107,24 @@ class RequireRule(LiveRule):
 
     @property
     def stops_unread(self) -> bool:
-        """Of all APIs nothing but the client id is required."""
+        """Return True if a client id is required, which is of all APIs."""
         return self.client_id is not None
 
     @property
     def reads_topics(self) -> bool:
-        """Only to select them."""
         return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """BODY of requests: the answer to one that is refused names what it asks."""
+        """Return BODY of requests: the answer to one that is refused names what it asks."""
         of_produce = key == PRODUCE and any(getattr(self, name) is not None for name in REQUIREMENTS)
         of_clients = self.client_id is not None and key not in BEFORE_WORK
         return Depth.BODY if direction == "request" and (of_produce or of_clients) else Depth.NOTHING
 
     def start(self) -> Effect:
-        """Without state."""
         return RequireEffect(self)
 
-    def of_request(self, exchange: Exchange) -> Found | None:
-        """What is wrong with the request as a whole."""
+    def of_request(self, exchange: Exchange) -> Breach | None:
+        """Return what is wrong with the request as a whole, None if nothing is."""
         if self._client_ids:
             name = exchange.client_id or ""
             if not any(test(name) for test in self._client_ids):
@@ -140,43 +138,43 @@ class RequireRule(LiveRule):
 
 
 class RequireEffect(Effect):
-    """Fails what is not as required."""
+    """Effect that fails what is not as required."""
 
     def __init__(self, rule: RequireRule) -> None:
         self.rule = rule
         self.of_records = any(getattr(rule, name) is not None for name in OF_RECORDS)
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """In the broker's place; without a word where a client waits for none."""
+        """Answer in the broker's place, or close the connection where a client waits for no answer."""
         wrong = self.rule.of_request(exchange)
-        found = (Fail(*wrong),) if wrong is not None else tuple(self.failures(exchange, entities))
-        if found and exchange.api.key == PRODUCE and exchange.request.body["acks"] == 0:
+        decisions = (Fail(*wrong),) if wrong is not None else tuple(self.failures(exchange, entities))
+        if decisions and exchange.api.key == PRODUCE and exchange.request.body["acks"] == 0:
             return (Drop(then="close"),)
-        return found
+        return decisions
 
     def failures(self, exchange: Exchange, entities: Sequence[Entity]) -> Iterator[Fail]:
-        """One for each kind of mistake, with the partitions that have it."""
+        """Yield a decision for each kind of mistake, with the partitions that have it."""
         if not self.of_records or exchange.api.key != PRODUCE:
             return
         sizes = RecordSizes(self.rule.max_record) if self.rule.max_record is not None else None
-        found: dict[Found, list[Entity]] = {}
+        breaches: dict[Breach, list[Entity]] = {}
         for entity in entities:
             data = records_of(exchange.request.body, entity)
             wrong = None if data is None else self.of_partition(data, sizes)
             if wrong is not None:
-                found.setdefault(wrong, []).append(entity)
-        for (code, message), some in found.items():
-            yield Fail(code, message, entities=tuple(some))
+                breaches.setdefault(wrong, []).append(entity)
+        for (code, message), partitions in breaches.items():
+            yield Fail(code, message, entities=tuple(partitions))
 
-    def of_partition(self, data: bytes, sizes: RecordSizes | None) -> Found | None:
-        """The first mistake in the records of one partition. What cannot be read is one: a broker may read it."""
+    def of_partition(self, data: bytes, sizes: RecordSizes | None) -> Breach | None:
+        """Return the first mistake in the records of one partition. What cannot be read is one."""
         try:
             return next((wrong for entry in entries(data) if (wrong := self.of_entry(entry, sizes))), None)
         except RecordsError:
             return INVALID_RECORD, "records that cannot be read, so that nobody can tell whether they are as required"
 
-    def of_entry(self, entry: Batch | LegacyEntry | Cut, sizes: RecordSizes | None) -> Found | None:
-        """What is wrong with one batch."""
+    def of_entry(self, entry: Batch | LegacyEntry | Cut, sizes: RecordSizes | None) -> Breach | None:
+        """Return what is wrong with one batch, None if nothing is."""
         rule = self.rule
         if isinstance(entry, Cut):
             return None
@@ -191,7 +189,7 @@ class RequireEffect(Effect):
 
 
 def records_of(body: dict[str, Any], entity: Entity) -> bytes | None:
-    """The records that a Produce request has for a partition; None for what is no partition of it."""
+    """Return the records that a Produce request has for a partition; None for what is no partition of it."""
     if len(entity.where) != len(("topic", "partition")):
         return None
     topic, partition = entity.where

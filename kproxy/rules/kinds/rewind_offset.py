@@ -34,7 +34,7 @@ class RewindOffset(OffsetsRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """One of the two."""
+        """Refuse a rule that has not exactly one of `by` and `to`."""
         if ("to" in raw) == ("by" in raw):
             yield (), 'either "by" or "to" is wanted: how many offsets further, or which offset'
 

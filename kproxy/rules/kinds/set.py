@@ -52,7 +52,7 @@ class SetRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Paths lead somewhere in each API that is selected, and values fit there in every version."""
+        """Refuse paths that lead nowhere in an API that is selected, and values that do not fit there."""
         given, at = raw.get("fields"), raw.get("at", "response")
         match = raw.get("match")
         if not isinstance(match, dict) or match.get("api") is None:
@@ -65,26 +65,27 @@ class SetRule(LiveRule):
                 yield from wrong_path(text, value, selected, at)
 
     def warnings(self) -> Iterable[str]:
-        """Versions without the field, and answers that do not exist."""
+        """Yield warnings of versions without the field, and of answers that do not exist."""
         match = self.match
         if match is None:
             return
         if self.at == "response" and match.acks is not None and 0 in match.acks:
             yield "a Produce request with acks 0 has no response"
-        for one in chosen({"match": match.model_dump(include={"api", "version"}, mode="json")}):
+        for choice in chosen({"match": match.model_dump(include={"api", "version"}, mode="json")}):
             for text in self.fields:
                 path = parse_path(text)
-                lacking = [version for version in one.versions if not slot_at(path, one.api.key, version, self.at)]
+                lacking = [
+                    version for version in choice.versions if not slot_at(path, choice.api.key, version, self.at)
+                ]
                 if lacking:
-                    yield f"{one.api.name} {spans(lacking)} has no {text}"
+                    yield f"{choice.api.name} {spans(lacking)} has no {text}"
 
     @property
     def reads_topics(self) -> bool:
-        """Only to select them."""
         return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """BODY of the message that is changed, in versions that have one of the fields."""
+        """Return BODY of the message that is changed, in versions that have one of the fields."""
         if direction != self.at:
             return Depth.NOTHING
         return (
@@ -94,12 +95,11 @@ class SetRule(LiveRule):
         )
 
     def start(self) -> Effect:
-        """With the places of the fields in each version, found once."""
         return SetEffect(self)
 
 
 class SetEffect(Effect):
-    """Values at their places."""
+    """Effect that knows the places of the fields in each version."""
 
     def __init__(self, rule: SetRule) -> None:
         self.rule = rule
@@ -107,15 +107,13 @@ class SetEffect(Effect):
         self.known: dict[tuple[int, int], list[tuple[FieldFinder, Any]]] = {}
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """The request is changed."""
         return self.change(exchange.request, entities)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """The response is changed."""
         return self.change(exchange.response, entities)
 
     def change(self, message: Message, entities: Sequence[Entity]) -> Decisions:
-        """Put the values in, and say so if anything has become another."""
+        """Put the values in. Return an edit if anything has become another."""
         lets = elements_of(message, entities) if self.selective else None
         changed = False
         for places, value in self.values(message.api.key, message.version):
@@ -126,13 +124,13 @@ class SetEffect(Effect):
         return (Edit(),) if changed else ()
 
     def values(self, key: int, version: int) -> list[tuple[FieldFinder, Any]]:
-        """What goes where in this version."""
+        """Return the places and the values that go there, for this version."""
         if (key, version) not in self.known:
             self.known[key, version] = list(self.resolved(key, version))
         return self.known[key, version]
 
     def resolved(self, key: int, version: int) -> Iterator[tuple[FieldFinder, Any]]:
-        """Paths and values that this version has."""
+        """Yield the places and values of the fields that this version has."""
         struct = layout.body(key, version, self.rule.at)
         for text, value in self.rule.fields.items():
             path = parse_path(text)
@@ -142,48 +140,48 @@ class SetEffect(Effect):
 
 
 def is_element(path: Path) -> bool:
-    """Whether the path ends in brackets."""
+    """Return True if the path ends in brackets."""
     return path[-1].index is not None
 
 
 def wrong_path(text: str, value: Any, selected: Sequence[SelectedVersions], at: str) -> Iterator[Wrong]:
-    """What is wrong with one line of `fields`."""
+    """Yield the mistakes in one line of `fields`."""
     key: tuple[Any, ...] = ("fields", text, KEY)
     try:
         path = parse_path(text)
     except ValueError as error:
         yield key, str(error)
         return
-    for one in selected:
-        found = [(version, slot_at(path, one.api.key, version, at)) for version in one.versions]
-        if all(slot is None for _, slot in found):
-            if one.by_name:
-                yield key, no_such_path(text, path, one, at)
+    for choice in selected:
+        slots = [(version, slot_at(path, choice.api.key, version, at)) for version in choice.versions]
+        if all(slot is None for _, slot in slots):
+            if choice.by_name:
+                yield key, no_such_path(text, path, choice, at)
             continue
         yield from (
             (("fields", text), message)
-            for message in dict.fromkeys(bad_value(slot, value, path) for _, slot in found if slot is not None)
+            for message in dict.fromkeys(bad_value(slot, value, path) for _, slot in slots if slot is not None)
             if message
         )
-        if one.api.key == PRODUCE and at == "request" and text == ACKS and value == 0:
+        if choice.api.key == PRODUCE and at == "request" and text == ACKS and value == 0:
             yield ("fields", text), "acks 0 would leave the client waiting for a response that never comes"
 
 
-def no_such_path(text: str, path: Path, one: SelectedVersions, at: str) -> str:
-    """The message for a path that leads nowhere, with where it would lead, or the one that was meant."""
-    elsewhere = [version for version in one.api.versions if slot_at(path, one.api.key, version, at)]
+def no_such_path(text: str, path: Path, choice: SelectedVersions, at: str) -> str:
+    """Return the message for a path that leads nowhere, with where it would lead, or the one that was meant."""
+    elsewhere = [version for version in choice.api.versions if slot_at(path, choice.api.key, version, at)]
     if elsewhere:
-        return f'"{text}" is in versions {spans(elsewhere)} of the {at}, selected are {spans(one.versions)}'
-    near = nearest_path(path, one.api.key, one.versions or tuple(one.api.versions), at)
+        return f'"{text}" is in versions {spans(elsewhere)} of the {at}, selected are {spans(choice.versions)}'
+    near = nearest_path(path, choice.api.key, choice.versions or tuple(choice.api.versions), at)
     other = "request" if at == "response" else "response"
-    if any(slot_at(path, one.api.key, version, other) for version in one.api.versions):
+    if any(slot_at(path, choice.api.key, version, other) for version in choice.api.versions):
         return f'"{text}" is a field of the {other}, write at: {other}'
     hint = f', did you mean "{near}"?' if near else ""
-    return f'a {one.api.name} {at} has no field "{text}"{hint}'
+    return f'a {choice.api.name} {at} has no field "{text}"{hint}'
 
 
 def bad_value(slot: Slot, value: Any, path: Path) -> str:
-    """Why a value does not fit; empty when it does."""
+    """Return why a value does not fit; empty when it does."""
     try:
         field_value(slot, value, element=is_element(path))
     except ValueError as error:

@@ -24,7 +24,7 @@ SETS = ("value", "key", "headers", "timestamp_by", "schema_id")
 
 
 def parse_shift(value: Any) -> Any:
-    """Seconds, below 0 after a minus: `-1h`. Raises ValueError for text that is no duration."""
+    """Return seconds, below 0 after a minus: `-1h`. Raises ValueError for text that is no duration."""
     if isinstance(value, str) and value.startswith("-"):
         return -parse_duration(value[1:])
     return parse_duration(value)
@@ -62,7 +62,7 @@ class SetRecord(SomeRecordsRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Something has to be set."""
+        """Refuse a rule that sets nothing, or a schema id in a value that it replaces."""
         if not any(name in raw for name in SETS):
             yield (), f"something to set is wanted: {', '.join(SETS)}"
         if "value" in raw and "schema_id" in raw:
@@ -79,7 +79,7 @@ class SetRecord(SomeRecordsRule):
         return change_records(data, room, set_in)
 
     def altered(self, record: Record) -> Record:
-        """The record with what is set."""
+        """Return the record with what the rule sets."""
         given = self.model_fields_set
         if "value" in given:
             record = replace(record, value=as_bytes(self.value))
@@ -99,7 +99,7 @@ def as_bytes(text: str | None) -> bytes | None:
 
 
 def with_headers(record: Record, wanted: dict[str, str | None]) -> tuple[tuple[str, bytes | None], ...]:
-    """The record's headers, these set or taken away; none at all when nothing is named."""
+    """Return the record's headers, these set or taken away; none at all when nothing is named."""
     if not wanted:
         return ()
     kept = [(name, value) for name, value in record.headers if name not in wanted]
@@ -107,7 +107,7 @@ def with_headers(record: Record, wanted: dict[str, str | None]) -> tuple[tuple[s
 
 
 def with_schema(value: bytes, number: int) -> bytes:
-    """A value in Confluent's wire format with another schema id; any other value as it is."""
+    """Return a value in Confluent's wire format with another schema id; any other value as it is."""
     if len(value) < SCHEMA_SIZE or not value.startswith(SCHEMA_MAGIC):
         return value
     return SCHEMA_MAGIC + number.to_bytes(4, "big") + value[SCHEMA_SIZE:]

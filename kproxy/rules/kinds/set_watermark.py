@@ -58,13 +58,13 @@ class SetWatermark(SelectingRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Something has to move."""
+        """Refuse a rule that moves nothing."""
         if not any(raw.get(name) not in (None, False) for name in WORDS):
             yield (), f"something to set is wanted: {', '.join(WORDS)}"
 
     @property
     def reads_topics(self) -> bool:
-        """To select them; and to know a partition again that ListOffsets names and Fetch gives by its topic's id."""
+        """Return True also to know a partition again that ListOffsets names and Fetch gives by its topic's id."""
         return self.stuck or self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
@@ -75,17 +75,17 @@ class SetWatermark(SelectingRule):
 
 
 class Watermarks(Effect):
-    """Remembers, for `stuck`, where each partition's watermark was."""
+    """Effect that remembers, for `stuck`, where each partition's watermark was."""
 
     def __init__(self, rule: SetWatermark) -> None:
         self.rule = rule
         self.first = Remembered(self, MOST_PARTITIONS)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        asked = {place.name: place.body for place in partitions_of_request(exchange, entities)}
+        requested = {place.name: place.body for place in partitions_of_request(exchange, entities)}
         change = self.fetched if exchange.api.key == FETCH else self.listed
         changed = [
-            change(place, asked.get(place.name), exchange.connection.facts.cluster, now)
+            change(place, requested.get(place.name), exchange.connection.facts.cluster, now)
             for place in partitions_of_answer(exchange, entities)
             if place.body["error_code"] == 0
         ]
@@ -94,21 +94,23 @@ class Watermarks(Effect):
         return (Edit(), *waited(exchange)) if exchange.api.key == FETCH else (Edit(),)
 
     def moved(self, place: PartitionBody, cluster: str, before: int, now: float) -> int:
-        """The high watermark that clients are told."""
+        """Return the high watermark that clients are told."""
         after = before
         if self.rule.stuck:
             first = self.first.change((cluster, place.name), now, lambda known: known or (float(before),))
             after = min(after, before if first is None else int(first[0]))
         return min(max(after + (self.rule.by or 0), 0), HIGHEST)
 
-    def fetched(self, place: PartitionBody, asked: dict[str, Any] | None, cluster: str, now: float) -> bool:
+    def fetched(self, place: PartitionBody, requested: dict[str, Any] | None, cluster: str, now: float) -> bool:
         """Change one partition of a Fetch answer."""
         body, start = place.body, self.rule.log_start
         before = body["high_watermark"]
         high = self.moved(place, cluster, before, now)
-        found, _ = whole_entries(body["records"])
+        batches, _ = whole_entries(body["records"])
         if start is not None:
-            wanted = asked["fetch_offset"] if asked is not None else last_offset(found[0]) if found else start
+            wanted = (
+                requested["fetch_offset"] if requested is not None else last_offset(batches[0]) if batches else start
+            )
             if wanted < start:
                 body.update({name: value for name, value in OUT_OF_RANGE.items() if name in body})
                 return True
@@ -118,15 +120,15 @@ class Watermarks(Effect):
             body["last_stable_offset"] = high
         if start is not None and "log_start_offset" in body:
             body["log_start_offset"] = max(body["log_start_offset"], start)
-        visible = [entry.raw for entry in each(found) if last_offset(entry) < high]
-        if high < before and len(visible) < len(found):
+        visible = [entry.raw for entry in each(batches) if last_offset(entry) < high]
+        if high < before and len(visible) < len(batches):
             body["records"] = b"".join(visible)
         return changed
 
-    def listed(self, place: PartitionBody, asked: dict[str, Any] | None, cluster: str, now: float) -> bool:
+    def listed(self, place: PartitionBody, requested: dict[str, Any] | None, cluster: str, now: float) -> bool:
         """Change one partition of a ListOffsets answer."""
         body, start = place.body, self.rule.log_start
-        timestamp = asked["timestamp"] if asked is not None else None
+        timestamp = requested["timestamp"] if requested is not None else None
         before = (body["old_style_offsets"] or ())[:1] if "old_style_offsets" in body else [body["offset"]]
         if not before or timestamp not in (LATEST, EARLIEST):
             return False

@@ -42,15 +42,13 @@ class ShortBody(FrameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """One of the two says how much."""
+        """Refuse a rule that says twice how much is left."""
         yield from one_length(raw)
 
     def side(self, key: int) -> Direction:
-        """As it is written."""
         return self.at
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """The header stays whole."""
 
         def cut(frame: bytes) -> bytes:
             start = body_at(frame, exchange, self.at)

@@ -33,10 +33,9 @@ class Slice(ConnectionRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """It is about connections, for a time."""
+        """Refuse selectors about frames, and triggers that count."""
         yield from for_connections(raw, "the bytes of a whole connection are cut in pieces")
         yield from for_a_time(raw, "bytes are cut in pieces for a time")
 
     def flow(self) -> TrafficShape:
-        """Piece and pause."""
         return TrafficShape(ways=ways(self.way), piece=self.bytes, pause=self.every)

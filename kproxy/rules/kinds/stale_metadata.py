@@ -50,7 +50,7 @@ class StaleMetadata(SelectingRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """One of the two."""
+        """Refuse a rule that has not exactly one of `age` and `count`."""
         if ("age" in raw) == ("count" in raw):
             yield (), 'either "age" or "count" is wanted: how old answers are, or how many back'
 
@@ -62,7 +62,7 @@ class StaleMetadata(SelectingRule):
 
 
 class OldAnswers(Effect):
-    """Remembers answers, by what was asked and by whom."""
+    """Effect that remembers answers, by what was asked and by whom."""
 
     def __init__(self, rule: StaleMetadata) -> None:
         self.age, self.count = rule.age, rule.count
@@ -82,10 +82,10 @@ class OldAnswers(Effect):
 
     def remembered(self, exchange: Exchange) -> deque[tuple[float, dict[str, Any]]]:
         connection = exchange.connection
-        asked = frozen(exchange.request.body) if exchange.api.key != METADATA else metadata_shape(exchange)
+        question = frozen(exchange.request.body) if exchange.api.key != METADATA else metadata_shape(exchange)
         facts = connection.facts
         who = facts.listener, facts.cluster, facts.client_address, facts.sni, facts.certificate, connection.principal
-        key = (exchange.api.key, exchange.version, asked, who)
+        key = (exchange.api.key, exchange.version, question, who)
         if key not in self.kept:
             if len(self.kept) >= MOST_SHAPES:
                 self.kept.popitem(last=False)
@@ -113,7 +113,7 @@ class OldAnswers(Effect):
 
 
 def metadata_shape(exchange: Exchange) -> object:
-    """What a Metadata request asks for; in which order it names topics does not matter."""
+    """Return what a Metadata request asks for; in which order it names topics does not matter."""
     body = exchange.request.body
     topics = body["topics"]
     rest = frozen({name: value for name, value in body.items() if name != "topics"})
@@ -121,14 +121,14 @@ def metadata_shape(exchange: Exchange) -> object:
 
 
 def frozen(value: Any) -> Any:
-    """A plain value as one that can be a key."""
+    """Return a plain value as one that can be a key."""
     if isinstance(value, dict):
         return tuple((name, frozen(one)) for name, one in value.items())
     return tuple(map(frozen, value)) if isinstance(value, list) else value
 
 
 def copied(value: Any) -> Any:
-    """A copy of dicts and lists all the way down."""
+    """Return a copy of dicts and lists all the way down."""
     if isinstance(value, dict):
         return {name: copied(one) for name, one in value.items()}
     return [copied(one) for one in value] if isinstance(value, list) else value

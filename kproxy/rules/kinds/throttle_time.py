@@ -47,60 +47,63 @@ class ThrottleTimeRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """What is selected has the field, unless the connection is muted."""
+        """Refuse APIs without the field, unless the connection is muted."""
         if raw.get("mute") is True:
             return
-        for one in chosen(raw):
-            if one.by_name and one.versions and not any(says(one.api.key, version) for version in one.versions):
-                able = [version for version in one.api.versions if says(one.api.key, version)]
+        for choice in chosen(raw):
+            if (
+                choice.by_name
+                and choice.versions
+                and not any(says(choice.api.key, version) for version in choice.versions)
+            ):
+                able = [version for version in choice.api.versions if says(choice.api.key, version)]
                 hint = f"versions {spans(able)} have" if able else '"mute: true" would stop reading from the client'
-                yield one.where, f"a response of {one.api.name} {spans(one.versions)} has no throttle_time_ms; {hint}"
+                yield (
+                    choice.where,
+                    f"a response of {choice.api.name} {spans(choice.versions)} has no throttle_time_ms; {hint}",
+                )
 
     def warnings(self) -> Iterable[str]:
-        """Versions without the field."""
+        """Yield warnings of versions without the field."""
         match = self.match
         if self.mute or match is None:
             return
         if match.acks is not None and 0 in match.acks:
             yield "a Produce request with acks 0 has no response that could say it"
-        for one in chosen({"match": match.model_dump(include={"api", "version"}, mode="json")}):
-            lacking = [version for version in one.versions if not says(one.api.key, version)]
-            if one.by_name and lacking and match.version is not None:  # else only what no client of today speaks
-                yield f"{one.api.name} {spans(lacking)} has no throttle_time_ms"
+        for choice in chosen({"match": match.model_dump(include={"api", "version"}, mode="json")}):
+            lacking = [version for version in choice.versions if not says(choice.api.key, version)]
+            if choice.by_name and lacking and match.version is not None:  # else only what no client of today speaks
+                yield f"{choice.api.name} {spans(lacking)} has no throttle_time_ms"
 
     @property
     def reads_topics(self) -> bool:
-        """Only to select them."""
         return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """HEADER: the engine knows where the field is. A rule that selects on errors has its say at the response."""
+        """Return HEADER, since the engine knows where the field is; for errors that are selected at the response."""
         if not (self.mute or says(key, version)):
             return Depth.NOTHING
         return Depth.HEADER if (direction == "response") == self.selects_errors else Depth.NOTHING
 
     def start(self) -> Effect:
-        """Without state."""
         return ThrottleTimeEffect(Throttle(self.delay, hint=True, mute=self.mute))
 
 
 class ThrottleTimeEffect(Effect):
-    """The same for every exchange."""
+    """Effect that decides the same for every exchange."""
 
     def __init__(self, throttle: Throttle) -> None:
         self.throttle = throttle
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Put into the response when it comes."""
         return (self.throttle,)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """For an error that is selected."""
         return (self.throttle,)
 
 
 def says(key: int, version: int) -> bool:
-    """Whether responses of this version have the field."""
+    """Return True if responses of this version have the field."""
     if version not in schema.load(key).versions:
         return False
     return any(slot.name == "throttle_time_ms" for slot in layout.body(key, version, "response").slots)

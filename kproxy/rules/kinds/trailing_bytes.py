@@ -40,9 +40,7 @@ class TrailingBytes(FrameRule):
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 
     def side(self, key: int) -> Direction:
-        """As it is written."""
         return self.at
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """Zeros."""
         return (Reframe(lambda frame: sized(frame[SIZE:] + bytes(self.bytes))),)

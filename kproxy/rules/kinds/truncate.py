@@ -44,15 +44,14 @@ class Truncate(FrameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """One of the two says how much."""
+        """Refuse a rule that says twice how much is left."""
         yield from one_length(raw)
 
     def side(self, key: int) -> Direction:
-        """As it is written."""
         return self.at
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """Never the whole frame."""
+        """Return a cut that never leaves the whole frame."""
 
         def cut(frame: bytes) -> bytes:
             return frame[: min(kept(len(frame), self.bytes, self.fraction), len(frame) - 1)]
@@ -61,6 +60,6 @@ class Truncate(FrameRule):
 
 
 def one_length(raw: dict[Any, Any]) -> Iterable[Wrong]:
-    """`bytes` and `fraction` say the same thing."""
+    """Yield a mistake if both `bytes` and `fraction` are given."""
     if raw.get("bytes") is not None and raw.get("fraction") is not None:
         yield ("fraction", KEY), '"bytes" says already how much is left, one of the two is enough'

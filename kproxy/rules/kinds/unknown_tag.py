@@ -49,24 +49,23 @@ class UnknownTag(FrameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Some version of each selected API has tagged fields."""
+        """Refuse APIs no version of which has tagged fields."""
         match = raw.get("match")
-        written = match.get("api") if isinstance(match, dict) else None
-        for text in written if isinstance(written, list) else [written]:
+        apis = match.get("api") if isinstance(match, dict) else None
+        for text in apis if isinstance(apis, list) else [apis]:
             keys = _keys(text)
             if keys and not any(schema.load(key).flexible for key in keys):
                 yield ("match", "api"), f"no version of {text} has tagged fields"
 
     def side(self, key: int) -> Direction:
-        """As it is written."""
         return self.at
 
     def depth(self, direction: Direction, key: int, version: int) -> Depth:
-        """Flexible versions only."""
+        """Return the depth in flexible versions, else NOTHING."""
         return super().depth(direction, key, version) if version in schema.load(key).flexible else Depth.NOTHING
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """In ascending order of the tags."""
+        """Return an edit that keeps the tags in ascending order."""
         message = exchange.request if self.at == "request" else exchange.response
         if message.version not in message.api.flexible:  # an answer in a lower version (KIP-511)
             return ()

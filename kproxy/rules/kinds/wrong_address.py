@@ -41,7 +41,7 @@ class WrongAddress(ResponseRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Something has to be wrong."""
+        """Refuse a rule without a host and a port."""
         if "host" not in raw and "port" not in raw:
             yield (), 'a "host" or a "port" is wanted, or both'
 

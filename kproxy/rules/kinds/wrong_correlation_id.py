@@ -40,7 +40,7 @@ class WrongCorrelationId(FrameRule):
     )
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """With wrap, as 32-bit numbers have it."""
+        """Return a change that wraps as 32-bit numbers do."""
 
         def changed(frame: bytes) -> bytes:
             number = int.from_bytes(frame[SIZE : SIZE + 4], "big") + self.offset
