@@ -20,13 +20,13 @@ from kproxy.watch.credentials import RESPONSE, take_out
 from kproxy.watch.error_places import error_at, in_order
 from kproxy.watch.seen import Form, Frame, Outcome, Seen
 from kproxy.wire import schema
+from kproxy.wire.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
 from kproxy.wire.head import Acks, produce_acks
 
 from .captured_connection import CapturedConnection
 from .framing import CutFrame
 from .notes import Note
 
-PRODUCE, METADATA, SASL_HANDSHAKE, API_VERSIONS, CONTROLLED_SHUTDOWN = 0, 3, 17, 18, 7
 MOST_WAITING = 10_000
 """Requests of a connection without an answer; clients have 5 in flight, some have hundreds."""
 NEWER = 4

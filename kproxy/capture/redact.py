@@ -16,6 +16,7 @@ from kproxy.errors import DecodeError
 from kproxy.watch.credentials import take_out
 from kproxy.watch.seen import Form, Frame, Seen
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN
 from kproxy.wire.edit import Edits
 from kproxy.wire.head import body_start
 from kproxy.wire.headers import header_version
@@ -30,7 +31,6 @@ from .redact_records import RedactionCounts, redact_records
 
 CLIENT_ID_AT = 8
 """Offset of the client id in a request's header, in every version that has one."""
-CONTROLLED_SHUTDOWN = 7
 FIXED = {"request": 8, "response": 4}
 """Bytes that every header begins with."""
 

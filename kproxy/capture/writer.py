@@ -16,9 +16,10 @@ from typing import IO, Any
 
 from kproxy.watch.error_places import errors_of
 from kproxy.watch.seen import Errors, Frame, Seen, Who
+from kproxy.wire.api_keys import SASL_HANDSHAKE
 
 from . import pcapng
-from .exchanges import SASL_HANDSHAKE, acks
+from .exchanges import acks
 from .packets import LONGEST_SEGMENT, Conversation, packed, pool_address
 from .policy import Policy
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FIND_COORDINATOR, METADATA
 from kproxy.wire.edit import Edits
 from kproxy.wire.walk import Walk, read_string, write_string
 
 from .rewrite import GONE, Apply, Buffer, Context, Hits, too_many_nodes
 
-METADATA, FIND_COORDINATOR, DESCRIBE_QUORUM, DESCRIBE_CLUSTER = 3, 10, 55, 60
 CONTROLLERS = 2  # DescribeCluster's endpoint_type (KIP-919)
 ENDPOINT_TYPE = "endpoint_type"
 COORDINATOR_NOT_AVAILABLE = 15

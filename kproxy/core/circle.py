@@ -14,7 +14,8 @@ import hmac
 from collections.abc import Callable
 from secrets import token_hex
 
-API_VERSIONS = 18
+from kproxy.wire.api_keys import API_VERSIONS
+
 PREFIX = b"kproxy-circle-"
 AT = 10
 """Where the client id begins in a request without its size, header version 1."""

@@ -13,12 +13,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import DESCRIBE_CONFIGS
 from kproxy.wire.edit import Edits
 from kproxy.wire.walk import Walk, compile_walk, read_string
 
 from .rewrite import Apply, Buffer, Context, Hits
 
-DESCRIBE_CONFIGS = 32
 BROKER = 4
 """org.apache.kafka.common.config.ConfigResource.Type; the name may be empty, for all brokers."""
 RESULTS, RESOURCE_TYPE = "results[]", "results[].resource_type"

@@ -19,6 +19,7 @@ from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
 from kproxy.rules.shape import TrafficShape
 from kproxy.wire import decode_request, encode
+from kproxy.wire.api_keys import FETCH, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.wire.breath import each, keep
 from kproxy.wire.head import produce_acks
 from kproxy.wire.message import Message
@@ -37,14 +38,12 @@ from .ruled_exchange import Pending, RuledExchange
 from .ruling import PASS, Pass, Ruling, Watched
 from .screening import Screening
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
-from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from .subjects import Subjects
 
 if TYPE_CHECKING:
     from .session import Session
     from .step import Step
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
 NO_TOPICS: dict[str, list[str]] = {"topics": []}
 """Asks which brokers there are, from Metadata 1 on. An answer that names none is believed by no client."""
 SESSIONS = {FETCH: fetch_sessions.LISTING} | dict.fromkeys((SHARE_FETCH, SHARE_ACKNOWLEDGE), share_sessions.LISTING)

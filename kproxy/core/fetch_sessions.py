@@ -34,7 +34,6 @@ from kproxy.wire.message import Message
 from .counters import Counters
 from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, Room
 
-FETCH: Final = 1
 NOT_FOUND: Final = 70
 SESSIONS_SINCE: Final = 7  # the version of Fetch
 MOST_SESSIONS: Final = 16

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_request
+from kproxy.wire.api_keys import API_VERSIONS
 
 from .commands import BROKER, CLIENT, AskVersions
 from .halts import Blocked, Changed
-from .identity import API_VERSIONS
 from .software import is_valid
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_request, decode_response
+from kproxy.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .counters import Counters
 from .principal import LOST, Outcome, PrincipalWatch
@@ -13,7 +14,6 @@ from .sasl_names import MALFORMED
 from .software import Software, software
 from .step import Step
 
-SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 ASKED = frozenset((SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
 """APIs whose requests are looked at."""
 ANSWERED = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 from kproxy.errors import DecodeError, LoginFailed, LoginRefused
 from kproxy.sasl.client import Tokens
 from kproxy.wire import Message, decode_response, encode, schema
+from kproxy.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
-API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 ILLEGAL_SASL_STATE: Final = 34
 CORRELATION: Final = -0x6B71
 HANDSHAKE: Final = 1

@@ -16,6 +16,7 @@ from kproxy.rules.kinds.live import LIMITING, Effect
 from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire import schema
+from kproxy.wire.api_keys import API_VERSIONS, ENVELOPE, PRODUCE
 from kproxy.wire.head import produce_acks
 from kproxy.wire.judge import judge
 
@@ -24,10 +25,10 @@ from .config_addresses import config_addresses
 from .identity import ANSWERED
 from .names import LoneName, by_id, lone_name, name_rewrite
 from .rewrite import Rewrite, Rewriter
-from .ruled import ENVELOPE, ruled, unread
+from .ruled import ruled, unread
 from .step import HEAD, RULED, STOP, STREAM, WHOLE, Step
 from .tally import Tallies
-from .versions import API_VERSIONS, HIDDEN, PRODUCE, VersionsAnswers
+from .versions import HIDDEN, VersionsAnswers
 
 CLUSTER_MEMBERS = frozenset((57, 64, 80, 81, 94))
 """UpdateFeatures, UnregisterBroker, AddRaftVoter, RemoveRaftVoter, UnregisterController: what a cluster consists of."""

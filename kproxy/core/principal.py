@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from kproxy.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
+
 from .commands import BROKER, CLIENT
 from .counters import Counters
 from .sasl_names import DELEGATION, MALFORMED, NAMES, NoName
 
 Source = Literal["PLAIN", "SCRAM", "OAUTHBEARER", "certificate"]
 
-SASL_HANDSHAKE = 17
-SASL_AUTHENTICATE = 36
 MOST_PENDING: Final = 16
 """Requests of SASL whose answers are awaited. Clients have one or two."""
 

@@ -6,13 +6,14 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from kproxy.errors import DecodeError
+from kproxy.wire.api_keys import API_VERSIONS, SASL_HANDSHAKE
 from kproxy.wire.breath import rest
 from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
 from .frame_templates import CLIENT_ID, FrameTemplate
 from .halts import IDENTITY, Blocked, Changed, Keep
-from .identity import ANSWERED, API_VERSIONS, SASL_HANDSHAKE
+from .identity import ANSWERED
 from .inflight import ANSWER
 from .lane import Lane
 from .rewrite import Buffer

@@ -6,12 +6,13 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from kproxy.errors import DecodeError
+from kproxy.wire.api_keys import API_VERSIONS, SASL_HANDSHAKE
 from kproxy.wire.breath import rest
 from kproxy.wire.head import body_start
 
 from .commands import BROKER, CLIENT
 from .halts import Blocked, Changed, Halt, Keep, Streaming
-from .identity import ANSWERED, API_VERSIONS, SASL_HANDSHAKE
+from .identity import ANSWERED
 from .inflight import ANSWER, OWN
 from .lane import Lane
 from .names import DISGUISED, OPENS, learn_session

@@ -12,15 +12,13 @@ from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.running import Running
 from kproxy.wire import schema
+from kproxy.wire.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
-from .fetch_sessions import FETCH
 from .matcher import Matcher
 from .name_scan import NameScan
 from .part_index import PartIndex
 from .screen import Screen, screen
-from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
 
-SASL_HANDSHAKE, ENVELOPE = 17, 58
 SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
 """APIs whose requests continue sessions, which have to be followed request by request."""
 

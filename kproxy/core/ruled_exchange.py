@@ -10,6 +10,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.wire import decode_request
+from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.breath import keep
 from kproxy.wire.message import Message
 
@@ -116,9 +117,6 @@ class RuledExchange(Exchange):
         """The request has gone: what it carried for the log is not kept until the answer comes."""
         if self.api.key == PRODUCE and self._request is not None:
             self._request = without_records(self._request)
-
-
-PRODUCE = 0
 
 
 def without_records(request: Message) -> Message:

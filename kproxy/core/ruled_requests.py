@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.errors import DecodeError
 from kproxy.rules.depth import Depth
+from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.breath import LONG, freeing
 
 from .commands import BROKER
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .requests import RequestLane
 
 HEADER_BYTES = 14
-PRODUCE = 0
 NO_RECORDS = 8
 """One in so many bytes of a Produce is taken for what is not records."""
 

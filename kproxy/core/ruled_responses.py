@@ -6,13 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kproxy.rules.depth import Depth
+from kproxy.wire.api_keys import SASL_HANDSHAKE
 from kproxy.wire.breath import freeing, rest
 from kproxy.wire.head import body_start
 
 from .commands import CLIENT
 from .engine import milliseconds
 from .halts import Blocked, Changed, Keep
-from .identity import ANSWERED, SASL_HANDSHAKE
+from .identity import ANSWERED
 from .inflight import Entry
 from .lane import joined
 from .rewrite import Buffer

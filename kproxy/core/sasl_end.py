@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kproxy.wire import Message, encode, layout, schema
+from kproxy.wire.api_keys import SASL_HANDSHAKE
 
 if TYPE_CHECKING:
     from .step import Step
 
-SASL_HANDSHAKE = 17
 ILLEGAL_SASL_STATE: Final = 34
 SASL_AUTHENTICATION_FAILED: Final = 58
 NOT_HERE: Final = "SaslAuthenticate request received, but nobody authenticates on this listener"

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kproxy.errors import DecodeError
 from kproxy.sasl.server import Accepted, Checker, Denied, Exchange, Work
 from kproxy.wire import decode_request, schema
+from kproxy.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .commands import BROKER, CLIENT, Compute
 from .halts import Blocked, Changed, Keep
 from .hello import Hello
-from .identity import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from .inflight import ANSWER
 from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to
 

@@ -17,19 +17,19 @@ from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import ValueReader, number_reader, sightings, what
 from kproxy.rules.frame_match import OF_ENTITY
 from kproxy.wire import decode_request, layout, schema
+from kproxy.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.wire.breath import FEW, each
 from kproxy.wire.head import body_start
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.shapes import Shape, shape
 from kproxy.wire.walk import Hits, Walk, walk
 
-from .fetch_sessions import FETCH, SESSIONS_SINCE
+from .fetch_sessions import SESSIONS_SINCE
 from .name_scan import NameScan
 from .part_index import Numbers, PartIndex
 from .partition_session import CLOSING
 from .rewrite import Buffer
-from .screening import BY_ID, DESCRIBE_TOPICS, joins
-from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from .screening import BY_ID, joins
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -149,7 +149,7 @@ def screen(key: int, version: int, index: PartIndex) -> Screen | None:
     """None where a first look would tell nothing."""
     if key in SHARED or version not in schema.load(key).versions:
         return None
-    scanned = frozenset[int]() if key == DESCRIBE_TOPICS else index.scanned
+    scanned = frozenset[int]() if key == DESCRIBE_TOPIC_PARTITIONS else index.scanned
     if len(index.general - scanned) == len(index.parts):
         return None
     form = shape(key, version)

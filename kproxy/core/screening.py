@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kproxy.rules.kinds.live import LiveRule
+from kproxy.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GROUP
 from kproxy.wire.message import Message
 
 from .answer_screen import COORDINATOR_LOAD_IN_PROGRESS, AnswerScreen
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from .ruled import Part
     from .ruling import Ruling
 
-JOIN_GROUP, SYNC_GROUP, DESCRIBE_TOPICS = 11, 14, 75
 BY_ID = frozenset((68, 76))
 """ConsumerGroupHeartbeat and ShareGroupHeartbeat, whose answers assign topics by their ids."""
 JOINING = 0
@@ -75,7 +75,7 @@ class Screening:
         if exchange.api.key in (JOIN_GROUP, SYNC_GROUP) and self.screen(running.rule, exchange, request, True).found:
             ruling.act(running)
             ruling.frame = b""
-        elif exchange.api.key == DESCRIBE_TOPICS and (cursor := request.body.get("cursor")) is not None:
+        elif exchange.api.key == DESCRIBE_TOPIC_PARTITIONS and (cursor := request.body.get("cursor")) is not None:
             name = self.cursors.get(cursor["topic_name"])
             if name is not None:
                 cursor["topic_name"] = name
@@ -88,7 +88,7 @@ class Screening:
     def leave_out(self, rule: LiveRule, exchange: RuledExchange, message: Message) -> Failure | None:
         """Take it out, in place; or the error that the answer becomes, since it cannot be judged yet."""
         body = message.body
-        cursor = body.get("next_cursor") if exchange.api.key == DESCRIBE_TOPICS else None
+        cursor = body.get("next_cursor") if exchange.api.key == DESCRIBE_TOPIC_PARTITIONS else None
         asked = recall(self.context.memory, ASKED_IDS)
         seen = self.screen(rule, exchange, message, True)
         new = {one for one in seen.unknown if one.bytes not in asked}

@@ -23,13 +23,14 @@ from kproxy.rules.decision import How
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
+from kproxy.wire.api_keys import API_VERSIONS
 
 from .circle import CircleMark
 from .commands import BROKER, CLIENT, Close, Command, Dial, EnsureNodes, Pause, Resume, Send, Shut, Wake
 from .counters import Counters
 from .engine import Engine
 from .halts import IDENTITY
-from .identity import API_VERSIONS, Identity
+from .identity import Identity
 from .inflight import ANSWER, ANSWERED, ASKED, OWN, InFlight
 from .login import Credentials, LoggedIn
 from .marks import Marks

@@ -16,14 +16,13 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any, Final
 
+from kproxy.wire.api_keys import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.wire.message import Message
 
 from .counters import Counters
 from .fetch_sessions import MOST_PARTITIONS, MOST_SESSIONS
 from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, Room
 
-SHARE_FETCH: Final = 78
-SHARE_ACKNOWLEDGE: Final = 79
 NOT_FOUND: Final = 122
 LIMIT_REACHED: Final = 133
 

@@ -15,17 +15,17 @@ from uuid import UUID
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity
 from kproxy.rules.entity_reader import entity_reader
+from kproxy.wire.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.wire.breath import each, keep
 from kproxy.wire.head import body_start
 from kproxy.wire.message import Message
 
 from . import fetch_sessions, share_sessions
-from .fetch_sessions import FETCH, FetchSessions
-from .names.ids import DELETE_TOPICS
+from .fetch_sessions import FetchSessions
 from .partition_session import Key, PartitionSession
 from .rewrite import Buffer
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
-from .share_sessions import SHARE_ACKNOWLEDGE, SHARE_FETCH, ShareSessions, owner_of
+from .share_sessions import ShareSessions, owner_of
 
 if TYPE_CHECKING:
     from .cluster import Cluster

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kproxy.errors import DecodeError
 from kproxy.wire import Message, encode, schema
+from kproxy.wire.api_keys import METADATA
 from kproxy.wire.breath import drop, each
 from kproxy.wire.head import body_start
 from kproxy.wire.walk import Walk, read_string, walk
@@ -20,7 +21,6 @@ from kproxy.wire.walk import Walk, read_string, walk
 from .counters import Counters
 from .names.ids import ZERO, learn
 
-METADATA: Final = 3
 VERSION: Final = 10  # from Kafka 2.8 to the newest; the first that tells ids, which no client of an older one can use
 CORRELATION: Final = -0x6B70
 ASK_AGAIN_AFTER: Final = 10.0

@@ -8,12 +8,11 @@ from typing import Any
 
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_response, encode, schema
+from kproxy.wire.api_keys import API_VERSIONS
 
 from .counters import Counters
 from .features import take_back
 
-API_VERSIONS = 18
-PRODUCE = 0
 HIDDEN = -1
 UNSUPPORTED_VERSION = 35
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import trio
 
 from kproxy.core.commands import AskVersions
-from kproxy.core.login import API_VERSIONS, ask
+from kproxy.core.login import ask
 from kproxy.wire import layout
+from kproxy.wire.api_keys import API_VERSIONS
 
 from .driven import HostPort
 from .own_connection import own_connection, send_request

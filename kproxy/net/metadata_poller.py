@@ -21,9 +21,10 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.core.rewrite import is_reachable
-from kproxy.core.topics import METADATA, VERSION, all_topics_request, brokers_request
+from kproxy.core.topics import VERSION, all_topics_request, brokers_request
 from kproxy.errors import DecodeError
 from kproxy.wire import decode_response
+from kproxy.wire.api_keys import METADATA
 
 from .driven import HostPort, host_port
 from .own_connection import own_connection, send_request

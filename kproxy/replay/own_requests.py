@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from kproxy.wire import Message, schema
+from kproxy.wire.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA
 
-from .target import API_VERSIONS, FIND_COORDINATOR, GROUP, METADATA, CoordinatorKey, TargetCluster
+from .target import GROUP, CoordinatorKey, TargetCluster
 
 CLIENT_ID = "kproxy-replay"
 METADATA_VERSION, COORDINATOR_VERSION = 12, 3

@@ -13,12 +13,12 @@ from typing import Any
 
 from kproxy.errors import RecordsError
 from kproxy.wire import Message, layout
+from kproxy.wire.api_keys import FETCH
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.records import Batch, LegacyEntry, decode, decode_control, entries
 
 from .recording import Recording
 
-FETCH = 1
 READ_COMMITTED = 1
 ABORT = 0
 """The type of control record that ends an aborted transaction (KIP-98)."""

@@ -15,10 +15,9 @@ from kproxy.errors import DecodeError
 from kproxy.watch.credentials import CONFIG_VALUES
 from kproxy.watch.seen import Form, Frame, Seen, Who
 from kproxy.wire import Message, decode_request, decode_response, schema
+from kproxy.wire.api_keys import CREATE_TOPICS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .topic_names import SHOWING, pairs
-
-CREATE_TOPICS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 19, 17, 36
 
 WITHHELD = "something in it was withheld"
 AUTHENTICATION = "it is authentication, whose secrets are withheld"

@@ -20,18 +20,18 @@ from typing import Any
 from kproxy.core.respond import Failure, can_carry, fail
 from kproxy.errors import KproxyError
 from kproxy.wire import Message, decode_request, encode, layout, schema
+from kproxy.wire.api_keys import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from kproxy.wire.records import Batch, LegacyEntry, entries
 from kproxy.wire.schema import Api
 
 from .fixes.correlation import answered
-from .partition_log import FETCH, PartitionLog
+from .partition_log import PartitionLog
 from .recorded_elements import RecordedElements, fit
 from .recorded_responses import RecordedResponses
 from .recording import Recording
 from .structs import layout_of, of_kind, structs
-from .target import API_VERSIONS, METADATA, NodeAddress
+from .target import NodeAddress
 
-PRODUCE, LIST_OFFSETS = 0, 2
 LATEST, EARLIEST = -1, -2
 UNSUPPORTED_VERSION, UNKNOWN = 35, -1
 EASY = frozenset((8, 12, 13))

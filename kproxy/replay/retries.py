@@ -8,13 +8,13 @@ by a request that is answered in this way.
 from __future__ import annotations
 
 from kproxy.wire import Message
+from kproxy.wire.api_keys import FETCH, PRODUCE
 
 from .recording import RecordedExchange
 from .routing import subject_of
 from .structs import codes
 from .target import TargetCluster
 
-PRODUCE, FETCH = 0, 1
 NOT_YET = frozenset((5, 14, 15, 51))
 """LEADER_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS."""
 MOVED = frozenset((6, 16))

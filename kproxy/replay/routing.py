@@ -20,6 +20,7 @@ from kproxy.core.respond import without
 from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.api_keys import FETCH
 from kproxy.wire.layout import ZERO_UUID
 from kproxy.wire.shapes import Level, shape
 
@@ -27,7 +28,6 @@ from .links import OnResponse
 from .recording import RecordedExchange
 from .target import GROUP, TRANSACTION, CoordinatorKey, NodeAddress, TargetCluster
 
-FETCH = 1
 SHARED = frozenset((78, 79))
 """ShareFetch, ShareAcknowledge."""
 LED = SHARED | frozenset((0, FETCH, 2, 21, 23, 61))

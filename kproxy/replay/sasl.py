@@ -13,9 +13,9 @@ from collections.abc import Generator
 
 from kproxy.errors import TheyDidWrong
 from kproxy.wire import Message, decode_response, encode
+from kproxy.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .own_requests import own
-from .recording import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 VERSION = 1
 

@@ -11,11 +11,11 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.wire import Message
+from kproxy.wire.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR, METADATA
 from kproxy.wire.schema import Api, Versions
 
 from .topic_names import SHOWING, pairs
 
-METADATA, FIND_COORDINATOR, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 3, 10, 18, 19, 20
 GROUP, TRANSACTION = 0, 1
 """Key types of FindCoordinator (KIP-98)."""
 

@@ -17,6 +17,7 @@ from kproxy.rules.match import ConnectionMatch, Test, Texts, readable, text_test
 from kproxy.rules.ranges import Ranges
 from kproxy.rules.selected import AcksValues, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import PRODUCE
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange
@@ -102,7 +103,7 @@ class FrameMatch(ConnectionMatch):
             return False
         if self.version is not None and not any(version in one for one in self.version):
             return False
-        return self.acks is None or key == 0
+        return self.acks is None or key == PRODUCE
 
     @property
     def of_entities(self) -> frozenset[str]:

@@ -27,15 +27,26 @@ from kproxy.rules.quota_limits import (
 )
 from kproxy.rules.record_parts import shares
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import (
+    API_VERSIONS,
+    CONTROLLED_SHUTDOWN,
+    FETCH,
+    LEADER_AND_ISR,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    SHARE_FETCH,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+)
 from kproxy.wire.message import Message
 
-PRODUCE = 0
-FETCHES = frozenset((1, 78))
-"""Fetch, ShareFetch."""
-EXEMPT = frozenset((4, 5, 6, 7, 17, 18, 36))
-"""Not counted as requests: what brokers say to each other to keep the cluster up (LeaderAndIsr, StopReplica,
-UpdateMetadata, ControlledShutdown), as in Kafka; and ApiVersions, SaslHandshake and SaslAuthenticate, which Kafka
-answers before it knows whose quota they would be."""
+FETCHES = frozenset((FETCH, SHARE_FETCH))
+EXEMPT = frozenset((
+    LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE,
+))  # fmt: skip
+"""Not counted as requests: what brokers say to each other to keep the cluster up, as in Kafka; and the last three,
+which Kafka answers before it knows whose quota they would be."""
 LATE = "late"
 """In the memory of a connection, by quota: its requests wait before they go on."""
 SHORTEST = 0.001

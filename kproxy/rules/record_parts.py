@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from kproxy.rules.entity import Entity
+from kproxy.wire.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.message import Message
 
 PartitionName = tuple[str | UUID | None, int]
 """A topic, by name or by id as the message says it, and a partition."""
 
 _ARRAYS = {
-    (0, "request"): ("topic_data", "name", "partition_data", "index"),
-    (1, "response"): ("responses", "topic", "partitions", "partition_index"),
-    (78, "response"): ("responses", "topic", "partitions", "partition_index"),
-}  # Produce, Fetch, ShareFetch: the arrays of topics and partitions, and the fields that name them
+    (PRODUCE, "request"): ("topic_data", "name", "partition_data", "index"),
+    (FETCH, "response"): ("responses", "topic", "partitions", "partition_index"),
+    (SHARE_FETCH, "response"): ("responses", "topic", "partitions", "partition_index"),
+}  # the arrays of topics and partitions, and the fields that name them
 
 
 def carries_records(key: int, direction: str) -> bool:

@@ -17,10 +17,10 @@ from kproxy.rules.frame_match import OF_ENTITY, OF_FRAME, FrameMatch, carries
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.match import ConnectionMatch
 from kproxy.wire import error_codes, schema
+from kproxy.wire.api_keys import PRODUCE
 
 SelectorState = Literal["holds", "fails", "open"]
 OF_CONNECTION = (*ConnectionMatch.model_fields, "node")
-PRODUCE = 0
 
 M = TypeVar("M", bound=ConnectionMatch)
 

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.watch.seen import Depth, Seen, Who
+from kproxy.wire.api_keys import METADATA
 from kproxy.wire.breath import to_the_end
 
 from .cluster_metadata import ClusterMetadata
 from .sink import Sink
-
-METADATA = 3
 
 
 class Fanout:

@@ -6,9 +6,9 @@ import socket
 from typing import Any
 
 from kproxy.wire import Message, apis, decode_response, encode
+from kproxy.wire.api_keys import METADATA
 
 _APIS = {api.key: api for api in apis()}
-METADATA = 3
 
 
 def ask(address: str, key: int, version: int, body: dict[str, Any], *, timeout: float = 5) -> dict[str, Any]:

@@ -36,8 +36,9 @@ from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.shape import TrafficShape
 from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
+from kproxy.wire.api_keys import API_VERSIONS
 
-API_VERSIONS, INVALID_REQUEST = 18, 42
+INVALID_REQUEST = 42
 ROOM = (b"", b"beyond", bytes(1000))
 """What lies in a driver's buffer behind the bytes that it has read."""
 

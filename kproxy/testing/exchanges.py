@@ -10,7 +10,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from kproxy.core.counters import Counters
-from kproxy.core.fetch_sessions import FETCH, NOT_FOUND, FetchSessions
+from kproxy.core.fetch_sessions import NOT_FOUND, FetchSessions
 from kproxy.core.partition_session import PartitionSession
 from kproxy.core.respond.errors import errors_of
 from kproxy.core.selection import key_of
@@ -20,13 +20,13 @@ from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.frame_match import FrameMatch
 from kproxy.wire import decode_request, decode_response, error_codes, schema
+from kproxy.wire.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
 from kproxy.wire.message import Message
 from kproxy.wire.records import Record, decode
 from kproxy.wire.records import entries as entries_of
 
 from .tape import Line, Taken
 
-PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
 MOST_REASON = 120
 """Characters of why a frame cannot be read: a rule has made it so, or the broker."""
 

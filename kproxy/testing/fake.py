@@ -17,8 +17,7 @@ from typing import Any, Self
 
 from kproxy.testing.ports import free_port
 from kproxy.wire import Message, decode_request, encode
-
-API_VERSIONS, METADATA = 18, 3
+from kproxy.wire.api_keys import API_VERSIONS, METADATA
 
 Answer = Callable[["FakeBroker", socket.socket, Message], None]
 """Called with a whole request: sends what it likes. When it closes the socket, the connection is over."""

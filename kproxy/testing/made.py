@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.errors import WeDidWrong
+from kproxy.wire.api_keys import CREATE_TOPICS
 
 from .ask import ask, topics
 from .wait import until
 
-CREATE_TOPICS, VERSION = 19, 2
+VERSION = 2
 TIMED_OUT, EXISTS, NOT_CONTROLLER = 7, 36, 41
 AGAIN = (TIMED_OUT, NOT_CONTROLLER)
 

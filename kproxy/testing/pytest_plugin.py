@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from kproxy.wire.api_keys import METADATA
+
 if TYPE_CHECKING:
     from kproxy.testing.cluster import MockCluster
     from kproxy.testing.embedded import Embedded
@@ -26,7 +28,7 @@ SCOPES = ("function", "class", "module", "package", "session")
 SEED_BITS = 32
 MOCKS = pytest.StashKey[set[str]]()
 """Bootstrap addresses of mock clusters of this run."""
-METADATA, NEWEST_METADATA = 3, 8
+NEWEST_METADATA = 8
 """The mock's answers of later versions have a byte too many, so that no rule could read them."""
 
 

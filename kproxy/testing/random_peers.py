@@ -14,10 +14,10 @@ from kproxy.errors import DecodeError
 from kproxy.testing.asked import answered, random_request
 from kproxy.testing.dialogue import sized
 from kproxy.wire import Message, decode_request, encode, schema
+from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.records import Record, encode_batch
 
 CLIENT_IDS = ("tester", "etl-1", "größe", None)
-PRODUCE = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from typing import Any
 from kproxy.core.session import Session
 from kproxy.net.side import Side
 from kproxy.wire import schema
+from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.head import produce_acks
 
 MOST_BYTES = 64 << 20
 """Of all frames that are kept: a test looks at few, and one that moves more means to fill something else."""
 MOST_FRAMES = 100_000
 """Exchanges that are kept; with the objects around them some 50 MB."""
-PRODUCE = 0
 LARGEST = 100 << 20
 """A frame that says to be longer is none: the end of what can be told apart on this connection."""
 

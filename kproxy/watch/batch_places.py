@@ -6,6 +6,7 @@ from struct import Struct
 from typing import Any
 
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import FETCH, PRODUCE
 from kproxy.wire.head import body_start, short_uvarint
 from kproxy.wire.headers import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint
@@ -15,7 +16,7 @@ from kproxy.wire.walk import walk
 
 from .credentials import REQUEST, RESPONSE
 from .hot import Place
-from .wanted import FETCH, PRODUCE, signed
+from .wanted import signed
 
 MOST_LEARNT = 200
 """Asks of one API, and Answers of one Ask. A producer of more partitions on one connection is rare."""

@@ -12,6 +12,7 @@ from functools import cache
 
 from kproxy.rules.permissions import permissions
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import API_VERSIONS
 from kproxy.wire.error_walk import code_slots, error_codes_in
 from kproxy.wire.layout import FIXED
 from kproxy.wire.primitives import Buffer
@@ -29,7 +30,6 @@ which no other connection is served. What a request has changed is read whatever
 LISTS = frozenset(key for key, asked in permissions().items() if asked.changes == "nothing") - {1, 78}
 """APIs that only show something; without Fetch and ShareFetch: most of a long answer of theirs is records, of which
 only the headers are read."""
-API_VERSIONS = 18
 ROW_APIS = frozenset((0, 1, 78))
 """Produce, Fetch and ShareFetch."""
 

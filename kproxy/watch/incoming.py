@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kproxy.core.sasl import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from kproxy.wire.api_keys import PRODUCE, SASL_HANDSHAKE
 from kproxy.wire.head import body_start
 
 from .credentials import header_end
 from .exchanges import Open
 from .frames import SIZE_BYTES, Arriving, Stream
 from .keeping import frame_of, keep
-from .wanted import PRODUCE, SASL_HANDSHAKE, Wanted, code_of
+from .wanted import Wanted, code_of
 
 if TYPE_CHECKING:
     from .watcher import Watcher

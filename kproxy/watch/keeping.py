@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kproxy.wire.api_keys import SASL_HANDSHAKE
 from kproxy.wire.sketch import MOST_SKETCH, Sketcher
 
 from .credentials import REQUEST, RESPONSE, header_end, take_out
@@ -11,7 +12,7 @@ from .error_places import is_long_list
 from .exchanges import Open
 from .frames import SIZE_BYTES, Arriving
 from .seen import Depth, Form, Frame
-from .wanted import HEAD_KEPT, RECORDS, SASL_HANDSHAKE, SMALL
+from .wanted import HEAD_KEPT, RECORDS, SMALL
 
 if TYPE_CHECKING:
     from .watcher import Watcher

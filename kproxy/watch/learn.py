@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any
 
 from kproxy.errors import DecodeError
+from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN, PRODUCE, SASL_HANDSHAKE
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.sketch import decode_sketch
 
@@ -32,7 +33,7 @@ from .learn_answers import part_key
 from .rows import topic_of
 from .seen import Depth
 from .summary import LONGEST
-from .wanted import CONTROLLED_SHUTDOWN, PRODUCE, SASL_HANDSHAKE, Wanted
+from .wanted import Wanted
 
 ACKS = frozenset(("acks",))
 

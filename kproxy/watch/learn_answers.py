@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.errors import DecodeError
+from kproxy.wire.api_keys import FETCH, PRODUCE
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.sketch import decode_sketch
 
@@ -18,7 +19,6 @@ from .outgoing import HEAD
 from .rows import topic_of
 from .seen import NO_ERRORS, Depth
 from .summary import LONGEST
-from .wanted import FETCH, PRODUCE
 
 MOST_ALIKE = 1024
 """Bytes of a response that is remembered as a whole."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from kproxy.wire.api_keys import PRODUCE, SHARE_FETCH
 from kproxy.wire.breath import each
 from kproxy.wire.primitives import Buffer
 
@@ -22,7 +23,7 @@ from .outgoing import HEAD
 from .row_reader import read_rows
 from .rows import produce_rows
 from .seen import NO_ERRORS, Depth, Form, Frame
-from .wanted import PRODUCE, SHARE_FETCH, SMALL, Wanted
+from .wanted import SMALL, Wanted
 
 if TYPE_CHECKING:
     from .short_way import ShortWay

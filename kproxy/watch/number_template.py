@@ -20,6 +20,7 @@ from struct import Struct
 from typing import Any
 
 from kproxy.wire import layout
+from kproxy.wire.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
 from kproxy.wire.head import body_start
 from kproxy.wire.headers import header_version
 from kproxy.wire.primitives import write_uvarint
@@ -28,9 +29,7 @@ from kproxy.wire.sketch import RecordsDigest
 from kproxy.wire.walk import walk
 
 from .credentials import REQUEST
-from .wanted import FETCH, PRODUCE
 
-OFFSET_COMMIT = 8
 PARTITION_WRITTEN, PARTITION_READ = "responses[].partition_responses[]", "responses[].partitions[]"
 PARTITION_ASKED = "topics[].partitions[]"
 RECORDS_AT = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kproxy.core.sasl import MAX_TOKEN, RawTokens
+from kproxy.wire.api_keys import SASL_HANDSHAKE
 
 from .error_places import error_at, in_order
 from .exchanges import Open
 from .frames import SIZE_BYTES, Arriving, Stream
 from .keeping import frame_of, keep
-from .wanted import SASL_HANDSHAKE
 
 if TYPE_CHECKING:
     from .watcher import Watcher

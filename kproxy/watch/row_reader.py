@@ -15,6 +15,7 @@ from typing import Any
 
 from kproxy.errors import DecodeError
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.head import body_start
 from kproxy.wire.headers import header_version
 from kproxy.wire.layout import Slot
@@ -24,7 +25,6 @@ from kproxy.wire.walk_source import Maker
 from kproxy.wire.walk_support import Bad, far
 
 from .credentials import REQUEST, RESPONSE
-from .wanted import FETCH, PRODUCE, SHARE_FETCH
 
 Reader = Callable[[Buffer, int, int, list[Any]], tuple[int, int]]
 """fn(buf, start of the body, end, rows) → (position behind it, acks). Raises one of WRONG for other bytes."""

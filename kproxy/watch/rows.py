@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from kproxy.wire.api_keys import FETCH, PRODUCE
 from kproxy.wire.breath import each
 
 from .seen import Seen
-from .wanted import FETCH, PRODUCE
 
 Topic = str | bytes
 """Its name, or the 16 bytes of its id."""

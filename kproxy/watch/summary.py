@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kproxy.wire import error_codes, schema
+from kproxy.wire.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.breath import each, rest
 
 from .cells import OWN, ApiCell, ApiKey, Ending, Line, PartCell, PartKey
 from .error_places import in_order
 from .rows import Asked, Row, rows_of, share_codes
 from .seen import Errors, Seen, Who
-from .wanted import FETCH, PRODUCE, SHARE_FETCH
 
 if TYPE_CHECKING:
     from .hot import Answer

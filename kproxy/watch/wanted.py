@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kproxy.wire import schema
+from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
 from kproxy.wire.head import Acks, produce_acks
 
 from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
 from .error_places import has_errors_inside
 from .seen import Depth
 
-PRODUCE, FETCH, SHARE_FETCH, SASL_HANDSHAKE = 0, 1, 78, 17
-CONTROLLED_SHUTDOWN = 7
-"""Whose version 0 has no client id."""
 RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
 """Messages with record batches in them that a summary wants the rows of."""
 SMALL = 65536

@@ -12,12 +12,12 @@ from typing import Any
 
 from ..errors import DecodeError, EncodeError
 from . import codec, layout
+from .api_keys import API_VERSIONS
 from .breath import keep
 from .headers import find, read_request_header, read_response_header, write_header
 from .primitives import Buffer
 from .schema import Api
 
-API_VERSIONS = 18
 UNSUPPORTED_VERSION = b"\x00\x23"
 """Error 35, as it stands in bytes 4 and 5 of an ApiVersions response."""
 

@@ -14,12 +14,13 @@ from typing import Any
 
 from ..errors import DecodeError
 from . import layout, schema
+from .api_keys import API_VERSIONS
 from .decode_support import FAILURES, Misfit
 from .head import body_start
 from .headers import header_version
 from .layout import Slot
 from .make_decoder import Maker, make_decoder
-from .message import API_VERSIONS, UNSUPPORTED_VERSION
+from .message import UNSUPPORTED_VERSION
 from .primitives import Buffer
 from .records.digest import RecordsDigest, read_digest
 from .sketcher import MOST_SKETCH, Sketcher

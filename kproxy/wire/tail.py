@@ -16,13 +16,13 @@ from functools import cache
 
 from ..errors import DecodeError
 from . import layout, schema
+from .api_keys import FETCH, SHARE_FETCH
 from .breath import breathe, steps
 from .compiled import Source
 from .layout import FIXED, Slot, Struct
 from .primitives import MAX_LENGTH, Buffer
 from .walk_source import slot_width
 
-FETCH, SHARE_FETCH = 1, 78
 Chunk = tuple[Buffer, int, int]
 Skip = Generator[int, Chunk, None]
 

@@ -20,7 +20,8 @@ from machine import Meter, Processes, first_answer, free_ports
 from rows import Row, Rows
 from targets import HERE, PORTS, RENAMED, TARGETS, tool
 
-from kproxy.testing.ask import METADATA, ask
+from kproxy.testing.ask import ask
+from kproxy.wire.api_keys import METADATA
 
 MOST_TARGETS = 30
 WARM_UP = 0.2  # seconds; one second on a new process costs 10 to 20 % more than the next

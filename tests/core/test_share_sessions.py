@@ -13,8 +13,9 @@ import pytest
 from kproxy.core import share_sessions
 from kproxy.core.counters import Counters
 from kproxy.core.partition_session import Key, PartitionSession, Room
-from kproxy.core.share_sessions import LIMIT_REACHED, LISTING, NOT_FOUND, SHARE_FETCH, ShareSessions
+from kproxy.core.share_sessions import LIMIT_REACHED, LISTING, NOT_FOUND, ShareSessions
 from kproxy.wire import decode_request, decode_response, encode, schema
+from kproxy.wire.api_keys import SHARE_FETCH
 from kproxy.wire.message import Message
 
 CAPTURED = Path(__file__).parent / "golden" / "java_share_session.json"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kproxy.core.counters import Counters
-from kproxy.core.identity import API_VERSIONS, Identity
+from kproxy.core.identity import Identity
 from kproxy.core.software import Software, software
 from kproxy.core.step import Step
 from kproxy.rules.match import text_test
 from kproxy.wire import Message, encode
+from kproxy.wire.api_keys import API_VERSIONS
 from kproxy.wire.schema import load
 
 

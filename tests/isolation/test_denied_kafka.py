@@ -18,7 +18,7 @@ from kproxy.testing.made import create_topics
 from kproxy.testing.proxy import Proxy
 
 METADATA, FIND_COORDINATOR, DESCRIBE_GROUPS = 3, 10, 15
-CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE, DESCRIBE_TOPICS, STREAMS_HEARTBEAT = 68, 69, 75, 88
+CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS, STREAMS_HEARTBEAT = 68, 69, 75, 88
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 CREATE_TOPICS, INVALID_TOPIC_EXCEPTION = 19, 17
 UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED = 100, 29
@@ -134,7 +134,7 @@ def test_a_list_in_pages_names_no_secret_place(proxy: Proxy, names: tuple[str, s
     with client(proxy, "denied") as denied:
         for _ in range(200):
             body = {"topics": [], "response_partition_limit": 1, "cursor": cursor}
-            answer = denied.call(DESCRIBE_TOPICS, 0, body)
+            answer = denied.call(DESCRIBE_TOPIC_PARTITIONS, 0, body)
             seen += [topic["name"] for topic in answer["topics"]]
             said.append(str(answer))
             cursor = answer["next_cursor"]

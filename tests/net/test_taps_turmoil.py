@@ -29,8 +29,8 @@ from kproxy.testing.tapped import Hungry, Tapped
 from kproxy.testing.turmoil import Turmoil
 from kproxy.watch.seen import Depth, Form, Seen
 from kproxy.watch.summary import Summary
-from kproxy.watch.wanted import PRODUCE
 from kproxy.watch.watcher import Watcher
+from kproxy.wire.api_keys import PRODUCE
 
 CASES = 1000 if os.environ.get("KPROXY_TEST_ALL") else 60
 APIS = [

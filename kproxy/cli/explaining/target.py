@@ -13,9 +13,8 @@ from kproxy.rules.facts import Facts
 from kproxy.rules.frame_match import OF_ENTITY
 from kproxy.rules.selector_findings import OF_CONNECTION, KnownRequest
 from kproxy.wire import Message, decode_request, encode, layout, schema
+from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.shapes import Level, shape
-
-PRODUCE = 0
 
 
 class NoCluster:

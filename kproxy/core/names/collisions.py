@@ -13,7 +13,6 @@ from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire.edit import Edits
 from kproxy.wire.walk import Walk, write_string
 
-CREATE_TOPICS: Final = 19
 MESSAGES_FROM: Final = 1  # the version of CreateTopics
 INVALID_TOPIC_EXCEPTION: Final = b"\x00\x11"
 CODE, MESSAGE = "topics[].error_code", "topics[].error_message"

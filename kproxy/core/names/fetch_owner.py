@@ -16,13 +16,13 @@ from typing import Final
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
 from kproxy.wire import schema
+from kproxy.wire.api_keys import FETCH
 from kproxy.wire.edit import Edits
 from kproxy.wire.head import body_start
 from kproxy.wire.walk import Walk
 
 from .remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS, recall, remember
 
-FETCH: Final = 1
 SESSIONS_FROM: Final = 7  # the version of Fetch
 NONE: Final = bytes(4)
 OPENS: Final = "fetch_session_opens"

@@ -27,7 +27,6 @@ from .disguise import OURS, disguise, undisguised, version_of
 from .remembered import ASKED_IDS, MAX_ASKED_AT_ONCE, MAX_ASKED_IDS, MAX_IDS, TOPIC_IDS, recall, remember
 
 ZERO = bytes(16)
-DELETE_TOPICS = 20
 LISTED_AFTER = 1.0
 """Seconds that a list of all topics is believed to lack no id: whoever makes up ids gets no more than one a second."""
 NOT_THERE_FOR = 10.0

@@ -12,13 +12,13 @@ from kproxy.core.rewrite import Buffer, Context
 from kproxy.rules.all_names import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import FETCH, PRODUCE
 from kproxy.wire.head import PlainHead, body_start, lone_topic, plain_head
 from kproxy.wire.walk import read_string, write_string
 
 from .ids import VisibleIds
 from .spell import Spelling
 
-PRODUCE, FETCH = 0, 1
 BY_ID_FROM = 13  # Produce and Fetch name topics by id from this version on (KIP-516)
 
 MOST_KNOWN, LONGEST_KNOWN = 1000, 256

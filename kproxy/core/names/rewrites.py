@@ -10,6 +10,17 @@ from kproxy.core.rewrite import Apply, Buffer, Context, Hits, Rewrite
 from kproxy.rules.all_names import NameMaps
 from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire import layout
+from kproxy.wire.api_keys import (
+    CREATE_TOPICS,
+    DELETE_ACLS,
+    DELETE_TOPICS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    ELECT_LEADERS,
+    FETCH,
+    FIND_COORDINATOR,
+    LIST_TRANSACTIONS,
+    METADATA,
+)
 from kproxy.wire.edit import Edits
 from kproxy.wire.layout import Struct
 from kproxy.wire.walk import Walk
@@ -17,18 +28,17 @@ from kproxy.wire.walk import Walk
 from . import groups, resources
 from .acl_deletions import NamedOnly, RefusedDeletions
 from .answers import AskedForAll, TopicAnswers
-from .collisions import CREATE_TOPICS, MESSAGES_FROM, NoOtherNames
+from .collisions import MESSAGES_FROM, NoOtherNames
 from .coordinators import CoordinatorKeys
 from .cursor import CursorName
 from .everything import NotAllPartitions, RefusedElection
-from .fetch_owner import FETCH, SESSIONS_FROM, OwnSessions
-from .ids import DELETE_TOPICS, GivenBackIds, VisibleIds, id_paths, telling
+from .fetch_owner import SESSIONS_FROM, OwnSessions
+from .ids import GivenBackIds, VisibleIds, id_paths, telling
 from .plain import PlainNames, name_paths
 from .regex import DescribedRegex, HeartbeatRegex, TopologyRegexes
 from .spell import Spelling, spellings
 from .transactions import MatchingOnly, PatternAside
 
-METADATA, FIND_COORDINATOR, DELETE_ACLS, ELECT_LEADERS, LIST_TRANSACTIONS, DESCRIBE_TOPICS = 3, 10, 31, 43, 66, 75
 NULL_NAMES_FROM = 12  # Metadata: topics can be asked for by id from here on, and the name in the answer may be null
 PATTERN_FROM = 2  # ListTransactions: a pattern over transactional ids
 CURSORS = {"request": "cursor.topic_name", "response": "next_cursor.topic_name"}
@@ -119,13 +129,13 @@ def regex_parts(key: int, struct: Struct, spelled: Spellings, names: NameMaps, d
 def topic_parts(key: int, version: int, struct: Struct, spelled: Spellings) -> Iterator[Rewrite]:
     """For the two APIs that answer what topics there are."""
     spelling = spelled.get(TOPIC)
-    if spelling is None or key not in (METADATA, DESCRIBE_TOPICS):
+    if spelling is None or key not in (METADATA, DESCRIBE_TOPIC_PARTITIONS):
         return
     if spelling.direction == "response":
         yield TopicAnswers(struct, spelling, by_id=key == METADATA and version >= NULL_NAMES_FROM)
     elif key == METADATA:
         yield AskedForAll(version, struct.flexible)
-    if key == DESCRIBE_TOPICS:
+    if key == DESCRIBE_TOPIC_PARTITIONS:
         yield CursorName(CURSORS[spelling.direction], spelling)
 
 

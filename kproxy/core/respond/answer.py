@@ -10,6 +10,7 @@ from typing import Any
 
 from kproxy.rules.entity import Roles, places
 from kproxy.wire import Message, layout, schema
+from kproxy.wire.api_keys import API_VERSIONS
 from kproxy.wire.breath import each, keep
 from kproxy.wire.shapes import Shape, shape
 
@@ -18,7 +19,6 @@ from .failure import Failure
 from .tree import Failures, Node, add, tree
 from .weave import built, weave
 
-API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
 
 

@@ -21,8 +21,9 @@ import msgspec
 from kproxy.core.commands import BROKER, CLIENT, Close, Command, EnsureNodes, Pause, Resume, Send, WakeAt
 from kproxy.core.plan import Plan
 from kproxy.core.session import Session, Shared
-from kproxy.core.topics import CORRELATION, METADATA, VERSION
+from kproxy.core.topics import CORRELATION, VERSION
 from kproxy.wire import Message, encode, layout, schema
+from kproxy.wire.api_keys import METADATA
 
 from .opaque import Opaque
 from .packed_exchange import PackedExchange, RecordedClient

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
-from kproxy.core.fetch_sessions import FETCH, LISTING, SESSIONS_SINCE
+from kproxy.core.fetch_sessions import LISTING, SESSIONS_SINCE
 from kproxy.core.partition_session import CLOSING, OPENING, PartitionSession, next_epoch
 from kproxy.wire import Message
+from kproxy.wire.api_keys import FETCH
 
 from . import OutgoingRequest
 

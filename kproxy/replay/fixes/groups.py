@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.wire import Message
+from kproxy.wire.api_keys import JOIN_GROUP
 
 from ..structs import carriers, layout_of, of_kind, structs
 from . import OutgoingRequest
 
-JOIN_GROUP = 11
 HEARTBEATS = (68, 76, 88)
 """ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat."""
 KIND = "member_id"

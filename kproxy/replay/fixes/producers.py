@@ -25,13 +25,13 @@ from typing import Any
 
 from kproxy.errors import RecordsError
 from kproxy.wire import Message
+from kproxy.wire.api_keys import END_TXN, INIT_PRODUCER_ID, PRODUCE
 from kproxy.wire.records import Batch, Cut, Producer, entries
 from kproxy.wire.records.entry import BATCH, BATCH_CRC_FROM, Buffer, crc_of
 
 from ..structs import carriers, layout_of, of_kind, structs
 from . import OutgoingRequest
 
-PRODUCE, INIT_PRODUCER_ID, END_TXN = 0, 22, 26
 KIND = "producer_id"
 NO_PRODUCER = Producer()
 LAST_EPOCH = 32767

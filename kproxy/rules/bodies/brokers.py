@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kproxy.rules.bodies.apis import (
+from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import (
     DESCRIBE_CLUSTER,
     FETCH,
     FIND_COORDINATOR,
@@ -15,7 +16,6 @@ from kproxy.rules.bodies.apis import (
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
 )
-from kproxy.wire import layout, schema
 
 LISTS = {
     METADATA: ("brokers", "node_id"),

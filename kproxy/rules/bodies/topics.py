@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kproxy.rules.bodies.apis import (
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.wire.api_keys import (
     DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
     LIST_OFFSETS,
@@ -16,8 +18,6 @@ from kproxy.rules.bodies.apis import (
     PRODUCE,
     SHARE_FETCH,
 )
-from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
 from kproxy.wire.layout import ZERO_UUID
 
 DESCRIBING = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})

@@ -21,10 +21,10 @@ from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.record_parts import carries_records, selected
 from kproxy.rules.seed import Seed
 from kproxy.rules.selected import keys_of
+from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.records import Batch, LegacyEntry, entries
 from kproxy.wire.records.entry import BATCH_CRC_FROM, LEGACY_CRC_FROM
 
-PRODUCE = 0
 WITH_RECORDS = "Produce requests, Fetch and ShareFetch responses"
 MOST = 1_000_000
 

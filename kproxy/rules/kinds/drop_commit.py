@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import OFFSET_COMMIT, TXN_OFFSET_COMMIT
 from kproxy.rules.decision import Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.kinds.request_rule import RequestRule
+from kproxy.wire.api_keys import OFFSET_COMMIT, TXN_OFFSET_COMMIT
 
 NONE = 0
 

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import FETCH, SHARE_FETCH
 from kproxy.rules.bodies.records import Buffer, whole_entries
 from kproxy.rules.bodies.topics import partitions_of_answer
 from kproxy.rules.bodies.waiting import waited
@@ -17,6 +16,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.kinds.response_rule import ResponseRule
 from kproxy.rules.units import ByteCount
+from kproxy.wire.api_keys import FETCH, SHARE_FETCH
 from kproxy.wire.breath import each
 
 RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"

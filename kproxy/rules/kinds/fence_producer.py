@@ -7,14 +7,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-    INIT_PRODUCER_ID,
-    PRODUCE,
-    TXN_OFFSET_COMMIT,
-)
 from kproxy.rules.decision import Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -23,6 +15,14 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions
 from kproxy.rules.kinds.request_rule import RequestRule
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+)
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 SAID_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}

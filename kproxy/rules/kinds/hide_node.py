@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import FIND_COORDINATOR
 from kproxy.rules.bodies.brokers import LISTS, NO_NODE, carries_addresses, coordinators, listed
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -16,6 +15,7 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.kinds.response_rule import ResponseRule
 from kproxy.rules.node_ranges import NodeRanges, includes
+from kproxy.wire.api_keys import FIND_COORDINATOR
 
 COORDINATOR_NOT_AVAILABLE = 15
 

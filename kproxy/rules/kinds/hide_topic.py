@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import DESCRIBE_TOPIC_PARTITIONS
 from kproxy.rules.bodies.topics import topic_of
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.kinds.metadata_rule import WholeTopicRule
+from kproxy.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS
 from kproxy.wire.layout import ZERO_UUID
 
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100

@@ -14,10 +14,8 @@ from kproxy.rules.release_names import parse_release
 from kproxy.rules.selected import ApiNames, api_keys, keys_of
 from kproxy.rules.version_limits import NOTHING, Limit, Span, spelled
 from kproxy.wire import schema
+from kproxy.wire.api_keys import API_VERSIONS, PRODUCE
 from kproxy.wire.releases import supported
-
-API_VERSIONS = 18
-PRODUCE = 0
 
 
 class LimitVersions(Rule):

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies import apis
 from kproxy.rules.bodies.brokers import coordinators
 from kproxy.rules.common_numbers import Remembered
 from kproxy.rules.decision import Edit, Fail
@@ -17,6 +16,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
+from kproxy.wire import api_keys as apis
 
 NOT_COORDINATOR = 16
 OF_TRANSACTIONS = frozenset({apis.INIT_PRODUCER_ID, apis.ADD_PARTITIONS_TO_TXN, apis.ADD_OFFSETS_TO_TXN, apis.END_TXN})

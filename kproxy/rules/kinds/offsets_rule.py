@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from kproxy.rules.answer_match import AnswerMatch, selects
-from kproxy.rules.bodies.apis import OFFSET_FETCH
 from kproxy.rules.bodies.topics import topic_of
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.wire.api_keys import OFFSET_FETCH
 
 UNCOMMITTED = -1
 

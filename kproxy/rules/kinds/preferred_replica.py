@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import FETCH
 from kproxy.rules.bodies.topics import partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Lasting
 from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.wire.api_keys import FETCH
 
 FIRST_VERSION = 11
 

@@ -13,10 +13,11 @@ from kproxy.rules.frame_match import carries
 from kproxy.rules.kinds.base import Direction, Family
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.line import of_frames
-from kproxy.rules.quota_effect import EXEMPT, FETCHES, PRODUCE, QuotaEffect, has_max_bytes
+from kproxy.rules.quota_effect import EXEMPT, FETCHES, QuotaEffect, has_max_bytes
 from kproxy.rules.quota_limits import AT_CONNECT, RESOURCES, LimitedResource, Override, QuotaWord, selectors
 from kproxy.rules.rates import ByteRate, CountRate
 from kproxy.rules.units import Seconds
+from kproxy.wire.api_keys import PRODUCE
 
 OF_TOPICS = frozenset(("topic", "topic_id", "partition"))
 

@@ -20,8 +20,8 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.mentions import made
 from kproxy.rules.permissions import permissions
+from kproxy.wire.api_keys import METADATA
 
-METADATA = 3
 CREATES = "allow_auto_topic_creation"
 """Metadata 4 on says whether brokers may make the topics that it names; older versions always let them (KIP-204)."""
 SAYS_SINCE = 4

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import HEARTBEAT, NEW_HEARTBEATS
 from kproxy.rules.common_numbers import Remembered, RememberedNumbers
 from kproxy.rules.decision import Fail
 from kproxy.rules.depth import Depth
@@ -16,6 +15,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
 from kproxy.rules.units import Seconds
+from kproxy.wire.api_keys import HEARTBEAT, NEW_HEARTBEATS
 
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110
 MOST_GROUPS, MOST_MEMBERS = 10_000, 100_000

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.rules.bodies.records import Buffer, RecordBudget
 from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer, partitions_of_request
 from kproxy.rules.decision import Edit
@@ -20,6 +19,7 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 from kproxy.rules.ranges import Ranges
 from kproxy.rules.seed import Seed
+from kproxy.wire.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.breath import breathe
 
 RECORDS = "records"

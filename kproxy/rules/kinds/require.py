@@ -20,12 +20,12 @@ from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 from kproxy.rules.match import Test, Texts, text_test
 from kproxy.rules.selected import AcksValues
 from kproxy.rules.units import ByteCount
+from kproxy.wire.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.wire.records import Batch, Cut, LegacyEntry, entries
 
-PRODUCE = 0
-BEFORE_WORK = frozenset((3, 10, 17, 18, 36))
-"""Metadata, FindCoordinator, SaslHandshake, ApiVersions, SaslAuthenticate: how a client gets to where it can be told.
-An error in them makes it try again and again, without a word to its user."""
+BEFORE_WORK = frozenset((METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
+"""APIs by which a client gets to where it can be told: an error in them makes it try again and again, without a word to
+its user."""
 
 MESSAGE_TOO_LARGE, INVALID_REQUIRED_ACKS, POLICY_VIOLATION, UNSUPPORTED_COMPRESSION_TYPE = 10, 21, 44, 76
 INVALID_RECORD = 87

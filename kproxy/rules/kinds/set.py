@@ -20,10 +20,11 @@ from kproxy.rules.field_value import field_value
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.wire import layout
+from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.layout import Slot
 from kproxy.wire.message import Message
 
-PRODUCE, ACKS = 0, "acks"
+ACKS = "acks"
 
 
 class SetRule(LiveRule):

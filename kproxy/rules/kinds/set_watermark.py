@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import FETCH, LIST_OFFSETS
 from kproxy.rules.bodies.records import last_offset, whole_entries
 from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer, partitions_of_request
 from kproxy.rules.bodies.waiting import waited
@@ -19,6 +18,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting, SelectingRule
+from kproxy.wire.api_keys import FETCH, LIST_OFFSETS
 from kproxy.wire.breath import each
 
 HIGHEST = 2**63 - 1

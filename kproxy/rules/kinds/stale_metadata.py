@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.apis import DESCRIBE_CLUSTER, METADATA
 from kproxy.rules.bodies.topics import DESCRIBING
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
@@ -18,6 +17,7 @@ from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
 from kproxy.rules.units import Seconds
+from kproxy.wire.api_keys import DESCRIBE_CLUSTER, METADATA
 
 STALE = DESCRIBING | {DESCRIBE_CLUSTER}
 MOST_SHAPES = 200

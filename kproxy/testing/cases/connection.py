@@ -12,7 +12,7 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound as Fixed
 from kproxy.core.plan import Plan
 from kproxy.core.session import Shared
-from kproxy.core.topics import CORRELATION, METADATA
+from kproxy.core.topics import CORRELATION
 from kproxy.errors import DecodeError
 from kproxy.rules.exchange import IdentityView
 from kproxy.rules.facts import Facts
@@ -20,10 +20,10 @@ from kproxy.rules.gate import Barred
 from kproxy.rules.rule_set import BoundRules, RuleSet
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.wire import decode_request
+from kproxy.wire.api_keys import METADATA, PRODUCE
 
 from .model import ClientConnection
 
-PRODUCE = 0
 HEADER = 12
 """Bytes of a request up to and with its correlation id, the length in front included."""
 DEFAULT_PORTS = 9193

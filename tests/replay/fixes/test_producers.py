@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.replay.fixes.producers import INIT_PRODUCER_ID, UNKNOWN, UNKNOWN_TRANSACTION, ProducerFix
+from kproxy.replay.fixes.producers import UNKNOWN, UNKNOWN_TRANSACTION, ProducerFix
+from kproxy.wire.api_keys import INIT_PRODUCER_ID
 from kproxy.wire.records import Batch, Producer, Record, encode_batch, entries
 
 

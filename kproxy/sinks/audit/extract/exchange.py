@@ -10,6 +10,7 @@ from kproxy.rules.entity import coordinator
 from kproxy.watch.error_places import in_order
 from kproxy.watch.seen import Seen, Who
 from kproxy.wire import layout, schema
+from kproxy.wire.api_keys import JOIN_GROUP
 from kproxy.wire.shapes import Level, Shape, shape
 
 from ..text import plain
@@ -26,7 +27,6 @@ NAMES = ("group", "transactional_id", "member")
 
 MEMBERS_IN = frozenset((15, 69, 77, 89))
 """APIs that describe groups with their members."""
-JOIN_GROUP = 11
 HEARTBEATS = frozenset((68, 76))
 """ConsumerGroupHeartbeat and ShareGroupHeartbeat (KIP-848, KIP-932): a member's subscription, and its partitions."""
 

@@ -1,4 +1,4 @@
-"""API keys that fault kinds speak of, under the names of the protocol guide."""
+"""API keys that the code speaks of, under the names of the protocol guide."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+LEADER_AND_ISR: Final = 4
+STOP_REPLICA: Final = 5
+UPDATE_METADATA: Final = 6
+CONTROLLED_SHUTDOWN: Final = 7
+"""Requests of its version 0 have no client id."""
 OFFSET_COMMIT: Final = 8
 OFFSET_FETCH: Final = 9
 FIND_COORDINATOR: Final = 10
@@ -16,15 +21,25 @@ HEARTBEAT: Final = 12
 LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
 DESCRIBE_GROUPS: Final = 15
+SASL_HANDSHAKE: Final = 17
+API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28
+DELETE_ACLS: Final = 31
+DESCRIBE_CONFIGS: Final = 32
 SASL_AUTHENTICATE: Final = 36
 DELETE_GROUPS: Final = 42
+ELECT_LEADERS: Final = 43
 OFFSET_DELETE: Final = 47
+DESCRIBE_QUORUM: Final = 55
+ENVELOPE: Final = 58
 DESCRIBE_CLUSTER: Final = 60
+LIST_TRANSACTIONS: Final = 66
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
@@ -36,4 +51,4 @@ STREAMS_GROUP_HEARTBEAT: Final = 88
 STREAMS_GROUP_DESCRIBE: Final = 89
 
 NEW_HEARTBEATS: Final = frozenset({CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, STREAMS_GROUP_HEARTBEAT})
-"""Of the protocols in which the broker assigns: KIP-848, KIP-932, KIP-1071."""
+"""Heartbeats of the protocols in which the broker assigns: KIP-848, KIP-932, KIP-1071."""
