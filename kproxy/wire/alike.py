@@ -31,7 +31,7 @@ Known = tuple[int, Callable[[bytes], Any], Any]
 
 
 class Alike:
-    """What is known of one array of structs in which nothing is wanted. `struct` is that of its elements."""
+    """Layouts that are known of one array of structs in which nothing is wanted. `struct` is that of its elements."""
 
     __slots__ = ("known", "struct", "telling", "unknown")
 
@@ -42,7 +42,7 @@ class Alike:
         self.unknown = 0
 
     def skip(self, buf: Buffer, p: int, n: int) -> tuple[int, int]:
-        """The position behind those of the `n` elements at `p` that are as known, and how many are left."""
+        """Return the position behind those of the `n` elements at `p` that are as known, and how many are left."""
         while n >= LEAST:
             part = min(n, MOST)
             one = self.known.get(part << 8 | buf[p + self.telling])
@@ -57,7 +57,8 @@ class Alike:
         return p, n
 
     def learn(self, buf: Buffer, p: int, n: int) -> None:
-        """The `n` elements at `p` were not known. The caller has gone through them: they are there."""
+        """Learn the layout of the `n` elements at `p`, which were not known. The caller has gone through them: they are
+        there."""
         self.unknown += 1
         if n < LEAST or self.unknown % LEARN_EVERY != 1:
             return
@@ -75,12 +76,12 @@ class Alike:
 
 
 def can_be_alike(struct: Struct) -> bool:
-    """Whether measures tell where the fields of such a struct lie: it holds other structs in arrays only."""
+    """Return True if measures tell where the fields of such a struct lie: it holds other structs in arrays only."""
     return all(slot.array or slot.struct is None for slot in struct.slots)
 
 
 def measure(slot: Slot) -> int:
-    """Bytes of the slot's length or count; 0 if it has none."""
+    """Return the bytes of the slot's length or count; 0 if it has none."""
     if slot.type in FIXED and not slot.array:
         return 0
     if slot.compact:
@@ -89,7 +90,8 @@ def measure(slot: Slot) -> int:
 
 
 def telling_byte(struct: Struct) -> int:
-    """Where the last byte of the first measure stands in an element. It tells arrays apart: how many replicas."""
+    """Return the position of the last byte of the first measure in an element. It tells arrays apart: how many
+    replicas."""
     before = 0
     for slot in struct.slots:
         if size := measure(slot):
@@ -99,7 +101,8 @@ def telling_byte(struct: Struct) -> int:
 
 
 def find_measures(struct: Struct, buf: Buffer, p: int) -> tuple[int, list[int]] | None:
-    """Bytes of the element at `p`, and where in it a byte of a measure stands. None: they do not tell its layout.
+    """Return the bytes of the element at `p`, and the positions in it of its measures. None: they do not tell its
+    layout.
 
     That is so with tagged fields, with elements that have measures themselves, and with compact lengths of several
     bytes.

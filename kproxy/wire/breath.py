@@ -33,7 +33,8 @@ EVERY = 32
 
 
 class State:
-    """How many calls of `breathe` are left before the hook is called; how many blocks of `whole` are open."""
+    """State of breathing in this process: how many calls of `breathe` are left before the hook is called; how many
+    blocks of `whole` are open."""
 
     left = EVERY
     hook: Hook | None = None
@@ -45,7 +46,7 @@ class State:
 
 
 def breathe(state: type[State] = State) -> None:
-    """A few dozen elements have been gone through."""
+    """Count a few dozen elements that have been gone through, and call the hook when it is due."""
     state.left -= 1
     if state.left < 0:
         state.left = EVERY
@@ -53,7 +54,7 @@ def breathe(state: type[State] = State) -> None:
 
 
 def rest() -> None:
-    """Something was done that may have taken a millisecond, or will."""
+    """Let others run, if a hook is set: something was done that may have taken a millisecond, or will."""
     if State.hook is not None and not State.whole:
         kept, State.kept = State.kept, None  # others have their own
         try:
@@ -63,7 +64,7 @@ def rest() -> None:
 
 
 def steps(count: int) -> Iterable[int]:
-    """`range(count)` with breath in between; for loops over elements without elements of their own."""
+    """Return `range(count)` with breath in between; for loops over elements without elements of their own."""
     return range(count) if count < FEW else _steps(count)
 
 
@@ -74,7 +75,7 @@ def _steps(count: int) -> Iterator[int]:
 
 
 def each(items: Iterable[Item]) -> Iterable[Item]:
-    """`items` with breath in between; as they are if they are few."""
+    """Return `items` with breath in between; as they are if they are few."""
     if type(items) in LISTS or isinstance(items, Collection):
         return items if len(items) < FEW else _each(items)  # type: ignore[arg-type]  # they have a length
     return _each(items)
@@ -104,13 +105,14 @@ def apart(work: Callable[[], Item]) -> Item:
 
 
 def holds_many(kind: type[Item]) -> type[Item]:
-    """Decorate a class whose objects hold what may be long."""
+    """Mark a class whose objects hold what may be long."""
     State.holding |= {kind}
     return kind
 
 
 def keep(thing: Item) -> Item:
-    """Have `thing` freed with breath in between, at the end of the work at hand, if nobody else has it then."""
+    """Keep `thing` until the end of the work at hand, so that it is freed with breath in between if nobody else has it
+    then."""
     if State.kept is not None:
         State.kept.append(thing)
     return thing
@@ -150,7 +152,7 @@ def free(things: list[Any]) -> None:
 
 
 def ordered(items: Iterable[Item], key: Callable[[Item], Any] | None = None) -> Iterable[Item]:
-    """`items` sorted, with breath in between; many of them piece by piece, and the pieces merged."""
+    """Return `items` sorted, with breath in between; many of them piece by piece, and the pieces merged."""
     things = list(items)
     if len(things) <= MOST_AT_ONCE or State.hook is None:
         return sorted(things, key=key)  # type: ignore[arg-type,type-var]  # whoever calls knows that they can be
@@ -169,7 +171,7 @@ def drop(items: list[Any]) -> None:
 
 
 class Spread(list[Item]):
-    """A long list with breath in between for whoever goes through it."""
+    """List with breath in between for whoever goes through it."""
 
     __slots__ = ()
 
@@ -178,7 +180,7 @@ class Spread(list[Item]):
 
 
 class SpreadTuple(tuple[Item, ...]):
-    """The same of a tuple."""
+    """Tuple with breath in between for whoever goes through it."""
 
     __slots__ = ()
 
@@ -190,18 +192,18 @@ State.holding |= {Spread, SpreadTuple}
 
 
 def spread(items: list[Item]) -> list[Item]:
-    """`items` for one who goes through them; a long list is another one then."""
+    """Return `items` for one who goes through them; a long list is another one then."""
     return items if len(items) < FEW or State.hook is None else Spread(items)
 
 
 def spread_tuple(items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """The same of a tuple."""
+    """Return `items` for one who goes through them; a long tuple is another one then."""
     return items if len(items) < FEW or State.hook is None else SpreadTuple(items)
 
 
 @contextmanager
 def whole() -> Iterator[None]:
-    """Nobody else runs until the end of the block. It must be short whatever a client sends."""
+    """Keep everybody else from running until the end of the block. It must be short whatever a client sends."""
     State.whole += 1
     try:
         yield
@@ -211,7 +213,7 @@ def whole() -> Iterator[None]:
 
 @contextmanager
 def to_the_end() -> Iterator[None]:
-    """What is done in the block is not left in the middle, whatever becomes of its connection meanwhile."""
+    """Keep the block from being left in the middle, whatever becomes of its connection meanwhile."""
     if State.guard is not None:
         State.guard(1)
     try:

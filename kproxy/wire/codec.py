@@ -22,13 +22,13 @@ from .trace import diagnosis
 
 @cache
 def decoder(layout: Struct, label: str) -> Any:
-    """`decode(buf: bytes, pos, end) -> (dict, position)` of this layout."""
+    """Return the function `decode(buf: bytes, pos, end) -> (dict, position)` of this layout."""
     return make_decoder(layout, label)
 
 
 @cache
 def encoder(layout: Struct, label: str) -> Any:
-    """`encode(value, add) -> None` of this layout."""
+    """Return the function `encode(value, add) -> None` of this layout."""
     return make_encoder(layout, label)
 
 

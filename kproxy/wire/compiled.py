@@ -18,7 +18,7 @@ numbers = count(1)
 
 
 class Source:
-    """Lines with their indentation, and the objects that stand behind the names in them."""
+    """Lines of a function with their indentation, and the objects that stand behind the names in them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -31,19 +31,19 @@ class Source:
 
     @contextmanager
     def block(self, line: str) -> Iterator[None]:
-        """A line that ends in a colon, and what is written inside the `with`."""
+        """Write a line that ends in a colon; what is written inside the `with` stands below it."""
         self(line)
         self.depth += 1
         yield
         self.depth -= 1
 
     def fresh(self, prefix: str = "x") -> str:
-        """A variable name not used before in this source."""
+        """Return a variable name not used before in this source."""
         self.last += 1
         return f"{prefix}{self.last}"
 
     def refer(self, thing: Any, prefix: str = "K") -> str:
-        """A name by which the lines can use `thing`."""
+        """Return a name by which the lines can use `thing`."""
         for name, known in self.names.items():
             if known is thing:
                 return name
@@ -62,17 +62,17 @@ class Source:
 
 @cache
 def form(codes: str) -> Struct:
-    """The `struct.Struct` of these format codes, big-endian."""
+    """Return the `struct.Struct` of these format codes, big-endian."""
     return Struct(f">{codes}")
 
 
 @cache
 def packer(codes: str) -> Callable[..., bytes]:
-    """`struct.Struct.pack` of these format codes, big-endian; the same object for the same codes."""
+    """Return `struct.Struct.pack` of these format codes, big-endian; the same object for the same codes."""
     return form(codes).pack
 
 
 @cache
 def unpacker(codes: str) -> Callable[[bytes, int], tuple[Any, ...]]:
-    """`struct.Struct.unpack_from` of these format codes, big-endian; the same object for the same codes."""
+    """Return `struct.Struct.unpack_from` of these format codes, big-endian; the same object for the same codes."""
     return form(codes).unpack_from

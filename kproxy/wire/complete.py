@@ -18,7 +18,7 @@ TAGS = "_tagged_fields"
 
 
 def complete(struct: Struct, value: Any, path: str = "") -> dict[str, Any]:
-    """A dict that the encoder takes. Null is let through wherever the wire has a null, as readers do."""
+    """Return a dict that the encoder takes. Null is let through wherever the wire has a null, as readers do."""
     breathe()
     if not isinstance(value, Mapping):
         raise EncodeError(f"{path or 'message'}: {value!r:.80} is no dict")
@@ -67,7 +67,7 @@ def checked_element(slot: Slot, value: Any, path: str) -> Any:
 
 
 def tags(struct: Struct, value: Any, path: str) -> list[tuple[int, bytes]]:
-    """Unknown tagged fields, by ascending number."""
+    """Return unknown tagged fields, by ascending number. Raises EncodeError for what is no list of them."""
     known, found = {slot.tag for slot in struct.tagged}, {}
     if not isinstance(value, (list, tuple)):
         raise EncodeError(f"{path}: {value!r:.80} is no list of (tag, bytes)")

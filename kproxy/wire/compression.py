@@ -49,7 +49,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT, magic: int = 2) -> Buffer:
-    """The bytes that `data` stands for. `magic` is that of the entry it came from.
+    """Return the bytes that `data` stands for. `magic` is that of the entry it came from.
 
     Raises RecordsError for an unknown codec, for bad bytes, and when the output would be longer than `limit`.
     """
@@ -65,7 +65,8 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT, magic:
 
 
 def compress(codec: int, data: Buffer, magic: int = 2) -> bytes:
-    """`data` in the framing that every client can read. Raises RecordsError for a codec that `magic` does not have."""
+    """Return `data` in the framing that every client can read. Raises RecordsError for a codec that `magic` does not
+    have."""
     writer = WRITERS.get(codec)
     if writer is None or (codec == ZSTD and magic < 2):
         raise RecordsError(f"{CODECS.get(codec, 'unknown')} codec {codec} in an entry of magic {magic}")
@@ -78,12 +79,12 @@ def too_long(limit: int) -> RecordsError:
 
 
 def room(size: int) -> bytearray | mmap:
-    """A buffer of so many zeros."""
+    """Return a buffer of so many zeros."""
     return bytearray(size) if size <= SHORT else mmap(-1, size)
 
 
 def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
-    """A reader of streams that do not say reliably how long they are."""
+    """Return a reader of streams that do not say reliably how long they are."""
 
     def read(data: Buffer, limit: int) -> Buffer:
         size = min(limit, max(FIRST_BUFFER, GROWTH * len(data)))
@@ -121,7 +122,8 @@ def read_snappy(data: Buffer, limit: int) -> Buffer:
 
 
 def xerial_blocks(data: memoryview) -> Iterator[memoryview]:
-    """The raw blocks: int32 length, block. A header in the middle is a second stream, as snappy-java appends them."""
+    """Yield the raw blocks: int32 length, block. A header in the middle is a second stream, as snappy-java appends
+    them."""
     position = 0
     while position < len(data):
         breathe()
@@ -141,7 +143,7 @@ def xerial_blocks(data: memoryview) -> Iterator[memoryview]:
 
 
 def raw_length(data: Buffer) -> int:
-    """What a block of raw snappy says that it holds."""
+    """Return the bytes that a block of raw snappy says it holds. Raises RecordsError if it claims too many."""
     size = int(cramjam.snappy.decompress_raw_len(data))
     if size > SNAPPY_AT_BEST * len(data):
         raise RecordsError(f"snappy data of {len(data)} bytes claims to hold {size}")

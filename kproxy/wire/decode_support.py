@@ -1,4 +1,4 @@
-"""What compiled decoders call: the long cases of lengths, and tag buffers.
+"""Functions that compiled decoders call: the long cases of lengths, and tag buffers.
 
 Every function here raises one of FAILURES for bad bytes, without saying what is wrong with them.
 """
@@ -18,7 +18,7 @@ from .primitives import MAX_LENGTH, MAX_STRING, read_uvarint
 
 
 class Misfit(WireError):
-    """Something is wrong with the bytes; never leaves `codec.py`."""
+    """Failure of a compiled decoder at bytes that do not fit; never leaves `codec.py`."""
 
 
 FAILURES = (IndexError, struct.error, WireError)
@@ -34,7 +34,7 @@ def to_uuid(raw: bytes) -> UUID:
 
 
 def long_length(buf: bytes, pos: int) -> tuple[int, int]:
-    """A compact length of more than one byte, as length + 1."""
+    """Read a compact length of more than one byte, as length + 1."""
     value, pos = read_uvarint(buf, pos)
     if value > MAX_LENGTH:
         raise Misfit
@@ -49,7 +49,7 @@ def long_string(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def unknown_tags(buf: bytes, p: int, end: int, value: dict[str, Any]) -> int:
-    """A tag buffer in which no tag is known."""
+    """Read a tag buffer in which no tag is known into the dict, and return the position after it."""
     tags = []
     number, p = tag_count(buf, p, end)
     last = -1
@@ -70,7 +70,7 @@ def tag_count(buf: bytes, p: int, end: int) -> tuple[int, int]:
 
 
 def tag_head(buf: bytes, p: int, end: int, last: int) -> tuple[int, int, int]:
-    """(tag, start of its value, end of its value); tags ascend (KIP-482)."""
+    """Return the tag, and start and end of its value; tags ascend (KIP-482)."""
     tag, p = read_uvarint(buf, p)
     size, p = read_uvarint(buf, p)
     if not last < tag <= MAX_LENGTH or size > end - p:
@@ -79,7 +79,7 @@ def tag_head(buf: bytes, p: int, end: int, last: int) -> tuple[int, int, int]:
 
 
 class TooMany(Misfit):
-    """An array of more elements than are looked into. `count`: how many it has."""
+    """Refusal of an array of more elements than are looked into. `count`: how many it has."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"an array of {count} elements, of which at most {MOST_ELEMENTS} are looked into")
@@ -90,14 +90,14 @@ MOST_ELEMENTS = 500_000
 
 
 def few(count: int) -> int:
-    """`count`, if so many elements are looked into."""
+    """Return `count`, if so many elements are looked into. Raises TooManyElements otherwise."""
     if count > MOST_ELEMENTS:
         raise TooMany(count)
     return count
 
 
 def room(count: int) -> list[object]:
-    """An empty list for so many elements."""
+    """Return an empty list for so many elements."""
     few(count)
     return [] if breath.State.hook is None else breath.Spread()
 

@@ -29,13 +29,14 @@ MANY = 1000
 
 
 def order(change: Change) -> tuple[int, bool, int, int]:
-    """By position; what is inserted there comes first (the deeper, the earlier), then the longest span."""
+    """Return the key that sorts changes by position; what is inserted there comes first (the deeper, the earlier), then
+    the longest span."""
     start, end, _, anchor, _ = change
     return start, end > start, -anchor if start == end else 0, -end
 
 
 def one_after_the_other(changes: list[Change]) -> bool:
-    """Whether these are replacements in order, as most are: none of them inside another one's span."""
+    """Return True if these are replacements in order, as most are: none of them inside another one's span."""
     last = -1
     for start, end, _, _, _ in each(changes):
         if start < last or start == end:
@@ -45,7 +46,7 @@ def one_after_the_other(changes: list[Change]) -> bool:
 
 
 def outermost(changes: list[Change]) -> list[Change]:
-    """In order, without those inside another one's span."""
+    """Return the changes in order, without those inside another one's span."""
     if one_after_the_other(changes):
         return changes
     found: list[Change] = []
@@ -61,7 +62,7 @@ def outermost(changes: list[Change]) -> list[Change]:
 
 
 class Edits:
-    """The edits of the frame buf[start:end]. True if there are any. Spans are those of the hits that `walk` gave."""
+    """Edits of the frame buf[start:end]. True if there are any. Spans are those of the hits that `walk` gave."""
 
     __slots__ = ("buf", "changes", "counts", "end", "hits", "removed", "start", "tags", "walk")
 
@@ -76,12 +77,12 @@ class Edits:
         return bool(self.changes or self.tags)
 
     def replace(self, start: int, end: int, data: bytes) -> None:
-        """`data` instead of buf[start:end]. The first replacement of a span wins."""
+        """Put `data` in the place of buf[start:end]. The first replacement of a span wins."""
         breathe()
         self.changes.append((start, end, data, start, True))
 
     def remove(self, start: int, end: int, count: Hit) -> None:
-        """Without the element at [start, end) of the array with this count. Twice is once."""
+        """Remove the element at [start, end) from the array with this count. Twice is once."""
         breathe()
         if (start, end) not in self.removed:
             self.removed.add((start, end))
@@ -89,7 +90,8 @@ class Edits:
             self.counts[count] = self.counts.get(count, 0) - 1
 
     def insert(self, count: Hit, position: int, data: bytes) -> None:
-        """`data` as a new element at `position` (after the count, or after an element) of the array with this count.
+        """Add `data` as a new element at `position` (after the count, or after an element) to the array with this
+        count.
 
         Elements put at the same position stand in the order of the calls. A null array becomes one with elements.
         """
@@ -97,16 +99,16 @@ class Edits:
         self.counts[count] = self.counts.get(count, 0) + 1
 
     def set_tag(self, tags: Hit, number: int, data: bytes) -> None:
-        """`data` as the value of this tagged field, which is added if the tag buffer lacks it. The last call wins."""
+        """Set the value of this tagged field to `data`; it is added if the tag buffer lacks it. The last call wins."""
         self.tags.setdefault(tags, {})[number] = data
 
     def drop_tag(self, tags: Hit, number: int) -> None:
-        """Without this tagged field, if the tag buffer has it."""
+        """Remove this tagged field, if the tag buffer has it."""
         if number in self.tags.get(tags, ()) or any(tag == number for tag, _, _ in self.tag_spans(tags)):
             self.tags.setdefault(tags, {})[number] = None
 
     def tag_spans(self, tags: Hit) -> list[tuple[int, int, int]]:
-        """Number, start and end of every tagged field of a tag buffer."""
+        """Return number, start and end of every tagged field of a tag buffer."""
         count, position = read_uvarint(self.buf, tags[1])
         spans = []
         for _ in steps(count):
@@ -118,8 +120,8 @@ class Edits:
         return spans
 
     def pieces(self) -> list[memoryview | bytes]:
-        """The edited frame: untouched neighbours as one view into `buf`, new bytes between them; of many edits all is
-        in one piece."""
+        """Return the edited frame: untouched neighbours as one view into `buf`, new bytes between them; of many edits
+        all is in one piece."""
         changes = outermost(self.changes + self.new_tags() + self.new_counts())
         if sizes := self.new_sizes(changes):
             changes = outermost(changes + sizes)
@@ -139,7 +141,7 @@ class Edits:
         return found
 
     def joined(self, changes: list[Change], view: memoryview) -> memoryview:
-        """The edited frame as one piece."""
+        """Return the edited frame as one piece."""
         made, position = bytearray(), self.start
         for start, end, data, _, _ in each(changes):
             made += view[position:start]
@@ -149,7 +151,7 @@ class Edits:
         return memoryview(made)
 
     def new_counts(self) -> list[Change]:
-        """Counts of arrays and tag buffers whose number of elements is another now."""
+        """Return the counts of arrays and tag buffers whose number of elements is another now."""
         found: list[Change] = []
         for hit, more in each(self.counts.items()):
             number, start, end = hit
@@ -165,7 +167,7 @@ class Edits:
         return found
 
     def new_tags(self) -> list[Change]:
-        """Tagged fields that were set or dropped (new ones in ascending order), and their counts."""
+        """Return the tagged fields that were set or dropped (new ones in ascending order), and their counts."""
         found: list[Change] = []
         for (_, start, end), values in self.tags.items():
             spans = self.tag_spans((0, start, end))
@@ -185,7 +187,7 @@ class Edits:
         return found
 
     def new_sizes(self, changes: list[Change]) -> list[Change]:
-        """Sizes of the tagged fields in which something changes its length, the inner ones first."""
+        """Return the sizes of the tagged fields in which something changes its length, the inner ones first."""
         marks = self.walk.marks
         if not any(mark.what == "tag" for mark in marks):
             return []

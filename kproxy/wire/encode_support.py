@@ -1,4 +1,4 @@
-"""What compiled encoders call: bytes, arrays, tag buffers.
+"""Functions that compiled encoders call: bytes, arrays, tag buffers.
 
 Every function here raises one of FAILURES for values that do not fit; `complete.py` then says what is wrong with them.
 """
@@ -30,14 +30,15 @@ Add = Callable[[Buffer], None]
 
 
 def listed(value: Any) -> Sequence[Any]:
-    """Arrays are lists or tuples; a str or a dict would pass for one otherwise."""
+    """Return the value if it is a list or a tuple; a str or a dict would pass for an array otherwise. Raises
+    EncodeError."""
     if isinstance(value, (list, tuple)):
         return value
     raise EncodeError("not a list")
 
 
 def add_bytes(add: Add, value: Any, compact: bool) -> None:
-    """Bytes with their length, not copied."""
+    """Add bytes with their length, not copied. Raises EncodeError for what is no bytes."""
     if value is None:
         add(b"\x00" if compact else b"\xff\xff\xff\xff")
         return
@@ -50,14 +51,14 @@ def add_bytes(add: Add, value: Any, compact: bool) -> None:
 
 
 def others(value: dict[str, Any], known: int) -> Iterable[tuple[int, bytes]]:
-    """The unknown tags of a dict that has more names than `known`."""
+    """Return the unknown tags of a dict that has more names than `known`."""
     if len(value) == known + 1:
         return value["_tagged_fields"] or ()
     raise EncodeError("not the names of this version")
 
 
 def spare(tags: Iterable[tuple[int, Buffer]], known: frozenset[int]) -> list[tuple[int, Buffer]]:
-    """Unknown tags, none of which may have the number of a known field."""
+    """Return unknown tags, none of which may have the number of a known field. Raises EncodeError if one has."""
     found = list(tags)
     if any(tag in known for tag, _ in each(found)):
         raise EncodeError("a known tag among the unknown")
@@ -65,7 +66,7 @@ def spare(tags: Iterable[tuple[int, Buffer]], known: frozenset[int]) -> list[tup
 
 
 def add_tags(add: Add, tags: Iterable[tuple[int, Buffer]]) -> None:
-    """A tag buffer, by ascending number."""
+    """Add a tag buffer, by ascending number. Raises EncodeError for a bad tag."""
     all_tags = list(ordered(tags, lambda pair: pair[0]))
     add(write_uvarint(len(all_tags)))
     last = -1

@@ -15,7 +15,7 @@ TABLE = files("kproxy.wire") / "errors.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """One error: its number on the wire, its name, whether a client may try again, and what it means."""
+    """Error of the protocol: its number on the wire, its name, whether a client may try again, and what it means."""
 
     code: int
     name: str
@@ -25,7 +25,7 @@ class ErrorCode:
 
 @cache
 def all_codes() -> tuple[ErrorCode, ...]:
-    """Every error of the table, by number."""
+    """Return every error of the table, by number."""
     return tuple(ErrorCode(**entry) for entry in read_yaml(TABLE))
 
 
@@ -40,16 +40,16 @@ def names() -> Mapping[str, ErrorCode]:
 
 
 def by_code(code: int) -> ErrorCode:
-    """The error of this number. Raises KeyError for a number that the table lacks."""
+    """Return the error of this number. Raises KeyError for a number that the table lacks."""
     return numbers()[code]
 
 
 def by_name(name: str) -> ErrorCode:
-    """The error of this name, as the guide writes it: `UNKNOWN_TOPIC_OR_PARTITION`. Raises KeyError."""
+    """Return the error of this name, as the guide writes it: `UNKNOWN_TOPIC_OR_PARTITION`. Raises KeyError."""
     return names()[name]
 
 
 def error_name(code: int) -> str:
-    """Its name; the number as text for one that the table lacks."""
+    """Return the name of an error; the number as text for one that the table lacks."""
     known = numbers().get(code)
     return str(code) if known is None else known.name

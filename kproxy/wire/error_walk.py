@@ -18,13 +18,13 @@ RESPONSE = "response"
 
 
 def code_slots(struct: Struct) -> Iterable[Slot]:
-    """All slots of a struct that hold error codes, however deep, those of tagged fields among them."""
+    """Return the slots of a struct that hold error codes, however deep, those of tagged fields among them."""
     return (slot for slot in struct.everywhere() if slot.kind == "error_code")
 
 
 @cache
 def top_code(key: int, version: int) -> str | None:
-    """The field at the top of a response that holds an error code; None: there is none."""
+    """Return the field at the top of a response that holds an error code; None: there is none."""
     if key not in schema.paths() or version not in schema.load(key).versions:
         return None
     slots = layout.body(key, version, RESPONSE).slots
@@ -33,7 +33,8 @@ def top_code(key: int, version: int) -> str | None:
 
 @cache
 def error_walk(key: int, version: int) -> tuple[Walk, frozenset[int], int]:
-    """The walk that finds the codes of a response, the marks of codes, and that of the one at the top (-1: none)."""
+    """Return the walk that finds the codes of a response, the marks of codes, and that of the one at the top (-1:
+    none)."""
     struct = layout.body(key, version, RESPONSE)
     found = walk(key, version, RESPONSE, frozenset(slot.path for slot in code_slots(struct)))
     codes = {number for number, mark in enumerate(found.marks) if mark.what in ("value", "element")}
@@ -42,7 +43,8 @@ def error_walk(key: int, version: int) -> tuple[Walk, frozenset[int], int]:
 
 
 def error_codes_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> tuple[int, list[int]]:
-    """(the code at the top of the response in buf[pos:end], all codes in its order); 0 and none where it is broken."""
+    """Return the code at the top of the response in buf[pos:end], and all codes in its order; 0 and none where it is
+    broken."""
     start = body_start(buf, pos, end, header_version(key, version, RESPONSE), RESPONSE)
     if start is None:
         return 0, []

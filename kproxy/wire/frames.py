@@ -1,4 +1,4 @@
-"""A byte stream cut into frames: a signed 32-bit length, then that many bytes.
+"""Frames cut out of a byte stream: a signed 32-bit length, then that many bytes.
 
 Strategy: bytes come in pieces of any size; `maybe_frame` gives the next whole frame, or None when more bytes are
 needed. A length is judged as soon as its four bytes are there, so a bad one never makes anything grow.
@@ -20,7 +20,7 @@ RESPONSE_HEADER = 4
 
 
 class Splitter:
-    """Frames out of a stream. `smallest` and `largest` are the lengths allowed, in bytes."""
+    """Splitter of a stream into frames. `smallest` and `largest` are the lengths allowed, in bytes."""
 
     def __init__(self, smallest: int = RESPONSE_HEADER, largest: int = MAX_FRAME) -> None:
         self.smallest, self.largest = smallest, largest
@@ -33,7 +33,7 @@ class Splitter:
         self.buffer += data
 
     def maybe_frame(self) -> bytes | None:
-        """The next frame without its length; None if it is not all here. Raises DecodeError for a bad length."""
+        """Return the next frame without its length; None if it is not all here. Raises DecodeError for a bad length."""
         if len(self.buffer) < 4:
             return None
         size = int.from_bytes(self.buffer[:4], "big", signed=True)
@@ -48,12 +48,13 @@ class Splitter:
         return frame
 
     def frames(self) -> Iterator[bytes]:
-        """All frames that are here. Raises DecodeError at a bad length, after the frames before it."""
+        """Yield the frames that are here. Raises DecodeError at a bad length, after the frames before it."""
         while (frame := self.maybe_frame()) is not None:
             yield frame
 
     def finish(self) -> None:
-        """Say that the stream has ended. Raises DecodeError in the middle of a frame."""
+        """Check that the stream, which has ended, did not end in the middle of a frame. Raises DecodeError if it
+        did."""
         if self.buffer:
             size = int.from_bytes(self.buffer[:4], "big") if len(self.buffer) >= 4 else 0
             raise DecodeError(
@@ -64,7 +65,7 @@ class Splitter:
 
 
 def split(data: Buffer, smallest: int = RESPONSE_HEADER, largest: int = MAX_FRAME) -> Iterator[bytes]:
-    """The frames of a whole stream. Raises DecodeError if it ends inside one."""
+    """Yield the frames of a whole stream. Raises DecodeError if it ends inside one."""
     splitter = Splitter(smallest, largest)
     splitter.receive(data)
     yield from splitter.frames()
@@ -72,5 +73,5 @@ def split(data: Buffer, smallest: int = RESPONSE_HEADER, largest: int = MAX_FRAM
 
 
 def framed(frame: Buffer) -> bytes:
-    """A frame with its length in front."""
+    """Return a frame with its length in front."""
     return len(frame).to_bytes(4, "big") + frame

@@ -1,4 +1,4 @@
-"""What is needed of a frame before, or without, the rest: where the body starts, Produce's acks.
+"""Heads of frames, read before or without the rest: where the body starts, Produce's acks, the only topic.
 
 Strategy: these read from a frame that may not be here as a whole yet. None says "more bytes, please"; nothing is ever
 read at or after `end`.
@@ -26,7 +26,7 @@ Acks = Callable[[Buffer, int, int, int], int | None]
 
 
 def short_uvarint(buf: Buffer, pos: int, end: int) -> tuple[int, int] | None:
-    """An unsigned varint, as `primitives.read_uvarint` reads it, or None if it is not all here."""
+    """Read an unsigned varint, as `primitives.read_uvarint` does, and return None if it is not all here."""
     value = 0
     for shift in range(0, 35, 7):
         if pos >= end:
@@ -40,7 +40,7 @@ def short_uvarint(buf: Buffer, pos: int, end: int) -> tuple[int, int] | None:
 
 
 def after_tags(buf: Buffer, pos: int, end: int) -> int | None:
-    """The position after a header's tag buffer."""
+    """Return the position after a header's tag buffer, None if it is not all here."""
     read = short_uvarint(buf, pos, end)
     if read is None:
         return None
@@ -55,7 +55,8 @@ def after_tags(buf: Buffer, pos: int, end: int) -> int | None:
 
 
 def after_classic_string(buf: Buffer, pos: int, end: int) -> int | None:
-    """The position after an INT16 length and its string; a length below zero is null."""
+    """Return the position after an INT16 length and its string, None if it is not all here; a length below zero is
+    null."""
     if pos + 2 > end:
         return None
     length = buf[pos] << 8 | buf[pos + 1]
@@ -64,7 +65,8 @@ def after_classic_string(buf: Buffer, pos: int, end: int) -> int | None:
 
 
 def body_start(buf: Buffer, pos: int, end: int, header_version: int, direction: str) -> int | None:
-    """Where the body of the frame at buf[pos:end] (without its size) starts. None: the header goes on after `end`.
+    """Return the position at which the body of the frame at buf[pos:end] (without its size) starts. None: the header
+    goes on after `end`.
 
     Request headers: 0 has no client_id, 1 has one, 2 a tag buffer after it, in which the client_id stays a classic
     string (KIP-482). Response headers: 0 is the correlation id, 1 has a tag buffer after it.
@@ -90,7 +92,8 @@ def acks_after(pos: int | None, buf: Buffer, end: int) -> int | None:
 
 @cache
 def produce_acks(version: int) -> Acks:
-    """The reader of `acks` of this Produce version: fn(buf, pos, end, client_id_length) → acks, or None: not here yet.
+    """Return the reader of `acks` of this Produce version: fn(buf, pos, end, client_id_length) → acks, or None: not
+    here yet.
 
     `pos` is the frame's first byte, `client_id_length` as on the wire (-1 null). acks stands first in the body up to
     version 2; from 3 on transactional_id is before it, compact (with a tag buffer in the header) from 9 on.
@@ -115,8 +118,8 @@ def produce_acks(version: int) -> Acks:
 
 @cache
 def lone_topic(key: int, version: int, direction: str) -> Spans:
-    """fn(buf, pos, end) → the spans of the strings before the topics, then that of the only topic's name or id, if the
-    body at `pos` is about one topic. Spans of strings include their length.
+    """Return fn(buf, pos, end) → the spans of the strings before the topics, then that of the only topic's name or id,
+    if the body at `pos` is about one topic. Spans of strings include their length.
 
     None when it is about several or none, or when that cannot be told from the bytes before `end`. For messages whose
     first array is one of topics that begin with their name or id, such as Produce requests and Fetch responses.
@@ -162,7 +165,7 @@ NOT_SHORT = 0x80
 
 
 class PlainHead:
-    """What stands from the client id, or the correlation id, to the only topic where nothing optional does, as in most
+    """Bytes from the client id, or the correlation id, to the only topic where nothing optional stands, as in most
     frames: no tags in the header, null for every string. `expected`: what `read` gives then, before the length of the
     topic's name, if it has one."""
 
@@ -192,8 +195,8 @@ class PlainHead:
         self.size = head.size
 
     def topic(self, buf: Buffer, at: int, end: int) -> tuple[int, int] | None:
-        """The span of the topic's name, length included, or id, in a plain head at `at`. None: it is none, or it is not
-        all in front of `end`."""
+        """Return the span of the topic's name, length included, or id, in a plain head at `at`. None: it is none, or it
+        is not all in front of `end`."""
         after = at + self.size
         if after > end:
             return None

@@ -22,7 +22,7 @@ NEWEST_WRITTEN = 99
 
 
 def find(key: int) -> Api:
-    """The API of this key. Raises DecodeError if there is none."""
+    """Return the API of this key. Raises DecodeError if there is none."""
     try:
         return schema.load(key)
     except KeyError:
@@ -30,7 +30,7 @@ def find(key: int) -> Api:
 
 
 def header_version(key: int, version: int, direction: str) -> int:
-    """The header version of a frame, for versions that the table lacks too: they are taken to be flexible.
+    """Return the header version of a frame, for versions that the table lacks too: they are taken to be flexible.
 
     An ApiVersions request of a version from the future thus has header 2, as brokers read it (KIP-511).
     """
@@ -38,7 +38,8 @@ def header_version(key: int, version: int, direction: str) -> int:
 
 
 def read_request_header(frame: Buffer) -> tuple[Api, int, dict[str, Any], int]:
-    """(api, its version, header, offset of the body). The version may be one that the table lacks."""
+    """Return the api, its version, the header and the offset of the body. The version may be one that the table
+    lacks."""
     if len(frame) < 4:
         raise DecodeError(f"{len(frame)} bytes left", path="header", expected="4 bytes of api key and version")
     key, _ = read_int16(frame, 0)
@@ -50,12 +51,12 @@ def read_request_header(frame: Buffer) -> tuple[Api, int, dict[str, Any], int]:
 
 
 def read_response_header(frame: Buffer, api: Api, version: int) -> tuple[dict[str, Any], int]:
-    """(header, offset of the body) of a response to a request of this version."""
+    """Return header and offset of the body of a response to a request of this version."""
     layout = header("response", header_version(api.key, version, "response"))
     return decode(layout, frame, api=api.name, version=version, path="header")
 
 
 def write_header(api: Api, version: int, direction: str, value: dict[str, Any]) -> bytes:
-    """The header's bytes, in the header version that belongs to the api's."""
+    """Return the header's bytes, in the header version that belongs to the api's."""
     layout = header(direction, header_version(api.key, version, direction))
     return encode(layout, value, api=f"{api.name} header", version=version)

@@ -1,4 +1,4 @@
-"""Judges: compiled functions that say of most responses, in one go, that nothing wanted is in them.
+"""Quick checks of responses: compiled functions that say of most, in one go, that no endpoints are in them.
 
 For what is wanted in tagged fields that are seldom there, such as NodeEndpoints in Produce and Fetch responses
 (KIP-951). A judge is a walk that gives up as soon as a tag buffer that could hold something wanted has any tag at all.
@@ -29,13 +29,14 @@ Judge = Callable[[Buffer, int, int], bool]
 
 
 class JudgeMaker(Maker):
-    """Writes a walk without hits."""
+    """Writer of the lines of a check: a walk without hits."""
 
     def hit(self, what: str, path: str, slot: Slot | None, start: str, end: str) -> None:
         raise ValueError(f"{path} does not stand in a tagged field, a judge would never say yes")
 
     def loop(self, slot: Slot) -> None:
-        """Most arrays are empty or of one element: counting down costs less than a range. Long ones are not judged."""
+        """Write a loop that counts down, which costs less than a range: most arrays are empty or of one element. Long
+        ones are not looked at."""
         if not slot.compact:
             super().loop(slot)
             return
@@ -61,10 +62,11 @@ class JudgeMaker(Maker):
 
 @cache
 def judge(key: int, version: int, wanted: AbstractSet[str]) -> Judge:
-    """judge(buf, pos, end): whether the response whose size is at `pos` ends at `end` and has nothing that is wanted.
+    """Return fn(buf, pos, end): True if the response whose size is at `pos` ends at `end` and has nothing that is
+    wanted.
 
-    False also stands for "not soon told". Raises nothing for any bytes. Raises ValueError here when something is
-    wanted that is no tagged field.
+    False also stands for "not soon told". Raises nothing for any bytes. Raises ValueError here when something is wanted
+    that is no tagged field.
     """
     api = schema.load(key)
     maker = JudgeMaker(wanted)

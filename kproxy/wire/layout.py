@@ -1,7 +1,7 @@
-"""One message in one version: what stands on the wire, in order, with nothing left to decide.
+"""Layouts of messages, each in one version: what stands on the wire, in order, with nothing left to decide.
 
-Everything that reads or writes bytes (codec, walk, head readers, grammar, the tree of `kproxy decode`) is made from
-a `Struct` of this file; none of them looks at versions again.
+Everything that reads or writes bytes (codec, walk, head readers, grammar, the tree of `kproxy decode`) is made from a
+`Struct` of this file; none of them looks at versions again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ ZERO_UUID = UUID(int=0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """A field as it stands in one version.
+    """Field as it stands in one version.
 
     `type` is the element's type if `array`. `compact`: its length is an unsigned varint of length + 1 (KIP-482).
-    `nullable`: null is legal (readers accept null everywhere all the same). A nullable struct that is not an array
-    has one INT8 in front (negative: null). `default()` makes a fresh value for a field that is absent.
+    `nullable`: null is legal (readers accept null everywhere all the same). A nullable struct that is not an array has
+    one INT8 in front (negative: null). `default()` makes a fresh value for a field that is absent.
     """
 
     name: str
@@ -59,14 +59,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct:
-    """Slots in wire order; if `flexible`, a tag buffer follows them (also when `tagged` is empty)."""
+    """Layout of a struct: slots in wire order; if `flexible`, a tag buffer follows them (also when `tagged` is
+    empty)."""
 
     slots: tuple[Slot, ...]
     tagged: tuple[Slot, ...]  # by ascending tag
     flexible: bool
 
     def everywhere(self) -> Iterator[Slot]:
-        """All slots of this struct and those in it, in wire order, tagged ones last."""
+        """Yield the slots of this struct and those in it, in wire order, tagged ones last."""
         for slot in (*self.slots, *self.tagged):
             yield slot
             if slot.struct is not None:
@@ -133,7 +134,7 @@ def resolve(field: Field, version: int, flexible: bool, parent: str) -> Slot:
 
 
 def build(fields: tuple[Field, ...], version: int, flexible: bool, parent: str = "") -> Struct:
-    """The layout of these fields in this version."""
+    """Return the layout of these fields in this version."""
     slots = [resolve(field, version, flexible, parent) for field in fields if version in field.versions]
     return Struct(
         slots=tuple(slot for slot in slots if slot.tag is None),
@@ -144,7 +145,7 @@ def build(fields: tuple[Field, ...], version: int, flexible: bool, parent: str =
 
 @cache
 def body(key: int, version: int, direction: str) -> Struct:
-    """The body of a request or response. Raises KeyError for an API or a version that the table lacks."""
+    """Return the body of a request or response. Raises KeyError for an API or a version that the table lacks."""
     api = schema.load(key)
     if version not in api.versions:
         raise KeyError(f"{api.name} has versions {api.versions}, not {version}")
@@ -153,21 +154,22 @@ def body(key: int, version: int, direction: str) -> Struct:
 
 @cache
 def header(direction: str, version: int) -> Struct:
-    """The header of a frame, in the header's own version (see `Api.header_version`)."""
+    """Return the header of a frame, in the header's own version (see `Api.header_version`)."""
     flexible, fields = schema.headers()[direction]
     return build(fields, version, version in flexible)
 
 
 @cache
 def embedded(name: str, version: int) -> Struct:
-    """A message of `embedded.yaml`, without its prefix. A version newer than the newest is read as the newest."""
+    """Return a message of `embedded.yaml`, without its prefix. A version newer than the newest is read as the
+    newest."""
     entry = schema.embedded()[name]
     version = min(version, entry.versions.last)
     return build(entry.fields, version, version in entry.flexible)
 
 
 def kinds(key: int, direction: str) -> dict[str, Versions]:
-    """Which kinds of value an API carries in this direction, and in which of the field's versions."""
+    """Return the kinds of value that an API carries in this direction, each with the versions of the field."""
     found: dict[str, Versions] = {}
 
     def visit(fields: tuple[Field, ...]) -> None:

@@ -1,11 +1,11 @@
-"""The header of an LZ4 frame, and what Kafka 0.8 did to it.
+"""Headers of LZ4 frames, and what Kafka 0.8 did to them.
 
     magic number  4 bytes  04 22 4d 18
     descriptor    FLG 1, BD 1, content size 8 if FLG bit 3, dictionary id 4 if FLG bit 0
     checksum      1 byte   second byte of xxHash32 over the descriptor
 
-Kafka's first writer took the checksum over the magic number as well, and its readers had come to rely on it, so
-entries of magic 0 keep that (KAFKA-3160). Java reads them without looking at the checksum; `mended` does the same.
+Kafka's first writer took the checksum over the magic number as well, and its readers had come to rely on it, so entries
+of magic 0 keep that (KAFKA-3160). Java reads them without looking at the checksum; `mended` does the same.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _WORD = 0xFFFFFFFF
 
 
 def mended(frame: bytes | bytearray | memoryview) -> bytes:
-    """The frame with the header checksum that LZ4's specification wants."""
+    """Return the frame with the header checksum that LZ4's specification wants."""
     end = descriptor_end(frame)
     return b"".join((frame[:end], checksum(frame[4:end]), frame[end + 1 :]))
 
 
 def broken(frame: bytes | bytearray | memoryview) -> bytes:
-    """The frame with the header checksum that Kafka wants in entries of magic 0."""
+    """Return the frame with the header checksum that Kafka wants in entries of magic 0."""
     end = descriptor_end(frame)
     return b"".join((frame[:end], checksum(frame[:end]), frame[end + 1 :]))
 
@@ -45,7 +45,7 @@ def checksum(header: bytes | bytearray | memoryview) -> bytes:
 
 
 def xxhash32(data: bytes) -> int:
-    """xxHash32 with seed 0 (its specification: github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
+    """Compute xxHash32 with seed 0 (its specification: github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
     lanes = [(_P1 + _P2) & _WORD, _P2, 0, -_P1 & _WORD]
     whole = len(data) & ~15
     for start in range(0, whole, 16):

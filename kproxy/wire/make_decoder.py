@@ -22,7 +22,7 @@ LENGTHS = {"string": "h", "bytes": "i", "records": "i"}
 
 
 class Maker:
-    """Writes the lines that read one thing; each method gives the expression that then holds the value."""
+    """Writer of the lines that read one thing; each method gives the expression that then holds the value."""
 
     def __init__(self) -> None:
         self.put = Source()
@@ -30,7 +30,7 @@ class Maker:
         self.tagged: list[tuple[str, Struct]] = []  # tag functions still to be written
 
     def struct(self, layout: Struct) -> str:
-        """Reads a struct; gives the variable that holds its dict."""
+        """Write the lines that read a struct, and return the variable that holds its dict."""
         put = self.put
         values: dict[str, str] = {}
         run: list[Slot] = []
@@ -57,7 +57,8 @@ class Maker:
         return "i" if slot.array else LENGTHS.get(slot.type, "")
 
     def run(self, slots: list[Slot], values: dict[str, str], length: str) -> str:
-        """Reads fields of fixed width, and a length after them, in one go; gives the variable of the length."""
+        """Write the line that reads fields of fixed width, and a length after them, in one go; return the variable of
+        the length."""
         codes = "".join(FIXED[slot.type][0] for slot in slots) + length
         if not codes:
             return ""
@@ -74,7 +75,8 @@ class Maker:
         return repr(value) if literal(value) else f"{self.put.refer(slot.default)}()"
 
     def slot(self, slot: Slot, count: str) -> str:
-        """Reads what is not of fixed width; `count` holds a classic length that was read already."""
+        """Write the lines that read what is not of fixed width; `count` holds a classic length that was read
+        already."""
         if slot.array:
             return self.array(slot, count)
         if slot.struct is None:
@@ -90,7 +92,7 @@ class Maker:
         return found
 
     def compact(self, helper: str) -> str:
-        """Reads a compact length into a variable, as length + 1."""
+        """Write the lines that read a compact length into a variable, as length + 1."""
         put, name = self.put, self.put.fresh("n")
         put(f"{name} = buf[p]")
         put("p += 1")
@@ -176,7 +178,8 @@ class Maker:
             self.put("p += 1")
 
     def tag_function(self, name: str, layout: Struct) -> None:
-        """Reads a tag buffer into the dict `value`; the size of a known tag has to fit its value."""
+        """Write the function that reads a tag buffer into the dict `value`; the size of a known tag has to fit its
+        value."""
         put = self.put
         with put.block(f"def {name}(buf, p, end, value):"):
             put("view = memoryview(buf)")
@@ -213,14 +216,15 @@ class Maker:
 
 
 def literal(value: Any) -> bool:
-    """Whether its text makes a fresh one, as a struct of numbers does; to call `default` takes ten times as long."""
+    """Return True if the text of a default makes a fresh one, as a struct of numbers does; to call `default` takes ten
+    times as long."""
     if isinstance(value, dict):
         return all(literal(inner) for inner in value.values())
     return value is None or isinstance(value, (bool, int, str))
 
 
 def make_decoder(layout: Struct, label: str, maker: Maker | None = None) -> Any:
-    """The function `decode(buf: bytes, p: int, end: int) -> (dict, position)` of this layout.
+    """Return the function `decode(buf: bytes, p: int, end: int) -> (dict, position)` of this layout.
 
     `maker`: one that writes other lines for some fields.
     """

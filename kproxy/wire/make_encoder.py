@@ -16,12 +16,12 @@ from .layout import FIXED, Slot, Struct
 
 
 def number(slot: Slot, value: str) -> str:
-    """The expression that `struct` takes for a value of fixed width."""
+    """Return the expression that `struct` takes for a value of fixed width."""
     return f"BOOLS[{value}]" if slot.type == "bool" else f"{value}.bytes" if slot.type == "uuid" else value
 
 
 class Maker:
-    """Writes the lines that write one thing; `value` is always the expression that holds it."""
+    """Writer of the lines that write one thing; `value` is always the expression that holds it."""
 
     def __init__(self) -> None:
         self.put = Source()
@@ -107,7 +107,7 @@ class Maker:
             put(f"add({put.refer(long_packer(code, slot.compact), 'L')}({items}))")
 
     def tags(self, layout: Struct, value: str) -> None:
-        """The end of a struct: its tag buffer, and the check that the dict has no other names."""
+        """Write the end of a struct: its tag buffer, and the check that the dict has no other names."""
         put, known = self.put, len(layout.slots) + len(layout.tagged)
         if not layout.flexible:
             with put.block(f"if len({value}) != {known}:"):
@@ -123,7 +123,7 @@ class Maker:
                 put(f"add_tags(add, others({value}, {known}))")
 
     def tag_function(self, name: str, layout: Struct) -> None:
-        """Writes a tag buffer with those known fields that differ from their defaults."""
+        """Write the function that adds a tag buffer with those known fields that differ from their defaults."""
         put = self.put
         with put.block(f"def {name}(value, unknown, out):"):
             known = put.refer(frozenset(slot.tag for slot in layout.tagged), "tags")
@@ -143,7 +143,7 @@ class Maker:
 
 
 def make_encoder(layout: Struct, label: str) -> Any:
-    """The function `encode(value: dict, add) -> None` of this layout."""
+    """Return the function `encode(value: dict, add) -> None` of this layout."""
     maker = Maker()
     with maker.put.block("def encode(value, add):"):
         maker.struct(layout, "value")

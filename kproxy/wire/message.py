@@ -24,7 +24,7 @@ UNSUPPORTED_VERSION = b"\x00\x23"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A request or a response: its api, its version, and its header and body as dicts.
+    """Request or response: its api, its version, and its header and body as dicts.
 
     `trailing` are bytes behind the last field, which are no part of the message. Real clients and brokers send some
     (librdkafka in Metadata 13), and real ones pass over them; `encode` writes them again.
@@ -38,7 +38,7 @@ class Message:
 
     @property
     def direction(self) -> str:
-        """`request` or `response`; only a request's header names the api."""
+        """Return `request` or `response`; only a request's header names the api."""
         return "request" if "request_api_key" in self.header else "response"
 
 
@@ -50,7 +50,7 @@ def known(api: Api, version: int) -> None:
 def read_body(
     frame: bytes, pos: int, api: Api, version: int, direction: str, *, trailing: bool
 ) -> tuple[dict[str, Any], bytes]:
-    """The body, and what comes behind it. Raises DecodeError if there is something, unless `trailing`."""
+    """Return the body, and what comes behind it. Raises DecodeError if there is something, unless `trailing`."""
     fields = layout.body(api.key, version, direction)
     body, end = codec.decode(fields, frame, pos, api=api.name, version=version)
     if end != len(frame) and not trailing:

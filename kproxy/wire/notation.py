@@ -1,7 +1,7 @@
-"""A layout printed as the protocol guide prints it.
+"""Layouts printed as the protocol guide prints them.
 
-The guide's notation says less than the table: tagged fields are all behind the word TAG_BUFFER, and that an array or
-a struct may be null is not shown.
+The guide's notation says less than the table: tagged fields are all behind the word TAG_BUFFER, and that an array or a
+struct may be null is not shown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WORDS = {"bool": "BOOLEAN", "bytes": "BYTES", "records": "RECORDS", "string": "S
 
 
 def word(slot: Slot) -> str:
-    """The guide's name of a primitive type: COMPACT_NULLABLE_STRING."""
+    """Return the guide's name of a primitive type, such as COMPACT_NULLABLE_STRING."""
     name = WORDS.get(slot.type, slot.type.upper())
     if slot.type in ("string", "bytes") and slot.nullable and not slot.array:
         name = f"NULLABLE_{name}"
@@ -28,7 +28,7 @@ def sequence(struct: Struct) -> str:
 
 
 def lines(struct: Struct, depth: int = 1) -> Iterator[str]:
-    """One line a field, fields of structs one level deeper."""
+    """Yield a line for each field, fields of structs one level deeper."""
     for slot in struct.slots:
         yield f"{'  ' * depth}{slot.name} => {word(slot) if slot.struct is None else sequence(slot.struct)}"
         if slot.struct is not None:
@@ -40,7 +40,8 @@ def printed(title: str, struct: Struct) -> str:
 
 
 def grammar(api_key: int, version: int, direction: str) -> str:
-    """The guide's text for a `"request"` or `"response"`. Raises KeyError for an api or a version the table lacks."""
+    """Return the guide's text for a `"request"` or `"response"`. Raises KeyError for an api or a version the table
+    lacks."""
     if direction not in ("request", "response"):
         raise KeyError(f"{direction!r} is no direction, expected request or response")
     api = schema.load(api_key)
@@ -50,5 +51,5 @@ def grammar(api_key: int, version: int, direction: str) -> str:
 
 
 def header_grammar(direction: str, version: int) -> str:
-    """The guide's text for a frame header: `Request Header v2 => …`."""
+    """Return the guide's text for a frame header: `Request Header v2 => …`."""
     return printed(f"{direction.capitalize()} Header v{version}", layout.header(direction, version))

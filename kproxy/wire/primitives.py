@@ -31,7 +31,7 @@ def cut(pos: int, expected: str, left: int) -> DecodeError:
 
 
 def read_bits(buf: Buffer, pos: int, width: int, longest: int) -> tuple[int, int]:
-    """Seven bits a byte, low ones first; overlong forms are read, bits above `width` fall off, as in Java."""
+    """Read seven bits a byte, low ones first; overlong forms are read, bits above `width` fall off, as in Java."""
     value = 0
     start = pos
     for shift in range(0, 7 * longest, 7):
@@ -46,7 +46,7 @@ def read_bits(buf: Buffer, pos: int, width: int, longest: int) -> tuple[int, int
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned varint of at most 5 bytes and 32 bits."""
+    """Read an unsigned varint of at most 5 bytes and 32 bits."""
     if 0 <= pos < len(buf) and buf[pos] < 0x80:
         return buf[pos], pos + 1
     return read_bits(buf, pos, 32, 5)
@@ -65,7 +65,7 @@ SHORT = tuple(bytes((number,)) for number in range(0x80))
 
 
 def write_uvarint(value: int) -> bytes:
-    """The shortest form of a number in 0 … 2³²−1."""
+    """Return the shortest form of a number in 0 … 2³²−1."""
     if 0 <= value < 0x80:
         return SHORT[value]
     if not 0 <= value <= 0xFFFFFFFF:
@@ -74,33 +74,33 @@ def write_uvarint(value: int) -> bytes:
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A zigzag varint of 32 bits, as in record batches v2."""
+    """Read a zigzag varint of 32 bits, as in record batches v2."""
     raw, pos = read_uvarint(buf, pos)
     return (raw >> 1) ^ -(raw & 1), pos
 
 
 def write_varint(value: int) -> bytes:
-    """The zigzag form of a signed 32-bit number."""
+    """Return the zigzag form of a signed 32-bit number."""
     if not -0x80000000 <= value <= 0x7FFFFFFF:
         raise EncodeError(f"{value} does not fit a varint, expected a signed 32-bit number")
     return write_bits((value << 1) ^ (value >> 31))
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A zigzag varint of 64 bits and at most 10 bytes."""
+    """Read a zigzag varint of 64 bits and at most 10 bytes."""
     raw, pos = read_bits(buf, pos, 64, 10)
     return (raw >> 1) ^ -(raw & 1), pos
 
 
 def write_varlong(value: int) -> bytes:
-    """The zigzag form of a signed 64-bit number."""
+    """Return the zigzag form of a signed 64-bit number."""
     if not -(1 << 63) <= value < 1 << 63:
         raise EncodeError(f"{value} does not fit a varlong, expected a signed 64-bit number")
     return write_bits((value << 1) ^ (value >> 63))
 
 
 def fixed(code: str, name: str) -> tuple[Reader, Writer]:
-    """Reader and writer of one big-endian number of fixed width."""
+    """Return reader and writer of one big-endian number of fixed width."""
     form = Struct(f">{code}")
     size, unpack, pack = form.size, form.unpack_from, form.pack
 
@@ -128,34 +128,34 @@ read_float64, write_float64 = fixed("d", "float64")
 
 
 def read_bool(buf: Buffer, pos: int) -> tuple[bool, int]:
-    """Any byte but zero is true."""
+    """Read one byte, of which any but zero is true."""
     value, pos = read_int8(buf, pos)
     return value != 0, pos
 
 
 def write_bool(value: bool) -> bytes:
-    """0 or 1."""
+    """Return one byte: 1 for true, 0 for false."""
     if value is not True and value is not False:
         raise EncodeError(f"{value!r:.80} is no bool, expected True or False")
     return b"\x01" if value else b"\x00"
 
 
 def read_uuid(buf: Buffer, pos: int) -> tuple[UUID, int]:
-    """16 bytes; all zero stays the zero UUID."""
+    """Read 16 bytes; all zero stays the zero UUID."""
     if not 0 <= pos <= len(buf) - 16:
         raise cut(pos, "16 bytes of uuid", len(buf) - pos)
     return UUID(bytes=bytes(buf[pos : pos + 16])), pos + 16
 
 
 def write_uuid(value: UUID) -> bytes:
-    """16 bytes."""
+    """Return the 16 bytes of a UUID."""
     if not isinstance(value, UUID):
         raise EncodeError(f"{value!r:.80} is no UUID")
     return value.bytes
 
 
 def read_compact_length(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A length or count in compact form: -1 (null) or more."""
+    """Read a length or count in compact form: -1 (null) or more."""
     raw, end = read_uvarint(buf, pos)
     if raw > MAX_LENGTH:
         raise DecodeError(f"compact length {raw}", offset=pos, expected=f"at most {MAX_LENGTH}")
@@ -169,37 +169,38 @@ def checked(length: int, pos: int) -> int:
 
 
 def read_length16(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The length in front of a classic string: -1 (null) or more."""
+    """Read the length in front of a classic string: -1 (null) or more."""
     length, end = read_int16(buf, pos)
     return checked(length, pos), end
 
 
 def read_length32(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The length in front of classic bytes, records and arrays: -1 (null) or more."""
+    """Read the length in front of classic bytes, records and arrays: -1 (null) or more."""
     length, end = read_int32(buf, pos)
     return checked(length, pos), end
 
 
 def take(buf: Buffer, pos: int, length: int, what: str) -> memoryview:
-    """`length` bytes as a view, if they are there."""
+    """Return `length` bytes as a view. Raises DecodeError if they are not there."""
     if length > len(buf) - pos:
         raise cut(pos, f"{length} bytes of {what}", len(buf) - pos)
     return memoryview(buf)[pos : pos + length]
 
 
 def text(data: memoryview) -> str:
-    """UTF-8, in which bytes that are not UTF-8 become lone surrogates, and come back unchanged (PEP 383)."""
+    """Return UTF-8 as text, in which bytes that are not UTF-8 become lone surrogates, and come back unchanged (PEP
+    383)."""
     return str(data, "utf-8", "surrogateescape")
 
 
 def read_string(buf: Buffer, pos: int) -> tuple[str | None, int]:
-    """INT16 length, then UTF-8."""
+    """Read an INT16 length and so many bytes of UTF-8."""
     length, pos = read_length16(buf, pos)
     return (None, pos) if length < 0 else (text(take(buf, pos, length, "string")), pos + length)
 
 
 def read_compact_string(buf: Buffer, pos: int) -> tuple[str | None, int]:
-    """Unsigned varint of length + 1, then UTF-8."""
+    """Read an unsigned varint of length + 1, and so many bytes of UTF-8."""
     length, end = read_compact_length(buf, pos)
     if length > MAX_STRING:
         raise DecodeError(f"string of {length} bytes", offset=pos, expected=f"at most {MAX_STRING} bytes")
@@ -207,13 +208,13 @@ def read_compact_string(buf: Buffer, pos: int) -> tuple[str | None, int]:
 
 
 def read_bytes(buf: Buffer, pos: int) -> tuple[memoryview | None, int]:
-    """INT32 length, then bytes, given as a view into `buf`."""
+    """Read an INT32 length and so many bytes, given as a view into `buf`."""
     length, pos = read_length32(buf, pos)
     return (None, pos) if length < 0 else (take(buf, pos, length, "bytes"), pos + length)
 
 
 def read_compact_bytes(buf: Buffer, pos: int) -> tuple[memoryview | None, int]:
-    """Unsigned varint of length + 1, then bytes, given as a view into `buf`."""
+    """Read an unsigned varint of length + 1, and so many bytes, given as a view into `buf`."""
     length, pos = read_compact_length(buf, pos)
     return (None, pos) if length < 0 else (take(buf, pos, length, "bytes"), pos + length)
 
@@ -231,7 +232,7 @@ def encoded(value: str) -> bytes:
 
 
 def write_string(value: str | None) -> bytes:
-    """INT16 length, then UTF-8."""
+    """Return an INT16 length and the text in UTF-8."""
     if value is None:
         return b"\xff\xff"
     data = encoded(value)
@@ -239,7 +240,7 @@ def write_string(value: str | None) -> bytes:
 
 
 def write_compact_string(value: str | None) -> bytes:
-    """Unsigned varint of length + 1, then UTF-8."""
+    """Return an unsigned varint of length + 1 and the text in UTF-8."""
     if value is None:
         return b"\x00"
     data = encoded(value)
@@ -253,7 +254,7 @@ def plain(value: Buffer) -> bytes:
 
 
 def write_bytes(value: Buffer | None) -> bytes:
-    """INT32 length, then bytes."""
+    """Return an INT32 length and the bytes behind it."""
     if value is None:
         return b"\xff\xff\xff\xff"
     data = plain(value)
@@ -261,7 +262,7 @@ def write_bytes(value: Buffer | None) -> bytes:
 
 
 def write_compact_bytes(value: Buffer | None) -> bytes:
-    """Unsigned varint of length + 1, then bytes."""
+    """Return an unsigned varint of length + 1 and the bytes behind it."""
     if value is None:
         return b"\x00"
     data = plain(value)

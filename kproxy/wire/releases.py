@@ -20,7 +20,8 @@ RELEASES: Final = (
 
 
 def supported(release: str) -> Mapping[int, tuple[int, int]]:
-    """API key → first and last version that brokers of this release list by default; APIs that they lack are not in it.
+    """Return, by API key, the first and last version that brokers of this release list by default; APIs that they lack
+    are not in it.
 
     Raises KeyError for what is not in `RELEASES`.
     """
@@ -42,6 +43,6 @@ def _supported(release: str) -> Mapping[int, tuple[int, int]]:
 
 
 def _at(entries: Mapping[str, Versions | None], release: str) -> Versions | None:
-    """The last entry up to this release."""
+    """Return the last entry up to this release, None if there is none."""
     past = [has for since, has in entries.items() if RELEASES.index(since) <= RELEASES.index(release)]
     return past[-1] if past else None

@@ -26,7 +26,7 @@ TYPES = frozenset((*FIXED_WIDTH, "string", "bytes", "records", "struct"))
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """A set of versions as written: `3`, `0-2`, `4+`, several joined by a comma, or `none`."""
+    """Set of versions as written: `3`, `0-2`, `4+`, several joined by a comma, or `none`."""
 
     ranges: tuple[tuple[int, int], ...] = ()
 
@@ -62,7 +62,7 @@ class Versions:
         return sum(high - low + 1 for low, high in self.ranges)
 
     def __getitem__(self, index: int) -> int:
-        """The version at this place in ascending order, from the end for a negative one."""
+        """Return the version at this place in ascending order, from the end for a negative one."""
         place = index if index >= 0 else index + len(self)
         for low, high in self.ranges:
             if 0 <= place <= high - low:
@@ -88,7 +88,7 @@ NONE = Versions()
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One line of the table. `default` is the text after the word `default`, or None when there is no such mark."""
+    """Line of the table. `default` is the text after the word `default`, or None when there is no such mark."""
 
     name: str
     type: str
@@ -106,7 +106,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API of the table: its key, its names, its versions, and the fields of both directions.
+    """API of the table: its key, its names, its versions, and the fields of both directions.
 
     `releases` maps a Kafka release to the version range brokers have from it on (None: removed), `previews` to those of
     them that brokers of that release do not list by default, since they were not final yet (None: no more).
@@ -126,11 +126,11 @@ class Api:
     response: tuple[Field, ...]
 
     def fields(self, direction: str) -> tuple[Field, ...]:
-        """The fields of `"request"` or `"response"`, in wire order, of all versions."""
+        """Return the fields of `"request"` or `"response"`, in wire order, of all versions."""
         return self.request if direction == "request" else self.response
 
     def header_version(self, direction: str, version: int) -> int:
-        """The header version of a frame (KIP-482; the exceptions are written in the table)."""
+        """Return the header version of a frame (KIP-482; the exceptions are written in the table)."""
         exception = self.headers[direction].get(version)
         if exception is not None:
             return exception
@@ -144,7 +144,7 @@ class Api:
 
 
 def parse_field(entry: Any) -> Field:
-    """A field from its YAML form: a string, or a mapping from the struct's line to the list of its fields."""
+    """Return a field from its YAML form: a string, or a mapping from the struct's line to the list of its fields."""
     line = entry
     children: tuple[Field, ...] = ()
     if isinstance(entry, dict):
@@ -180,13 +180,13 @@ def parse_fields(entries: Any) -> tuple[Field, ...]:
 
 
 def read_yaml(path: Traversable) -> Any:
-    """A file of the package, which may lie in a zip, as wheels do for Spark."""
+    """Read a file of the package, which may lie in a zip, as wheels do for Spark."""
     return yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @cache
 def paths() -> Mapping[int, Traversable]:
-    """API key → file, from the files' names alone, so that nothing is read before it is needed."""
+    """Return the file of each API key, from the files' names alone, so that nothing is read before it is needed."""
     found = {path.name: path for path in MESSAGES.iterdir() if path.name[0].isdigit()}
     return MappingProxyType({int(name[:3]): found[name] for name in sorted(found)})
 
@@ -205,7 +205,7 @@ def bounded(versions: Versions, limit: int = 99) -> Iterator[int]:
 
 @cache
 def load(key: int) -> Api:
-    """The API of this key. Raises KeyError if the table has none."""
+    """Return the API of this key. Raises KeyError if the table has none."""
     data = read_yaml(paths()[key])
     return Api(
         key=data["key"],
@@ -228,20 +228,20 @@ def load(key: int) -> Api:
 
 @cache
 def apis() -> tuple[Api, ...]:
-    """Every API of the table, by key."""
+    """Return every API of the table, by key."""
     return tuple(load(key) for key in paths())
 
 
 @cache
 def names() -> Mapping[str, int]:
-    """Every name and alias → API key."""
+    """Return the API key of every name and alias."""
     found = {alias: api.key for api in apis() for alias in api.aliases}
     return MappingProxyType(found | {api.name: api.key for api in apis()})
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A message inside a bytes field or a control record: named, versioned, with `prefix` in front (or none)."""
+    """Message inside a bytes field or a control record: named, versioned, with `prefix` in front (or none)."""
 
     name: str
     versions: Versions
@@ -253,7 +253,7 @@ class Embedded:
 
 @cache
 def embedded() -> Mapping[str, Embedded]:
-    """The messages of `embedded.yaml` by name."""
+    """Return the messages of `embedded.yaml` by name."""
     return {
         name: Embedded(
             name=name,
@@ -269,7 +269,7 @@ def embedded() -> Mapping[str, Embedded]:
 
 @cache
 def headers() -> Mapping[str, tuple[Versions, tuple[Field, ...]]]:
-    """`request` and `response` → (flexible versions, fields) of the frame header."""
+    """Return flexible versions and fields of the frame header, for `request` and for `response`."""
     return {
         direction: (Versions.parse(data["flexible"]), parse_fields(data["fields"]))
         for direction, data in read_yaml(MESSAGES / "headers.yaml").items()

@@ -1,4 +1,5 @@
-"""How the entities of requests and responses lie in their arrays: `shapes.yaml`, resolved for one version.
+"""Shapes of messages: how the entities of requests and responses lie in their arrays. `shapes.yaml`, resolved for one
+version.
 
 Words: an *entity* is the smallest thing a request asks about; a *level* is one array on the way to it; a *role* says
 what a field means (`topic`, `partition`, `group`, …), the same on both sides, so that elements find each other.
@@ -31,7 +32,8 @@ Keys = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """One array: its name (two in one API), what identifies its elements, and where these carry an error.
+    """Array on the way to an entity: its name (two in one API), what identifies its elements, and where these carry an
+    error.
 
     `struct` is None if the elements are the values themselves. `code` and `text` are names of fields of `struct`.
     """
@@ -45,17 +47,17 @@ class Level:
 
     @property
     def array(self) -> str:
-        """The name of its (first) array."""
+        """Return the name of its (first) array."""
         return self.arrays[0]
 
     def elements(self, parent: Mapping[str, Any]) -> list[Any]:
-        """The elements in `parent`, none if the array is null."""
+        """Return the elements in `parent`, none if the array is null."""
         if len(self.arrays) == 1:
             return parent.get(self.arrays[0]) or []
         return [element for array in self.arrays for element in parent.get(array) or ()]
 
     def roles(self, element: Any) -> dict[str, Any]:
-        """Role → value of one element."""
+        """Return the value of each role of one element."""
         if self.struct is None:
             return {role: element for role, _ in self.keys}
         return {role: element[field] for role, field in self.keys}
@@ -63,7 +65,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """The entities of one API in one version; the fields are those that the head of `shapes.yaml` explains."""
+    """Shape of one API in one version; the fields are those that the head of `shapes.yaml` explains."""
 
     api: schema.Api
     version: int
@@ -84,24 +86,25 @@ class Shape:
 
     @property
     def carries(self) -> bool:
-        """Whether the response has an error code for each entity."""
+        """Return True if the response has an error code for each entity."""
         return bool(self.response) and self.response[-1].code is not None
 
     def asks_all(self, value: object) -> bool:
-        """Whether an array that holds this asks for all there is."""
+        """Return True if an array that holds this asks for all there is."""
         return (value is None and self.all in ("null", "either")) or (value == [] and self.all in ("empty", "either"))
 
 
 @cache
 def table() -> Mapping[str, list[dict[str, Any]]]:
-    """API name → its entries as written, a list also where the file has only one. Names with a dot hold lists."""
+    """Return the entries of each API name as written, a list also where the file has only one. Names with a dot hold
+    lists."""
     found = {name: entry for name, entry in schema.read_yaml(TABLE).items() if not name.startswith(".")}
     return MappingProxyType({name: entry if isinstance(entry, list) else [entry] for name, entry in found.items()})
 
 
 @cache
 def shape(key: int, version: int) -> Shape:
-    """The shape of this API and version. Raises KeyError for one that the protocol table lacks."""
+    """Return the shape of this API and version. Raises KeyError for one that the protocol table lacks."""
     api = schema.load(key)
     request, response = layout.body(key, version, "request"), layout.body(key, version, "response")
     entry = written(api, version)
@@ -130,7 +133,7 @@ def shape(key: int, version: int) -> Shape:
 
 
 def written(api: schema.Api, version: int) -> dict[str, Any]:
-    """The entry of the table for this version. Raises KeyError when it has entries, but none for it."""
+    """Return the entry of the table for this version. Raises KeyError when it has entries, but none for it."""
     entries = table().get(api.name, table()["default"])
     for entry in entries:
         if "versions" not in entry or version in schema.Versions.parse(entry["versions"]):
@@ -144,13 +147,13 @@ def parse_keys(text: str) -> Keys:
 
 
 def present(struct: Struct, keys: Keys) -> Keys:
-    """Those keys whose field this struct has."""
+    """Return those keys whose field this struct has."""
     names = {slot.name for slot in struct.slots}
     return tuple((role, field) for role, field in keys if field in names)
 
 
 def parse_levels(text: str) -> Iterator[tuple[tuple[str, ...], Keys]]:
-    """(arrays, keys) of each level as written. Raises ValueError for what is no level."""
+    """Return arrays and keys of each level as written. Raises ValueError for what is no level."""
     for part in text.split(" / ") if text else ():
         found = _LEVEL.fullmatch(part.strip())
         if found is None:
@@ -159,7 +162,8 @@ def parse_levels(text: str) -> Iterator[tuple[tuple[str, ...], Keys]]:
 
 
 def levels(text: str, struct: Struct, others: Mapping[str, str]) -> Iterator[Level]:
-    """The levels of a chain, in this struct. Raises KeyError for an array or all keys of one that are not there."""
+    """Yield the levels of a chain, in this struct. Raises KeyError for an array or all keys of one that are not
+    there."""
     for arrays, keys in parse_levels(text):
         slot = array_slot(struct, arrays[0])
         if slot.struct is None:
@@ -181,7 +185,8 @@ def array_slot(struct: Struct, name: str) -> Slot:
 
 
 def carriers(struct: Struct, others: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The names of the fields of this struct that hold an error code and its text, None for each that it lacks."""
+    """Return the names of the fields of this struct that hold an error code and its text, None for each that it
+    lacks."""
     codes = [slot.name for slot in struct.slots if slot.kind == "error_code" and slot.path not in others]
     if not codes:
         return None, None

@@ -40,7 +40,7 @@ def sketched_field(buf: bytes, p: int, size: int, end: int) -> tuple[RecordsDige
 
 
 class SketchMaker(Maker):
-    """Writes decoders in which a `records` field is read by its headers."""
+    """Writer of decoders in which a `records` field is read by its headers."""
 
     def __init__(self, sketched: bool) -> None:
         super().__init__()
@@ -62,13 +62,13 @@ class SketchMaker(Maker):
 
 @cache
 def decoder(key: int, version: int, direction: str, sketched: bool) -> Any:
-    """`decode(buf: bytes, p, end) -> (dict, position)` of this body. Raises KeyError as `layout.body` does."""
+    """Return `decode(buf: bytes, p, end) -> (dict, position)` of this body. Raises KeyError as `layout.body` does."""
     label = f"{schema.load(key).name} {direction} v{version} sketch"
     return make_decoder(layout.body(key, version, direction), label, SketchMaker(sketched))
 
 
 def decode_sketch(frame: Buffer, key: int, version: int, direction: str, *, sketched: bool = False) -> dict[str, Any]:
-    """The body of a frame (without its length field), in which records are a RecordsDigest or None.
+    """Return the body of a frame (without its length field), in which records are a RecordsDigest or None.
 
     `direction`: request or response; the header is passed over, and so are bytes behind the last field, which real
     clients send. `sketched`: the frame came from a Sketcher. Raises DecodeError, and nothing else, for any bytes.
@@ -99,7 +99,7 @@ def read_body(data: bytes, key: int, version: int, direction: str, sketched: boo
 
 
 def explain(data: bytes, p: int, key: int, version: int, direction: str, sketched: bool) -> DecodeError:
-    """What is wrong with a frame, and where."""
+    """Return the error that says what is wrong with a frame, and where."""
     api = f"{schema.load(key).name} {direction}"
     if not p:
         return DecodeError(f"{len(data)} bytes", api=api, version=version, path="header", expected="a whole header")

@@ -1,4 +1,4 @@
-"""Makes the generator that sketches one kind of frame while it comes in chunks.
+"""Generators that sketch one kind of frame while it comes in chunks, and the code that makes them.
 
 Strategy: as in `tail.py`, a position that may lie beyond the bytes that have come. Beside it stands `m`, the first byte
 that was not kept yet: bytes from `m` to the position are kept when a chunk ends, or when something is to be left out;
@@ -33,7 +33,7 @@ Sketch = Callable[[bytearray, Buffer, int, int], Steps]
 
 
 def more(out: bytearray, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
-    """Keeps what is to be kept of this chunk, and goes on to the next."""
+    """Keep what is to be kept of this chunk, and go on to the next."""
     if m < end:
         out += buf[m:end]
         m = end
@@ -43,7 +43,7 @@ def more(out: bytearray, buf: Buffer, p: int, end: int, m: int) -> Generator[int
 
 
 def gather(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
-    """Goes `size` bytes on; they stand at the end of `out` then, one after the other."""
+    """Go `size` bytes on; they stand at the end of `out` then, one after the other."""
     p += size
     while p > end:
         buf, p, end, m = yield from more(out, buf, p, end, m)
@@ -54,7 +54,7 @@ def gather(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> 
 def far_varint(
     out: bytearray, first: int, buf: Buffer, p: int, end: int, m: int
 ) -> Generator[int, Chunk, tuple[int, Buffer, int, int, int]]:
-    """The rest of a varint that goes on after the byte `first`."""
+    """Read the rest of a varint that goes on after the byte `first`. Raises Misfit if it is too long."""
     value = first & 0x7F
     for shift in range(7, 35, 7):
         while p >= end:
@@ -74,14 +74,14 @@ def far_varint(
 def far_number(
     out: bytearray, number: Form, buf: Buffer, p: int, end: int, m: int
 ) -> Generator[int, Chunk, tuple[int, Buffer, int, int, int]]:
-    """A number of fixed width that does not lie in this chunk as a whole."""
+    """Read a number of fixed width that does not lie in this chunk as a whole."""
     buf, p, end, m = yield from gather(out, number.size, buf, p, end, m)
     (value,) = number.unpack_from(out, len(out) - number.size)
     return value, buf, p, end, m
 
 
 def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
-    """Goes over a `records` field of `size` bytes, and keeps of it what `records/digest.py` says."""
+    """Go over a `records` field of `size` bytes, and keep of it what `records/digest.py` says."""
     while size > MAGIC_AT:
         breathe()
         if end - p >= BATCH.size:
@@ -107,7 +107,7 @@ def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) ->
 
 
 class Maker:
-    """Writes the generator `sketch(out, buf, p, end)`."""
+    """Writer of the generator `sketch(out, buf, p, end)`."""
 
     def __init__(self) -> None:
         self.put = Source()
@@ -121,7 +121,7 @@ class Maker:
         self.behind = 0
 
     def varint(self) -> None:
-        """Reads a varint into `n`."""
+        """Write the lines that read a varint into `n`."""
         self.move()
         with self.put.block("while p >= end:"):
             self.put("buf, p, end, m = yield from more(out, buf, p, end, m)")
@@ -131,7 +131,7 @@ class Maker:
             self.put("n, buf, p, end, m = yield from far_varint(out, n, buf, p, end, m)")
 
     def number(self, code: str) -> None:
-        """Reads INT16 or INT32 into `n`; -1 is null, and nothing lies below."""
+        """Write the lines that read INT16 or INT32 into `n`; -1 is null, and nothing lies below."""
         self.move()
         size = form(code).size
         name = self.put.refer(form(code), "F")
@@ -144,7 +144,7 @@ class Maker:
             self.put("raise Misfit(f'a length of {n}')")
 
     def length(self, slot: Slot) -> None:
-        """Reads a length or a count into `n`; -1 is null."""
+        """Write the lines that read a length or a count into `n`; -1 is null."""
         if slot.compact:
             self.varint()
             self.put("n -= 1")
@@ -181,7 +181,7 @@ class Maker:
                     self.put("p += n")
 
     def array(self, slot: Slot) -> None:
-        """An array of numbers or of structs; no message with records has one of strings."""
+        """Write the lines that pass an array of numbers or of structs; no message with records has one of strings."""
         self.length(slot)
         size = FIXED[slot.type][1] if slot.struct is None else width(slot.struct)
         if size is not None:  # in a loop, a false count would cost time without needing bytes
@@ -200,7 +200,8 @@ def inside(slot: Slot) -> list[Slot]:
 
 
 def make_sketch(key: int, version: int, direction: str, label: str) -> Sketch:
-    """The generator `sketch(out, buf, p, end)` of a frame, its header first. Raises KeyError as `layout.body` does."""
+    """Return the generator `sketch(out, buf, p, end)` of a frame, its header first. Raises KeyError as `layout.body`
+    does."""
     maker = Maker()
     put = maker.put
     with put.block("def sketch(out, buf, p, end):"):

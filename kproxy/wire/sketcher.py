@@ -1,8 +1,7 @@
 """Sketches of frames that come in chunks: all their bytes, but not the inside of their record batches.
 
-sketcher = Sketcher(1, 17, "response")
-sketcher.feed(buf, start, end)      the frame's bytes in order, header first, in chunks of any size
-sketcher.data()                     the sketch; or, if `failed` says why there is none, the first bytes of the frame
+sketcher = Sketcher(1, 17, "response") sketcher.feed(buf, start, end) the frame's bytes in order, header first, in
+chunks of any size sketcher.data() the sketch; or, if `failed` says why there is none, the first bytes of the frame
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ meantime. A Fetch response of 2,000 partitions fits."""
 
 @cache
 def sketch(key: int, version: int, direction: str) -> Sketch | None:
-    """What sketches these frames; None if they are kept as they are: no records in them, or nothing known of them."""
+    """Return the generator that sketches these frames; None if they are kept as they are: no records in them, or
+    nothing known of them."""
     try:
         body = layout.body(key, version, direction)
     except KeyError:
@@ -35,7 +35,8 @@ def sketch(key: int, version: int, direction: str) -> Sketch | None:
 
 
 class Sketcher:
-    """Of one frame. `failed`: why there is no sketch, empty as long as all is well; what comes then is passed over.
+    """Sketcher of one frame. `failed`: why there is no sketch, empty as long as all is well; what comes then is passed
+    over.
 
     `unseen`: how many of the bytes that come next are of no concern to it; `pass_over` takes them in place of `feed`.
     """
@@ -43,7 +44,7 @@ class Sketcher:
     __slots__ = ("_kept", "_make", "_steps", "failed", "most", "unseen")
 
     def __init__(self, key: int, version: int, direction: str, *, most: int = MOST_SKETCH) -> None:
-        """`direction`: request or response. `most`: bytes that are kept."""
+        """Begin with nothing. `direction`: request or response. `most`: bytes that are kept."""
         self.most = most
         self.failed = ""
         self._kept = bytearray()
@@ -52,7 +53,7 @@ class Sketcher:
         self.unseen = 0
 
     def feed(self, buf: Buffer, start: int, end: int) -> None:
-        """The frame goes on with buf[start:end]. Raises nothing."""
+        """Take the next bytes of the frame, buf[start:end]. Raises nothing."""
         if self.failed or start >= end:
             return
         kept = self._kept
@@ -71,7 +72,7 @@ class Sketcher:
             self._fail(f"more than {self.most} bytes would have to be kept")
 
     def pass_over(self, size: int) -> None:
-        """The frame goes on with so many bytes, at most `unseen`."""
+        """Pass over the next bytes of the frame, at most `unseen`."""
         if self._steps is not None:
             self.unseen = self._steps.send((b"", -size, 0))
 
@@ -79,5 +80,5 @@ class Sketcher:
         self.failed, self._steps, self.unseen = why, None, ANY
 
     def data(self) -> bytes:
-        """What was kept, at most `most` bytes."""
+        """Return the bytes that were kept, at most `most`."""
         return bytes(self._kept[: self.most])

@@ -1,12 +1,12 @@
-"""Big Fetch and ShareFetch responses: everything up to their tail streams through; only the tail is walked.
+"""Tails of big Fetch and ShareFetch responses: everything before them streams through; only the tail is walked.
 
-The tail is what comes after the records and may have to change: for Fetch 16+ the top-level tag buffer, for
-ShareFetch `node_endpoints` and what follows it.
+The tail is what comes after the records and may have to change: for Fetch 16+ the top-level tag buffer, for ShareFetch
+`node_endpoints` and what follows it.
 
-Strategy. `PrefixSkipper` runs a generator made from the layout. It holds a position that may lie beyond the bytes
-seen so far, so records are skipped by an addition, however long they are, and what it carries from one chunk to the
-next is that one number and the counts of the loops it is in; no byte is kept. Only varints (counts, lengths, tags)
-are looked at.
+Strategy. `PrefixSkipper` runs a generator made from the layout. It holds a position that may lie beyond the bytes seen
+so far, so records are skipped by an addition, however long they are, and what it carries from one chunk to the next is
+that one number and the counts of the loops it is in; no byte is kept. Only varints (counts, lengths, tags) are looked
+at.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Skip = Generator[int, Chunk, None]
 
 
 def longer(first: int, buf: Buffer, p: int, end: int) -> Generator[int, Chunk, tuple[int, Buffer, int, int]]:
-    """The rest of a varint that goes on after the byte `first`, over chunks if need be."""
+    """Read the rest of a varint that goes on after the byte `first`, over chunks if need be. Raises DecodeError if it
+    is too long."""
     value = first & 0x7F
     for shift in range(7, 35, 7):
         while p >= end:
@@ -48,7 +49,7 @@ def longer(first: int, buf: Buffer, p: int, end: int) -> Generator[int, Chunk, t
 
 
 class Maker:
-    """Writes the generator `skip(buf, p, end)`: it yields its position when it needs more bytes, and at the tail, as
+    """Writer of the generator `skip(buf, p, end)`: it yields its position when it needs more bytes, and at the tail, as
     its last word, -1 less the position."""
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class Maker:
             self.put("p += beyond")
 
     def varint(self, name: str) -> None:
-        """Reads a varint into a variable."""
+        """Write the lines that read a varint into a variable."""
         self.move()
         self.wait()
         self.put(f"{name} = buf[p]")
@@ -112,7 +113,7 @@ class Maker:
 
 @cache
 def split(key: int, version: int) -> tuple[Struct, Struct]:
-    """The layouts before and of the tail. Raises KeyError for a message that is not streamed like this."""
+    """Return the layouts before and of the tail. Raises KeyError for a message that is not streamed like this."""
     body = layout.body(key, version, "response")
     names = [slot.name for slot in body.slots]
     if key == FETCH and any(slot.name == "node_endpoints" for slot in body.tagged):
@@ -140,17 +141,16 @@ def skipper(key: int, version: int) -> Callable[[Buffer, int, int], Skip]:
 
 
 def tail_layout(key: int, version: int) -> Struct:
-    """The layout of the tail alone, for `compile_walk`. Raises KeyError if this message is not streamed."""
+    """Return the layout of the tail alone, for `compile_walk`. Raises KeyError if this message is not streamed."""
     return split(key, version)[1]
 
 
 class PrefixSkipper:
-    """Finds where the tail of one response begins, while the body comes in chunks.
+    """Finder of the place where the tail of one response begins, while the body comes in chunks.
 
-    feed() takes the body's bytes in order, starting with its first (after the response header). Once `done` is true
-    the rest of the body, from the byte after those that feed() counted, is the tail. `ahead` is how many bytes after
-    those fed need not be looked at: the rest of some records. They may be left out of the next feed(), once passed()
-    is told.
+    feed() takes the body's bytes in order, starting with its first (after the response header). Once `done` is true the
+    rest of the body, from the byte after those that feed() counted, is the tail. `ahead` is how many bytes after those
+    fed need not be looked at: the rest of some records. They may be left out of the next feed(), once passed() is told.
     """
 
     __slots__ = ("ahead", "done", "left_out", "skip", "what")
@@ -162,12 +162,13 @@ class PrefixSkipper:
         self.ahead = self.left_out = 0
 
     def passed(self, size: int) -> None:
-        """So many of the bytes ahead have passed, and will not be fed."""
+        """Count so many of the bytes ahead as passed: they will not be fed."""
         self.left_out += size
         self.ahead -= size
 
     def feed(self, buf: Buffer, start: int, end: int) -> int:
-        """How many of the bytes buf[start:end] stand before the tail. Raises DecodeError for bytes that cannot be."""
+        """Return how many of the bytes buf[start:end] stand before the tail. Raises DecodeError for bytes that cannot
+        be."""
         if self.done:
             return 0
         try:

@@ -32,7 +32,7 @@ MAX_STEPS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing at `[start, end)`. `what` says which:
+    """Step of a trace: one thing at `[start, end)`. `what` says which:
 
     value, count (of an array; -1 is null), present (in front of a nullable struct), tags (a tag buffer's count), tag
     (number and size of a tagged field; the value is the number), unknown (the bytes of a tag that the table lacks).
@@ -50,7 +50,7 @@ Steps = Iterator[Step]
 
 
 def smallest(slot: Slot) -> int:
-    """The fewest bytes one element of this slot takes (the slot itself if it is no array)."""
+    """Return the fewest bytes one element of this slot takes (the slot itself if it is no array)."""
     if slot.struct is not None:
         return smallest_struct(slot.struct)
     if slot.type in FIXED:
@@ -59,7 +59,8 @@ def smallest(slot: Slot) -> int:
 
 
 def smallest_struct(struct: Struct) -> int:
-    """The fewest bytes a struct takes; what an array's count is measured against before anything is allocated."""
+    """Return the fewest bytes a struct takes; what an array's count is measured against before anything is
+    allocated."""
     total = int(struct.flexible)
     for slot in struct.slots:
         if slot.array:
@@ -82,7 +83,8 @@ def locate(read: Callable[[Buffer, int], tuple[Any, int]], buf: Buffer, pos: int
 
 
 def trace(struct: Struct, buf: Buffer, pos: int = 0, path: str = "") -> Steps:
-    """Every step of this layout from `pos` on. The end of `buf` is the end; bytes after the last field are no error."""
+    """Yield every step of this layout from `pos` on. The end of `buf` is the end; bytes after the last field are no
+    error."""
     for slot in struct.slots:
         step = None
         for step in trace_slot(slot, buf, pos, f"{path}.{slot.name}" if path else slot.name):
@@ -115,7 +117,7 @@ def trace_slot(slot: Slot, buf: Buffer, pos: int, path: str) -> Steps:
 
 
 def trace_one(slot: Slot, buf: Buffer, pos: int, path: str) -> Steps:
-    """A value that is no array; a nullable struct has a byte in front (a varint in a tag buffer)."""
+    """Yield the steps of a value that is no array; a nullable struct has a byte in front (a varint in a tag buffer)."""
     if slot.struct is not None and slot.nullable:
         value, end = locate(read_int8 if slot.tag is None else read_uvarint, buf, pos, path)
         present = value >= 0 if slot.tag is None else value > 0
@@ -158,7 +160,7 @@ def trace_tags(struct: Struct, buf: Buffer, pos: int, parent: str) -> Steps:
 
 
 def read_tag(buf: Buffer, pos: int, path: str, last: int) -> tuple[int, int, int]:
-    """Number, size, start of the value. Tags ascend (KIP-482)."""
+    """Return number, size, start of the value. Tags ascend (KIP-482)."""
     tag, end = locate(read_uvarint, buf, pos, path)
     if not last < tag <= MAX_LENGTH:
         raise DecodeError(f"tag {tag} after tag {last}", path=path, offset=pos, expected="ascending tags")
@@ -171,7 +173,7 @@ def read_tag(buf: Buffer, pos: int, path: str, last: int) -> tuple[int, int, int
 
 
 def exactly(slot: Slot, buf: Buffer, start: int, end: int, path: str) -> Steps:
-    """A known tagged field has to end where its size says."""
+    """Check that a known tagged field ends where its size says. Raises DecodeError if it does not."""
     reached = start
     for step in trace_slot(slot, buf, start, path):
         yield step
@@ -183,7 +185,7 @@ def exactly(slot: Slot, buf: Buffer, start: int, end: int, path: str) -> Steps:
 
 
 def diagnosis(layout: Struct, data: Buffer, pos: int, api: str, version: int, path: str = "") -> DecodeError:
-    """What is wrong with these bytes, and where; roughly where, when it is far behind."""
+    """Return the error that says what is wrong with these bytes, and where; roughly where, when it is far behind."""
     last = Step(path, pos, pos, None)
     problem, expected = "cannot be read", ""
     try:

@@ -39,7 +39,7 @@ Hits = list[Hit]
 
 
 class Walk:
-    """A compiled walk. `marks[hit[0]]` says what a hit is. `whole`: it goes to the end of the last field."""
+    """Compiled walk. `marks[hit[0]]` says what a hit is. `whole`: it goes to the end of the last field."""
 
     __slots__ = ("_walk", "label", "marks", "struct", "version", "wanted", "whole")
 
@@ -71,24 +71,25 @@ class Walk:
         raise diagnosis(self.struct, memoryview(buf)[pos:end], 0, self.label, self.version)
 
     def find(self, what: str, path: str) -> int:
-        """The number of this mark. -1 if the walk has none."""
+        """Return the number of this mark, -1 if the walk has none."""
         return next((i for i, mark in enumerate(self.marks) if mark.what == what and mark.path == path), -1)
 
 
 def compile_walk(struct: layout.Struct, wanted: AbstractSet[str], label: str = "struct", version: int = -1) -> Walk:
-    """A walk of any layout: embedded messages, the tail of a streamed response. Not cached."""
+    """Return a walk of any layout: embedded messages, the tail of a streamed response. Not cached."""
     return Walk(struct, wanted, label, version)
 
 
 @cache
 def walk(key: int, version: int, direction: str, wanted: frozenset[str], *, short: bool = False) -> Walk:
-    """The walk of a body. Paths that this version does not have are ignored. Raises KeyError like `layout.body`."""
+    """Return the walk of a body. Paths that this version does not have are ignored. Raises KeyError like
+    `layout.body`."""
     label = f"{schema.load(key).name} {direction}"
     return Walk(layout.body(key, version, direction), wanted, label, version, short=short)
 
 
 def read_string(buf: Buffer, start: int, end: int, compact: bool) -> bytes | None:
-    """The string (or bytes) whose encoded form is the value hit [start, end), without its length. None: null."""
+    """Return the string (or bytes) whose encoded form is the value hit [start, end), without its length. None: null."""
     if not compact:
         after = start + 2
         return None if buf[start] > 127 else bytes(buf[after:end])
@@ -99,7 +100,7 @@ def read_string(buf: Buffer, start: int, end: int, compact: bool) -> bytes | Non
 
 
 def write_string(data: bytes | None, compact: bool) -> bytes:
-    """The encoded form of a string given as bytes. Raises ValueError above 32,767 bytes."""
+    """Return the encoded form of a string given as bytes. Raises ValueError above 32,767 bytes."""
     if data is None:
         return b"\x00" if compact else b"\xff\xff"
     if len(data) > MAX_STRING:

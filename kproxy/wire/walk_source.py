@@ -33,7 +33,7 @@ CLASSIC = {"string": ("h", 2), "bytes": ("i", 4), "records": ("i", 4)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mark:
-    """What a hit stands for: `what` (value, count, element, tags, tag, size), the layout's path, the slot if any."""
+    """Meaning of a hit: `what` (value, count, element, tags, tag, size), the layout's path, the slot if any."""
 
     what: str
     path: str
@@ -41,12 +41,12 @@ class Mark:
 
 
 def tags_path(path: str) -> str:
-    """Under which path the tag buffer of the struct at `path` is wanted."""
+    """Return the path under which the tag buffer of the struct at `path` is wanted."""
     return f"{path}._tagged_fields" if path else "_tagged_fields"
 
 
 def width(struct: Struct) -> int | None:
-    """Bytes of a struct without variable parts; None if it has some."""
+    """Return the bytes of a struct without variable parts; None if it has some."""
     total = 0
     for slot in struct.slots:
         one = slot_width(slot)
@@ -65,7 +65,7 @@ def slot_width(slot: Slot) -> int | None:
 
 
 class Maker:
-    """Writes the lines of one walk; `marks` are the things its hits refer to, by number."""
+    """Writer of the lines of one walk; `marks` are the things its hits refer to, by number."""
 
     def __init__(self, wanted: AbstractSet[str]) -> None:
         self.put = Source()
@@ -96,13 +96,13 @@ class Maker:
         return f"p + {ahead}" if ahead else "p"
 
     def move(self, more: int = 0) -> None:
-        """Bring `p` to the reading position."""
+        """Write the line that brings `p` to the reading position."""
         if self.behind + more:
             self.put(f"p += {self.behind + more}")
         self.behind = 0
 
     def touches(self, slot: Slot) -> bool:
-        """Something in this slot is wanted, or the slot itself."""
+        """Return True if something in this slot is wanted, or the slot itself."""
         return slot.path in self.wanted or (slot.struct is not None and self.inside(slot.struct, slot.path))
 
     def inside(self, struct: Struct, path: str) -> bool:
@@ -145,7 +145,7 @@ class Maker:
             self.hit("value", slot.path, slot, start, "p")
 
     def classic_length(self, code: str, size: int) -> None:
-        """Reads INT16 or INT32 into `n`; -1 is null."""
+        """Write the lines that read INT16 or INT32 into `n`; -1 is null."""
         unpack = self.put.refer(form(code).unpack_from, "unpack")
         self.put(f"n, = {unpack}(buf, {self.at()})")
         with self.put.block("if n < -1:"):
@@ -214,7 +214,7 @@ class Maker:
                     put("raise TooMany")
 
     def alike(self, slot: Slot, struct: Struct) -> None:
-        """The loop over elements in which nothing is wanted, for those that are not like others before."""
+        """Write the loop over elements in which nothing is wanted, for those that are not like others before."""
         put = self.put
         alike, start, left = put.refer(Alike(struct), "alike"), put.fresh("s"), put.fresh("n")
         with put.block(f"if n >= {LEAST}:"):
@@ -242,8 +242,9 @@ class Maker:
         self.move()
 
     def tag_buffer(self, struct: Struct, path: str) -> None:
-        """Brokers read a tag that they know by its type and never look at its size. So the size is held against the
-        value also where nothing is wanted, or what lies behind it might be two different things to them and to us."""
+        """Write the lines that pass a tag buffer; the size of a known tag is held against its value."""
+        # Brokers read a tag that they know by its type and never look at its size. Unchecked, what lies behind it might
+        # be two different things to them and to us, so it is checked also where nothing is wanted.
         put, wanted = self.put, tags_path(path) in self.wanted
         if not wanted and not struct.tagged:
             with put.block(f"if buf[{self.at()}]:"):
@@ -259,7 +260,8 @@ class Maker:
             self.tags_at(put.fresh("c"), struct, tags_path(path) if wanted else "")
 
     def tags_at(self, start: str, struct: Struct, path: str = "") -> None:
-        """The tag buffer at the reading position; `start` is to be the name of that, and `path` that of a hit."""
+        """Write the lines that pass the tag buffer at the reading position; `start` is to be the name of that, and
+        `path` that of a hit."""
         put = self.put
         put(f"{start} = {self.at()}")
         put(f"n = buf[{start}]")
@@ -299,11 +301,7 @@ class Maker:
 def make_walk(
     struct: Struct, wanted: AbstractSet[str], label: str, *, short: bool = False
 ) -> tuple[Any, tuple[Mark, ...]]:
-    """The function `walk(buf, p, end, hits) → position`, and the marks its hits number.
-
-    What it raises on bad bytes says nothing (Bad, DecodeError, IndexError, struct.error); a result above `end` means
-    bad bytes, too. `short`: it stops behind the last field of which something is wanted.
-    """
+    """Return the function `walk(buf, p, end, hits) → position`, and the marks its hits number."""
     maker = Maker(wanted)
     with maker.put.block("def walk(buf, p, end, hits):"):
         if short:
@@ -316,7 +314,7 @@ def make_walk(
 
 
 def needed(struct: Struct, wanted: AbstractSet[str]) -> int:
-    """How many of its fields have to be gone through for what is wanted; its tag buffer counts as one."""
+    """Return how many of its fields have to be gone through for what is wanted; its tag buffer counts as one."""
     maker = Maker(wanted)
     if struct.flexible and (tags_path("") in wanted or any(map(maker.touches, struct.tagged))):
         return len(struct.slots) + 1
@@ -324,5 +322,5 @@ def needed(struct: Struct, wanted: AbstractSet[str]) -> int:
 
 
 def is_long(slot: Slot) -> bool:
-    """Whether going through it takes a loop."""
+    """Return True if going through a slot takes a loop."""
     return slot.array and slot.struct is not None and width(slot.struct) is None

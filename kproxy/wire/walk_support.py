@@ -1,8 +1,9 @@
-"""What compiled walks call: tables for lengths of one byte, and the rare cases that are not worth lines in every walk.
+"""Functions that compiled walks call: tables for lengths of one byte, and the rare cases that are not worth lines in
+every walk.
 
 Strategy. Nearly every compact length, count and tag is one byte. `near(size)[b]` is how far a value whose compact
-length is the byte `b` reaches, its length included, for elements of `size` bytes; 0 says that the length goes on
-after that byte. So a walk skips a string by `p += near[buf[p]] or far_string(buf, p)`, and null needs no branch.
+length is the byte `b` reaches, its length included, for elements of `size` bytes; 0 says that the length goes on after
+that byte. So a walk skips a string by `p += near[buf[p]] or far_string(buf, p)`, and null needs no branch.
 
 Nothing here checks that a value ends inside the frame: positions only grow, so one look at the end of the walk does.
 """
@@ -16,11 +17,11 @@ from .primitives import MAX_LENGTH, MAX_STRING, Buffer, read_uvarint
 
 
 class Bad(Exception):
-    """Compiled code saw that something is wrong; `trace.py` then finds out what and where."""
+    """Failure of compiled code at bytes that do not fit; `trace.py` then finds out what and where."""
 
 
 class TooMany(Bad):
-    """The bytes may be good, but more in them is wanted than a walk will list."""
+    """Refusal of bytes that may be good, but in which more is wanted than a walk will list."""
 
 
 MOST_HITS = 500_000
@@ -29,12 +30,13 @@ MOST_HITS = 500_000
 
 @cache
 def near(size: int) -> tuple[int, ...]:
-    """Bytes from the length's byte to the end of the value, by that byte; 0 for the bytes that do not end a varint."""
+    """Return the bytes from the length's byte to the end of the value, by that byte; 0 for the bytes that do not end a
+    varint."""
     return (1, *(1 + size * (byte - 1) for byte in range(1, 128)), *(0 for _ in range(128)))
 
 
 def far(buf: Buffer, at: int, size: int) -> int:
-    """The same for a length that takes more than one byte."""
+    """Return the bytes from the length to the end of the value, for a length that takes more than one byte."""
     raw, after = read_uvarint(buf, at)
     if raw > MAX_LENGTH:
         raise Bad
@@ -42,7 +44,7 @@ def far(buf: Buffer, at: int, size: int) -> int:
 
 
 def far_string(buf: Buffer, at: int) -> int:
-    """The same for a string, whose length is limited."""
+    """Return the bytes from the length to the end of a string whose length takes more than one byte and is limited."""
     raw, after = read_uvarint(buf, at)
     if raw - 1 > MAX_STRING:
         raise Bad
@@ -50,7 +52,7 @@ def far_string(buf: Buffer, at: int) -> int:
 
 
 def skip_tags(buf: Buffer, p: int, end: int) -> int:
-    """The position after a tag buffer in which nothing is wanted."""
+    """Return the position after a tag buffer in which nothing is wanted."""
     number, p = read_uvarint(buf, p)
     if number + number > end - p:  # a tag and its size take a byte each
         raise Bad

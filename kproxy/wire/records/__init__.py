@@ -1,11 +1,11 @@
-"""The bytes of a `records` field (Produce, Fetch, snapshots) and what is in them.
+"""Records of the protocol: the bytes of a `records` field (Produce, Fetch, snapshots) and what is in them.
 
-Words: an *entry* is what follows another in the field: a *batch* (magic 2), a *legacy entry* (a message of magic 0
-or 1, or the wrapper of a compressed message set) or a *cut* one, whose end is missing; a *record* is what a user
-wrote; a *control record* stands in a batch of its own and is the broker's.
+Words: an *entry* is what follows another in the field: a *batch* (magic 2), a *legacy entry* (a message of magic 0 or
+1, or the wrapper of a compressed message set) or a *cut* one, whose end is missing; a *record* is what a user wrote; a
+*control record* stands in a batch of its own and is the broker's.
 
-Entries are found without decompressing (`entries`), records come one by one with bounded output (`decode`), and
-nothing but RecordsError is raised for bad bytes.
+Entries are found without decompressing (`entries`), records come one by one with bounded output (`decode`), and nothing
+but RecordsError is raised for bad bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def decode(entry: Entry, limit: int = DECOMPRESSED_LIMIT, stored: bool = False) -> Iterator[Record]:
-    """The records of an entry, each made when asked for; none of a cut one.
+    """Yield the records of an entry, each made when asked for; none of a cut one.
 
     Timestamps are those a consumer sees, with `stored` those in the bytes. Raises RecordsError on the way, also when
     more than `limit` bytes come out of the codec.
@@ -52,7 +52,7 @@ def decode(entry: Entry, limit: int = DECOMPRESSED_LIMIT, stored: bool = False) 
 
 
 def rewrite(entry: Batch | LegacyEntry, records: Sequence[Record]) -> bytes:
-    """The entry's bytes with these records, from `decode(entry, stored=True)`, in the place of its own.
+    """Return the entry's bytes with these records, from `decode(entry, stored=True)`, in the place of its own.
 
     Codec, offsets, producer and kind of timestamp stay as they are. Raises RecordsError for a control batch.
     """

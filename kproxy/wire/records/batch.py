@@ -27,7 +27,7 @@ from .record import Record, read_records, write_record
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """Who wrote a batch, for the broker's check of sequences (KIP-98). All -1: a producer without idempotence."""
+    """Producer of a batch, for the broker's check of sequences (KIP-98). All -1: a producer without idempotence."""
 
     id: int = -1
     epoch: int = -1
@@ -39,7 +39,7 @@ ANYBODY = Producer()
 
 
 def decode_batch(batch: Batch, limit: int = DECOMPRESSED_LIMIT, stored: bool = False) -> Iterator[Record]:
-    """The records of a batch, each made when asked for.
+    """Yield the records of a batch, each made when asked for.
 
     Timestamps are those a consumer sees; with `stored` those that stand in the records, which is another thing in a
     batch with log append time. Raises RecordsError on the way, also when more than `limit` bytes come out.
@@ -66,7 +66,8 @@ def encode_batch(
     control: bool = False,
     log_append_time: int | None = None,
 ) -> bytes:
-    """A batch of these records, in ascending offsets. Base and last offset are those of the records unless given.
+    """Return a batch of these records, in ascending offsets. Base and last offset are those of the records unless
+    given.
 
     `log_append_time` is the time, in ms, that all records are to have. Raises RecordsError for what does not fit.
     """
@@ -99,7 +100,7 @@ def encode_batch(
 
 
 def rewrite_batch(batch: Batch, records: Sequence[Record]) -> bytes:
-    """The batch with these records (from `decode_batch(…, stored=True)`) in the place of its own.
+    """Return the batch with these records (from `decode_batch(…, stored=True)`) in the place of its own.
 
     Offsets, sequence and producer stay, so that records may be changed anywhere and left out of what is fetched, but
     not out of what an idempotent producer sends: the broker counts on `base sequence + last offset delta`. Without any
@@ -130,7 +131,8 @@ def without_records(batch: Batch) -> Batch:
 
 
 def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
-    """The bytes of a batch with this header; its length and crc are made here. Without records it has no codec."""
+    """Return the bytes of a batch with this header; its length and crc are made here. Without records it has no
+    codec."""
     if not records and header.codec:
         header = replace(header, attributes=header.attributes & ~CODEC)
     written = b"".join(pieces(header, records))
@@ -146,7 +148,7 @@ def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
 
 
 def pieces(header: Batch, records: Sequence[Record]) -> Iterator[bytes]:
-    """The bytes of each record."""
+    """Yield the bytes of each record, with breath in between."""
     done = 0
     for record in records:
         done += 1 + len(record.headers)

@@ -1,4 +1,4 @@
-"""Control records: what a broker writes into a partition for its own use, alone in a batch with the control bit.
+"""Control records, which a broker writes into a partition for its own use, alone in a batch with the control bit.
 
     key    version int16 · type int16          value  version int16 · fields by type, from `messages/embedded.yaml`
 
@@ -24,26 +24,27 @@ KEY = "control_record_key"
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control record. `value` has the fields of its type, `version` among them; None if the type is not known."""
+    """Control record. `value` has the fields of its type, `version` among them; None if the type is not known."""
 
     type: int
     value: Mapping[str, Any] | None
 
     @property
     def name(self) -> str:
-        """A word for the type, `unknown` for one that is newer than this table."""
+        """Return a word for the type, `unknown` for one that is newer than this table."""
         return TYPES[self.type] if 0 <= self.type < len(TYPES) else "unknown"
 
 
 @cache
 def names() -> Mapping[int, str]:
-    """Type → the layout of its value. The two ends of a transaction share one."""
+    """Return the name of the value's layout for each type. The two ends of a transaction share one."""
     return {number: entry.name for entry in schema.embedded().values() for number in entry.control_types}
 
 
 @cache
 def value_layout(kind: int, version: int) -> layout.Struct:
-    """The value's fields with the version in front, which the table has as a prefix for some and a field for others."""
+    """Return the value's fields with the version in front, which the table has as a prefix for some and a field for
+    others."""
     entry = schema.embedded()[names()[kind]]
     version = max(entry.versions.first, min(version, entry.versions.last))  # a newer one begins like the newest
     return layout.build((*entry.prefix, *entry.fields), version, version in entry.flexible)
@@ -56,7 +57,8 @@ def key_layout() -> layout.Struct:
 
 
 def decode_control(record: Record) -> Control:
-    """What a control record says. Raises RecordsError if its bytes do not; bytes after the fields are passed over."""
+    """Return what a control record says. Raises RecordsError if its bytes do not; bytes after the fields are passed
+    over."""
     try:
         key, _ = codec.decode(key_layout(), record.key or b"", api=KEY)
         kind = key["type"]
@@ -70,7 +72,8 @@ def decode_control(record: Record) -> Control:
 
 
 def encode_control(control: Control, offset: int, timestamp: int) -> Record:
-    """Its record, to stand alone in `encode_batch([…], control=True)`. Raises RecordsError if it does not fit."""
+    """Return the record of a control, to stand alone in `encode_batch([…], control=True)`. Raises RecordsError if it
+    does not fit."""
     if control.value is None or control.type not in names():
         raise RecordsError(f"control record of type {control.type} cannot be made, expected one of {sorted(names())}")
     version = control.value.get("version", 0)

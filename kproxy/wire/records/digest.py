@@ -1,4 +1,4 @@
-"""What the headers of the batches in a `records` field tell, with nothing decompressed.
+"""Digests of `records` fields, from the headers of their batches, with nothing decompressed.
 
 Strategy: one loop over the entries (their layouts are on top of `entry.py`), a `struct` call each. The same loop reads
 the *sketched* form of a field, in which the inside of every entry is left out:
@@ -35,7 +35,7 @@ ATTRIBUTES_AT = 17
 
 @dataclass(slots=True)
 class RecordsDigest:
-    """What stands in a `records` field, from the headers of its batches; nothing is decompressed.
+    """Digest of a `records` field, from the headers of its batches; nothing is decompressed.
 
     `size`: bytes of the field. `batches`: whole ones; uncompressed messages of magic 0 and 1 in a row are one.
     `records`: None where it cannot be told (compressed message sets of magic 0 and 1, bytes that are no batch). A cut
@@ -59,12 +59,12 @@ class RecordsDigest:
 
 
 def whole_entry(magic: int, length: int, left: int) -> bool:
-    """An entry of this magic and length can be read, and all its bytes are among those left."""
+    """Return True if an entry of this magic and length can be read, and all its bytes are among those left."""
     return magic <= 2 and SHORTEST[magic] <= length <= left - OVERHEAD
 
 
 def read_digest(buf: bytes, start: int, size: int, *, sketched: bool = False) -> tuple[RecordsDigest, int]:
-    """The digest of the field of `size` bytes that begins at `start`, and the position after it.
+    """Return the digest of the field of `size` bytes that begins at `start`, and the position after it.
 
     `sketched`: the bytes in `buf` are those of the sketched form. Raises IndexError or struct.error where `buf` ends
     too early.
@@ -95,7 +95,7 @@ def read_digest(buf: bytes, start: int, size: int, *, sketched: bool = False) ->
 
 
 def read_batch(found: RecordsDigest, buf: bytes, p: int) -> int:
-    """Adds a batch to what was found; gives the number of its records."""
+    """Add a batch to what was found; return the number of its records."""
     base, attributes, delta, producer, epoch, sequence, count = HEADER.unpack_from(buf, p)
     if not found.batches:
         found.codec = CODECS[attributes & CODEC]
@@ -114,7 +114,7 @@ def read_batch(found: RecordsDigest, buf: bytes, p: int) -> int:
 
 
 def read_legacy(found: RecordsDigest, buf: bytes, p: int, row: bool) -> int:
-    """Adds a message of magic 0 or 1, or a wrapper; `row`: the entry before it was such a message, uncompressed."""
+    """Add a message of magic 0 or 1, or a wrapper; `row`: the entry before it was such a message, uncompressed."""
     (offset,) = OFFSET.unpack_from(buf, p)
     codec = buf[p + ATTRIBUTES_AT] & CODEC
     if not found.batches:

@@ -1,4 +1,4 @@
-"""What a `records` field holds: entries one after the other, without a count, told apart by the byte at 16.
+"""Entries of a `records` field: one after the other, without a count, told apart by the byte at 16.
 
     magic 2    base offset int64 · length int32 · partition leader epoch int32 · magic int8 · crc uint32 ·
     (a batch)  attributes int16 · last offset delta int32 · base timestamp int64 · max timestamp int64 ·
@@ -47,7 +47,7 @@ from which on a compacted topic may forget the batch's tombstones (KIP-534)."""
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch of magic 2: its header, and its bytes."""
+    """Batch of magic 2: its header, and its bytes."""
 
     base_offset: int
     length: int
@@ -66,38 +66,38 @@ class Batch:
 
     @property
     def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        """Return the codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & CODEC
 
     @property
     def last_offset(self) -> int:
-        """The offset that this batch ends at, also when compaction has taken the last record out."""
+        """Return the offset that this batch ends at, also when compaction has taken the last record out."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def is_log_append_time(self) -> bool:
-        """All its records happened at `max_timestamp`, which the broker has set."""
+        """Return True if all its records happened at `max_timestamp`, which the broker has set."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction."""
+        """Return True if the batch is part of a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """Holds a control record (`control.py`) and nothing that a user wrote."""
+        """Return True if it holds a control record (`control.py`) and nothing that a user wrote."""
         return bool(self.attributes & CONTROL)
 
     @property
     def payload(self) -> memoryview:
-        """What follows the header: the records, compressed if `codec` says so."""
+        """Return the bytes behind the header: the records, compressed if `codec` says so."""
         return self.raw[BATCH.size :]
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyEntry:
-    """A message of magic 0 or 1, or the wrapper of a compressed message set. `timestamp` is -1 in magic 0."""
+    """Message of magic 0 or 1, or the wrapper of a compressed message set. `timestamp` is -1 in magic 0."""
 
     offset: int
     length: int
@@ -109,23 +109,23 @@ class LegacyEntry:
 
     @property
     def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4."""
+        """Return the codec: 0 none, 1 gzip, 2 snappy, 3 lz4."""
         return self.attributes & CODEC
 
     @property
     def is_log_append_time(self) -> bool:
-        """The broker has set the timestamp (magic 1)."""
+        """Return True if the broker has set the timestamp (magic 1)."""
         return self.magic == 1 and bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def body(self) -> memoryview:
-        """Key and value with their lengths."""
+        """Return key and value with their lengths."""
         return self.raw[LEGACY.size + (TIMESTAMP.size if self.magic else 0) :]
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The beginning of an entry whose end is not there. It can only be kept as it is."""
+    """Beginning of an entry whose end is not there. It can only be kept as it is."""
 
     raw: memoryview
 
@@ -134,7 +134,7 @@ Entry = Batch | LegacyEntry | Cut
 
 
 def entries(data: Buffer | None) -> Iterator[Entry]:
-    """The entries of a `records` field in order; none if it is null.
+    """Yield the entries of a `records` field in order; none if it is null.
 
     Raises RecordsError at a magic other than 0, 1, 2 and at a length that its entry's fixed part does not fit in.
     """
@@ -172,7 +172,7 @@ def read_entry(raw: memoryview, magic: int) -> Batch | LegacyEntry:
 
 
 def crc_of(raw: Buffer, magic: int) -> int:
-    """The checksum that an entry with these bytes should carry."""
+    """Return the checksum that an entry with these bytes should carry."""
     view = memoryview(raw)[BATCH_CRC_FROM if magic == 2 else LEGACY_CRC_FROM :]
     found, add = 0, crc32c if magic == 2 else zlib.crc32
     for start in range(0, len(view), AT_ONCE):
@@ -183,7 +183,7 @@ def crc_of(raw: Buffer, magic: int) -> int:
 
 
 def check_crc(entry: Batch | LegacyEntry) -> None:
-    """Raises RecordsError if the entry's checksum is not that of its bytes."""
+    """Check that the entry's checksum is that of its bytes. Raises RecordsError if it is not."""
     expected = crc_of(entry.raw, entry.magic)
     if entry.crc != expected:
         at = entry.base_offset if isinstance(entry, Batch) else entry.offset

@@ -22,7 +22,7 @@ INT32 = struct.Struct(">i")
 
 
 def decode_legacy(entry: LegacyEntry, limit: int = DECOMPRESSED_LIMIT, stored: bool = False) -> Iterator[Record]:
-    """The record of a message, or all those in a wrapper, each made when asked for.
+    """Yield the record of a message, or all those in a wrapper, each made when asked for.
 
     Timestamps are those a consumer sees; with `stored` those that stand in the messages. Raises RecordsError on the
     way, also when more than `limit` bytes come out.
@@ -76,7 +76,7 @@ def inner_entries(wrapper: LegacyEntry, inner_set: bytes | bytearray | memoryvie
 
 
 def base_of(wrapper: LegacyEntry, inner_set: bytes | bytearray | memoryview) -> int:
-    """What is to be added to the inner offsets. Old librdkafka left the wrapper's at 0, so 0 means nothing."""
+    """Return the number to add to the inner offsets. Old librdkafka left the wrapper's at 0, so 0 means nothing."""
     last = None
     for inner in inner_entries(wrapper, inner_set):
         last = inner.offset
@@ -92,7 +92,7 @@ def base_of(wrapper: LegacyEntry, inner_set: bytes | bytearray | memoryview) -> 
 def encode_message_set(
     records: Sequence[Record], magic: int, *, codec: int = 0, log_append_time: int | None = None
 ) -> bytes:
-    """A message set of these records: one message each, or one wrapper if there is a codec.
+    """Return a message set of these records: one message each, or one wrapper if there is a codec.
 
     Raises RecordsError for headers, which these formats lack, for zstd, and for what does not fit.
     """
@@ -109,7 +109,7 @@ def encode_message_set(
 
 
 def rewrite_legacy(entry: LegacyEntry, records: Sequence[Record]) -> bytes:
-    """The entry with these records (from `decode_legacy(…, stored=True)`) in the place of its own."""
+    """Return the entry with these records (from `decode_legacy(…, stored=True)`) in the place of its own."""
     seen = entry.timestamp if entry.is_log_append_time else None
     return encode_message_set(records, entry.magic, codec=entry.codec, log_append_time=seen)
 

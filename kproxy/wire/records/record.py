@@ -1,4 +1,4 @@
-"""One record, as users see it, and its form inside a batch of magic 2.
+"""Records as users see them, and their form inside a batch of magic 2.
 
     length varint · attributes int8 (unused) · timestamp delta varlong · offset delta varint · key · value ·
     header count varint · headers, each: key · value
@@ -24,7 +24,7 @@ HEADERS_LIMIT = 100_000
 @holds_many
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of any magic: offset and timestamp absolute (-1: magic 0 has none), None for null.
+    """Record of any magic: offset and timestamp absolute (-1: magic 0 has none), None for null.
 
     Headers in order, keys as `str` (bytes that are not UTF-8 become surrogates and come back unchanged).
     """
@@ -38,7 +38,7 @@ class Record:
 
 
 def read_records(data: memoryview, count: int, base_offset: int, base_timestamp: int) -> Iterator[Record]:
-    """The `count` records that fill `data`. Raises RecordsError where they do not."""
+    """Yield the `count` records that fill `data`. Raises RecordsError where they do not."""
     position = done = 0
     for number in range(count):
         try:
@@ -72,7 +72,7 @@ def read_record(data: memoryview, position: int, base_offset: int, base_timestam
 
 
 def wrapped(number: int) -> int:
-    """The number as an int64 that has overflowed."""
+    """Return the number as an int64 that has overflowed."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -100,7 +100,7 @@ def read_headers(data: memoryview, position: int, end: int) -> tuple[tuple[tuple
 
 
 def write_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
-    """The record's bytes, its length in front. Raises RecordsError for a value that does not fit."""
+    """Return the record's bytes, its length in front. Raises RecordsError for a value that does not fit."""
     if wrapped(record.timestamp) != record.timestamp:
         raise RecordsError(f"record at offset {record.offset}: timestamp {record.timestamp} is no int64")
     try:
