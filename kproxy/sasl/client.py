@@ -1,4 +1,4 @@
-"""The client's end of each mechanism, as generators: they give tokens to send and are sent the server's.
+"""Clients' ends of each mechanism, as generators: they give tokens to send and are sent the server's.
 
     tokens = plain("user", "password")
     token = next(tokens)            # send it, then hand in the answer, until it stops: the server has proved itself,
@@ -28,12 +28,12 @@ _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1
 
 
 def plain(user: str, password: str) -> Tokens:
-    """RFC 4616."""
+    """Yield the token of PLAIN, as in RFC 4616."""
     yield b"\0" + user.encode() + b"\0" + password.encode()
 
 
 class ScramClient:
-    """Logs in again and again; the keys of a salt that has been seen are not made anew."""
+    """Client of SCRAM that logs in again and again; the keys of a salt that has been seen are not made anew."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: Callable[[], str]) -> None:
         self.algorithm, self.user, self.password, self.nonce = notation.HASHES[mechanism], user, password, nonce
@@ -64,7 +64,8 @@ class ScramClient:
 
 
 def oauthbearer(token: str, extensions: Mapping[str, str]) -> Tokens:
-    """RFC 7628, with the extensions of KIP-342. Raises LoginFailed for what could not be told from its separators."""
+    """Yield the tokens of RFC 7628, with the extensions of KIP-342. Raises LoginFailed for what could not be told from
+    its separators."""
     if not _BEARER.fullmatch(token):
         raise LoginFailed("the token for OAUTHBEARER is empty, or has characters that no token has")
     pairs = "".join(f"{name}={value}\x01" for name, value in extensions.items())
@@ -75,5 +76,5 @@ def oauthbearer(token: str, extensions: Mapping[str, str]) -> Tokens:
 
 
 def is_extension(name: str, value: str) -> bool:
-    """Whether it can be one: KIP-342 and RFC 7628 section 3.1."""
+    """Return True if name and value can be an extension: KIP-342 and RFC 7628 section 3.1."""
     return bool(_EXTENSION.fullmatch(name)) and name != "auth" and "\x01" not in value and value.isprintable()

@@ -1,4 +1,4 @@
-"""The arithmetic and the notation of SCRAM (RFC 5802, with SHA-256 as in RFC 7677), for both ends.
+"""Arithmetic and notation of SCRAM (RFC 5802, with SHA-256 as in RFC 7677), for both ends.
 
     SaltedPassword = PBKDF2(password, salt, iterations)         ClientKey = HMAC(SaltedPassword, "Client Key")
     StoredKey      = H(ClientKey)                               ServerKey = HMAC(SaltedPassword, "Server Key")
@@ -34,7 +34,7 @@ _BAD_ESCAPE = re.compile(r"=(?!2C|3D)")
 
 
 class Keys(NamedTuple):
-    """What can be made of a password, a salt and a number of iterations. The client key is the client's own."""
+    """Keys made of a password, a salt and a number of iterations. The client key is the client's own."""
 
     client: bytes
     stored: bytes
@@ -42,7 +42,7 @@ class Keys(NamedTuple):
 
 
 class Challenge(NamedTuple):
-    """The server's first token. `nonce` begins with the client's."""
+    """First token of the server. `nonce` begins with the client's."""
 
     nonce: str
     salt: bytes
@@ -50,7 +50,7 @@ class Challenge(NamedTuple):
 
 
 def keys(algorithm: str, password: str, salt: bytes, iterations: int) -> Keys:
-    """The dear part: `iterations` hashes."""
+    """Make the keys of a password, which is the dear part: `iterations` hashes."""
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
     client = mac(algorithm, salted, b"Client Key")
     return Keys(client, hashlib.new(algorithm, client).digest(), mac(algorithm, salted, b"Server Key"))
@@ -61,17 +61,17 @@ def mac(algorithm: str, key: bytes, message: bytes) -> bytes:
 
 
 def xor(one: bytes, other: bytes) -> bytes:
-    """Of two texts of the same length."""
+    """Return the exclusive or of two texts of the same length."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
 def proof(algorithm: str, made: Keys, message: str) -> bytes:
-    """What a client shows for this AuthMessage."""
+    """Return the proof that a client shows for this AuthMessage."""
     return xor(made.client, mac(algorithm, made.stored, message.encode()))
 
 
 def proves(algorithm: str, stored: bytes, message: str, shown: bytes) -> bool:
-    """Whether a proof was made with the client key behind this stored key; in constant time."""
+    """Return True if a proof was made with the client key behind this stored key; in constant time."""
     signature = mac(algorithm, stored, message.encode())
     if len(shown) != len(signature):
         return False
@@ -86,7 +86,7 @@ def escaped(name: str) -> str:
 
 
 def unescaped(name: str) -> str | None:
-    """None: it has an equals sign that stands for nothing."""
+    """Return the name without its escapes; None: it has an equals sign that stands for nothing."""
     return None if _BAD_ESCAPE.search(name) else name.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -102,7 +102,7 @@ def decoded(text: str) -> bytes | None:
 
 
 def text_of(token: bytes) -> str:
-    """Raises LoginFailed."""
+    """Return a token as text. Raises LoginFailed if it is no UTF-8."""
     try:
         return token.decode()
     except UnicodeDecodeError:
@@ -110,7 +110,7 @@ def text_of(token: bytes) -> str:
 
 
 def read_challenge(token: bytes, nonce: str) -> Challenge:
-    """The server's first token, for a client with this nonce. Raises LoginFailed."""
+    """Read the server's first token, for a client with this nonce. Raises LoginFailed."""
     found = _SERVER_FIRST.fullmatch(text_of(token))
     salt = None if found is None else decoded(found[2])
     if found is None or not salt:
@@ -124,7 +124,7 @@ def read_challenge(token: bytes, nonce: str) -> Challenge:
 
 
 class ClientFirst(NamedTuple):
-    """The client's first token. `binding` is its head, `bare` the rest as it was written."""
+    """First token of the client. `binding` is its head, `bare` the rest as it was written."""
 
     binding: str
     authorization: str
@@ -135,7 +135,7 @@ class ClientFirst(NamedTuple):
 
 
 def read_client_first(token: bytes) -> ClientFirst:
-    """Raises LoginFailed."""
+    """Read the client's first token. Raises LoginFailed for what is none, and for channel binding."""
     found = _CLIENT_FIRST.fullmatch(text_of(token))
     name = None if found is None else unescaped(found[4])
     authorization = None if found is None else unescaped(found[2] or "")
@@ -148,7 +148,7 @@ def read_client_first(token: bytes) -> ClientFirst:
 
 
 class ClientFinal(NamedTuple):
-    """The client's second token. `bare` is what stands before the proof."""
+    """Second token of the client. `bare` is what stands before the proof."""
 
     bare: str
     binding: bytes
@@ -157,7 +157,7 @@ class ClientFinal(NamedTuple):
 
 
 def read_client_final(token: bytes) -> ClientFinal:
-    """Raises LoginFailed."""
+    """Read the client's second token. Raises LoginFailed for what is none."""
     found = _CLIENT_FINAL.fullmatch(text_of(token))
     binding, shown = (None, None) if found is None else (decoded(found[2]), decoded(found[4]))
     if found is None or binding is None or shown is None:

@@ -1,4 +1,4 @@
-"""The server's end of PLAIN and SCRAM, against a file of users.
+"""Server's end of PLAIN and SCRAM, against a file of users.
 
     steps = checker.begin("SCRAM-SHA-256")
     answer = steps.send(token)          # primed; until it stops: what it returns then is an `Accepted`
@@ -31,7 +31,8 @@ PROVED: Final = 10_000
 
 
 class Denied(LoginRefused):
-    """`str` is what the client is told, `why` what the log says: it names a user only if there is one."""
+    """Refusal of a login. `str` is what the client is told, `why` what the log says: it names a user only if there is
+    one."""
 
     def __init__(self, told: str, why: str) -> None:
         super().__init__(told)
@@ -39,14 +40,14 @@ class Denied(LoginRefused):
 
 
 class Accepted(NamedTuple):
-    """The client is who it says it is; `answer` is the server's last token."""
+    """Acceptance of a login: the client is who it says it is; `answer` is the server's last token."""
 
     name: str
     answer: bytes
 
 
 class Work(NamedTuple):
-    """What has to be known before the exchange goes on. It may be called by another thread."""
+    """Work that has to be done before the login goes on. It may be called by another thread."""
 
     work: Callable[[], notation.Keys | Users]
 
@@ -56,15 +57,15 @@ Exchange = Generator[bytes | Work, Any, Accepted]
 
 
 class Checker:
-    """Of one listener. `users` gives them as they are now, or what has to be done to know them; `key` is this process'
-    own, `nonce` makes one."""
+    """Checker of the logins of one listener. `users` gives them as they are now, or what has to be done to know them;
+    `key` is this process' own, `nonce` makes one."""
 
     def __init__(self, users: Callable[[], Users | Work], key: bytes, nonce: Callable[[], str]) -> None:
         self.users, self.key, self.nonce = users, key, nonce
         self.proved: dict[str, tuple[Credential, bytes]] = {}
 
     def begin(self, mechanism: str) -> Exchange:
-        """Ready for the client's first token. Its `send` raises Denied."""
+        """Begin a login, which then waits for the client's first token. Its `send` raises Denied."""
         exchange = self.plain() if mechanism == PLAIN else self.scram(mechanism)
         next(exchange)
         return exchange
@@ -95,7 +96,8 @@ class Checker:
     def matches(
         self, name: str, password: str, credential: Credential | None, users: Users
     ) -> Generator[Work, notation.Keys, bool]:
-        """Whether it is the password. One that was right is known again by a digest that only this process can make."""
+        """Return True if it is the password. One that was right is known again by a digest that only this process can
+        make."""
         tag = hmac.digest(self.key, b"proved\0" + password.encode(), "sha256")
         known = self.proved.get(name)
         if known is not None and known[0] == credential and hmac.compare_digest(known[1], tag):
@@ -142,7 +144,8 @@ class Checker:
         return Accepted(first.name, f"v={notation.encoded(signature)}".encode())
 
     def pretended(self, name: str, mechanism: str, users: Users) -> Credential:
-        """Of a user who is not there: the same salt in every process, and keys that no password has."""
+        """Return a credential for a user who is not there: the same salt in every process, and keys that no password
+        has."""
         seed = hmac.digest(users.digest, f"pretended\0{mechanism}\0{name}".encode(), "sha256")
         size = 32 if mechanism == "SCRAM-SHA-256" else 64
         stored = (sha256(seed + b"stored").digest() * 2)[:size]
@@ -150,5 +153,6 @@ class Checker:
 
 
 def wrong(name: str, credential: Credential | None) -> str:
-    """For the log. What was given as a name is not told if it is nobody's: some type their password there."""
+    """Return the reason for the log. What was given as a name is not told if it is nobody's: some type their password
+    there."""
     return UNKNOWN if credential is None else f'wrong password of user "{name}"'

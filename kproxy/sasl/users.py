@@ -1,4 +1,4 @@
-"""The file of users of a listener: one line for each mechanism of a user, with what SCRAM keeps of a password.
+"""Users of a listener, in a file: one line for each mechanism of a user, with what SCRAM keeps of a password.
 
     # name:mechanism$iterations:salt$stored key:server key
     alice:SCRAM-SHA-256$8192:c2FsdA==$…:…
@@ -28,7 +28,7 @@ _NAME = re.compile(r"[^:#\s][^:\r\n]*")
 
 
 class Credential(NamedTuple):
-    """What is kept of one password for one mechanism."""
+    """Credential: what is kept of one password for one mechanism."""
 
     mechanism: str
     iterations: int
@@ -56,30 +56,32 @@ class Users:
         return self.lines.get((name, mechanism))
 
     def any_of(self, name: str) -> Credential | None:
-        """One of this user's, whatever the mechanism: the cheapest."""
+        """Return one credential of this user, whatever the mechanism: the cheapest."""
         return self.cheapest.get(name)
 
     def iterations(self, mechanism: str) -> int:
-        """Those of the first line of a mechanism: what a user who is not there is pretended to have."""
+        """Return the iterations of the first line of a mechanism, which a user who is not there is pretended to
+        have."""
         return self.first_iterations.get(mechanism, ITERATIONS)
 
 
 def check_name(name: str) -> str:
-    """Raises ValueError for what cannot be a user's name in this file."""
+    """Return the name. Raises ValueError for what cannot be a user's name in this file."""
     if not _NAME.fullmatch(name) or not name.isprintable() or name != name.strip() or len(name) > LONGEST_NAME:
         raise ValueError(f"no name of a user: no colons, at most {LONGEST_NAME} characters, no blank or # in front")
     return name
 
 
 def make_line(name: str, mechanism: str, password: str, salt: bytes, iterations: int = ITERATIONS) -> str:
-    """A line without its end. Raises ValueError for names that cannot stand in one."""
+    """Return a line without its end. Raises ValueError for names that cannot stand in one."""
     made = keys(HASHES[mechanism], password, salt, iterations)
     shown = f"{iterations}:{encoded(salt)}${encoded(made.stored)}:{encoded(made.server)}"
     return f"{check_name(name)}:{mechanism}${shown}"
 
 
 def read_users(text: str) -> Users:
-    """Raises ValueError with the numbers of the lines that are wrong, never with what stands in them."""
+    """Read the users of a file. Raises ValueError with the numbers of the lines that are wrong, never with what stands
+    in them."""
     found: dict[tuple[str, str], Credential] = {}
     wrong = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -98,7 +100,7 @@ def read_users(text: str) -> Users:
 
 
 def read_line(line: str) -> tuple[str, Credential] | str:
-    """Name and credential, or what is wrong."""
+    """Return name and credential, or what is wrong."""
     match = _LINE.fullmatch(line.rstrip())
     if match is None:
         return "expected name:SCRAM-SHA-256$iterations:salt$stored key:server key, or SCRAM-SHA-512"
@@ -117,5 +119,5 @@ def read_line(line: str) -> tuple[str, Credential] | str:
 
 
 def names_in(text: str) -> Iterator[tuple[str, str]]:
-    """(name, mechanism) of every line, in order. Raises ValueError as `read_users`."""
+    """Yield name and mechanism of every line, in order. Raises ValueError as `read_users`."""
     yield from read_users(text).lines
