@@ -5,6 +5,7 @@ Taken from the sources of each release: message definitions from 2.8 on, before 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
@@ -17,6 +18,7 @@ RELEASES: Final = (
     "3.0", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4",
 )  # fmt: skip
 """From the first that answers ApiVersions (KIP-35) to the newest of the table."""
+_WRITTEN = re.compile(r"v?(\d+(?:\.\d+)*)(?:\.x|\.\*|-SNAPSHOT|-rc\d+)?", re.IGNORECASE)
 
 
 def supported(release: str) -> Mapping[int, tuple[int, int]]:
@@ -46,3 +48,32 @@ def _at(entries: Mapping[str, Versions | None], release: str) -> Versions | None
     """Return the last entry up to this release, None if there is none."""
     past = [has for since, has in entries.items() if RELEASES.index(since) <= RELEASES.index(release)]
     return past[-1] if past else None
+
+
+def parse_release(text: str) -> str:
+    """Return the release line that is meant: `2.8`, `v2.8`, `2.8.1` and `2.8.x` are `2.8`.
+
+    Raises ValueError, with the nearest one, for what is no release that kproxy knows.
+    """
+    found = _WRITTEN.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f'a Kafka release is wanted, such as {RELEASES[-1]}, found text "{text}"')
+    numbers = tuple(map(int, found[1].split(".")))
+    wanted = numbers[: 3 if numbers[0] == 0 else 2]
+    among = [release for release in RELEASES if _numbers(release)[: len(wanted)] == wanted]
+    if len(among) == 1:
+        return among[0]
+    if among:
+        raise ValueError(f'"{text}" may be any of {", ".join(among)}')
+    if wanted < _numbers(RELEASES[0]):
+        raise ValueError(
+            f'brokers of Kafka {text} cannot tell which versions they have, the oldest that can is "{RELEASES[0]}"'
+        )
+    older = [release for release in RELEASES if _numbers(release) < wanted]
+    raise ValueError(
+        f'no Kafka release {text} is known, nearest is "{older[-1]}"; known are {RELEASES[0]} to {RELEASES[-1]}'
+    )
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))

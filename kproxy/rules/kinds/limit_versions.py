@@ -10,12 +10,11 @@ from pydantic import AfterValidator, Field
 from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.kinds.base import Rule, VisiblePart
 from kproxy.rules.ranges import LARGEST, OneRange, Range, parse_range
-from kproxy.rules.release_names import parse_release
 from kproxy.rules.selected import ApiNames, api_keys, keys_of
 from kproxy.rules.version_limits import NOTHING, Limit, Span, spelled
 from kproxy.wire import schema
 from kproxy.wire.api_keys import API_VERSIONS, PRODUCE
-from kproxy.wire.releases import supported
+from kproxy.wire.releases import parse_release, supported
 
 
 class LimitVersions(Rule):

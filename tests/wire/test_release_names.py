@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.release_names import parse_release
-from kproxy.wire.releases import RELEASES
+from kproxy.wire.releases import RELEASES, parse_release
 
 
 @pytest.mark.parametrize("release", RELEASES)
