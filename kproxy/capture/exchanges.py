@@ -21,7 +21,7 @@ from kproxy.watch.error_places import error_at, in_order
 from kproxy.watch.seen import Form, Frame, Outcome, Seen
 from kproxy.wire import schema
 from kproxy.wire.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
-from kproxy.wire.head import Acks, produce_acks
+from kproxy.wire.head import AcksReader, produce_acks
 
 from .captured_connection import CapturedConnection
 from .framing import CutFrame
@@ -208,7 +208,7 @@ def acks(data: bytes, version: int) -> int | None:
 
 
 @cache
-def acks_reader(version: int) -> Acks | None:
+def acks_reader(version: int) -> AcksReader | None:
     """Return the reader of acks for a version, None for versions that are not known."""
     return produce_acks(version) if version in schema.load(PRODUCE).versions else None
 

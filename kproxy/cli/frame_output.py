@@ -17,7 +17,7 @@ from kproxy.wire.headers import header_version
 from kproxy.wire.layout import Slot, Struct
 from kproxy.wire.message import Message
 from kproxy.wire.schema import Api
-from kproxy.wire.trace import Step, trace
+from kproxy.wire.trace import TraceStep, trace
 
 SECRET = frozenset(("secret", "sasl_token", "request_frame", "response_frame"))
 WITHHELD = "(withheld)"
@@ -89,7 +89,7 @@ class Row(NamedTuple):
     text: str
 
 
-Show = Callable[[Step], str]
+Show = Callable[[TraceStep], str]
 """The text of a value."""
 
 
@@ -121,7 +121,7 @@ def tree(api: Api, version: int, direction: str, frame: bytes, secrets: bool = F
         yield f"{start:>8} {size:>6}  {'  ' * depth}{text}"
 
 
-def shown(step: Step, secrets: bool) -> str:
+def shown(step: TraceStep, secrets: bool) -> str:
     """The value of a step in a line."""
     slot: Slot | None = step.slot
     match step.what:

@@ -15,7 +15,7 @@ from kproxy.wire import decode_response
 from kproxy.wire.error_codes import numbers
 from kproxy.wire.headers import find
 from kproxy.wire.schema import Api, load, paths
-from kproxy.wire.trace import Step
+from kproxy.wire.trace import TraceStep
 
 ACROSS = 12
 """Bytes in a line: with the offset they take half of a terminal."""
@@ -54,7 +54,7 @@ def _rows(seen: Seen, direction: str, frame: Frame) -> Iterator[Row | str]:
             yield f"it cannot be read further: {error.args[0]}"
 
 
-def brief(step: Step) -> str:
+def brief(step: TraceStep) -> str:
     """A value, of which the bytes stand beside it: of errors and APIs the name too, of bytes only how many."""
     if isinstance(step.value, bytes | memoryview) and (step.slot is None or step.slot.kind not in SECRET):
         return "empty" if not step.value else f"{len(step.value)} bytes"

@@ -17,8 +17,8 @@ from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire import schema
 from kproxy.wire.api_keys import API_VERSIONS, ENVELOPE, PRODUCE
+from kproxy.wire.has_no_endpoints import has_no_endpoints
 from kproxy.wire.head import produce_acks
-from kproxy.wire.judge import judge
 
 from .addresses import address_rewrite, carries_addresses, newest_rewritable
 from .config_addresses import config_addresses
@@ -235,7 +235,7 @@ class Plan(dict[int, Step]):
             if (alone or step.by_id) and step.key in STREAMED:
                 step.response = STREAM
             if step.key in TAGGED_ENDPOINTS:
-                step.no_nodes = judge(step.key, step.version, addresses.wanted)
+                step.no_nodes = has_no_endpoints(step.key, step.version, addresses.wanted)
                 step.clean = step.no_nodes if alone else None
 
     def lone(self, step: Step, direction: str) -> LoneName | None:

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kproxy.errors import DecodeError
-from kproxy.sasl.server import Accepted, Checker, Denied, Exchange, Work
+from kproxy.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
 from kproxy.wire import decode_request, schema
 from kproxy.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -32,7 +32,7 @@ from .inflight import ANSWER
 from .sasl_end import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to
 
 if TYPE_CHECKING:
-    from kproxy.sasl.scram import Keys
+    from kproxy.sasl.scram import ScramKeys
     from kproxy.sasl.users import Users
 
     from .rewrite import Buffer
@@ -91,7 +91,7 @@ class SaslServer:
         self.state = State.HANDSHAKE
         self.name = self.mechanism = ""
         self.bare = False  # tokens come without headers: the handshake was of version 0 (KIP-43)
-        self.exchange: Exchange | None = None
+        self.exchange: LoginSteps | None = None
         self.asked: Asked | None = None  # None: the token is bare
         self.begun = self.accepted_at = 0.0
         self.hello = Hello(session)
@@ -215,7 +215,7 @@ class SaslServer:
         self.asked = None
         self.go_on(token, now)
 
-    def computed(self, result: Keys | Users, now: float) -> None:
+    def computed(self, result: ScramKeys | Users, now: float) -> None:
         """What has been made of the password, or who the users are."""
         self.state = State.TOKEN
         self.go_on(result, now)
@@ -224,7 +224,7 @@ class SaslServer:
             lane.unblock(now)
         self.session.attend(now)
 
-    def go_on(self, given: bytes | Keys | Users, now: float) -> None:
+    def go_on(self, given: bytes | ScramKeys | Users, now: float) -> None:
         """One step of the exchange: an answer, a refusal, or something to compute before there is one."""
         session, asked = self.session, self.asked
         try:
@@ -232,7 +232,7 @@ class SaslServer:
         except Denied as error:
             self.refuse(error, now)
             return
-        if isinstance(said, Work):
+        if isinstance(said, LoginWork):
             self.state = State.HASHING
             session.choose_scan()
             session.commands.append(Compute(said.work))
@@ -248,7 +248,7 @@ class SaslServer:
 
     # ---- what comes of it
 
-    def advance(self, given: bytes | Keys | Users, now: float) -> bytes | Work:
+    def advance(self, given: bytes | ScramKeys | Users, now: float) -> bytes | LoginWork:
         """What the exchange says next. Raises Denied."""
         assert self.exchange is not None
         try:

@@ -10,7 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.config import ListenerConfig
 from kproxy.core.sasl_server import Terms
 from kproxy.errors import WeDidWrong
-from kproxy.sasl.server import Checker, Work
+from kproxy.sasl.server import Checker, LoginWork
 from kproxy.sasl.users import Users
 from kproxy.sasl_config import ListenerSasl, users_in
 
@@ -50,9 +50,9 @@ class UsersFile:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
-    def __call__(self) -> Users | Work:
+    def __call__(self) -> Users | LoginWork:
         """Return the users, or, where the file has changed, how they are read: a large file takes a second."""
-        return self.users if self.look() == self.stamp else Work(self.read)
+        return self.users if self.look() == self.stamp else LoginWork(self.read)
 
     def read(self) -> Users:
         """Read the file again unless somebody else has just done that. To be called in a thread, one call at a time."""

@@ -57,7 +57,7 @@ class Gate:
     def ask(self, facts: Facts) -> Barred | None:
         """Return why a client that connects may not come in, None if it may; count what the rules did."""
         holding = [one for one in self.rules if one.rule.holds(facts)]
-        barred = self.judge(facts, holding)
+        barred = self.evaluate(facts, holding)
         unknown = not any(_model(one).lets_in(facts.client_address) for one in holding)
         for one in holding:
             one.count(fired=unknown if one.observes else barred is not None)
@@ -67,10 +67,10 @@ class Gate:
 
     def look(self, facts: Facts) -> Barred | None:
         """Return the same, of a connection that is open, without counting it."""
-        return self.judge(facts, [one for one in self.rules if one.rule.holds(facts)])
+        return self.evaluate(facts, [one for one in self.rules if one.rule.holds(facts)])
 
     @staticmethod
-    def judge(facts: Facts, holding: Iterable[Running]) -> Barred | None:
+    def evaluate(facts: Facts, holding: Iterable[Running]) -> Barred | None:
         deciding = tuple(one for one in holding if not one.observes)
         if not deciding or any(_model(one).lets_in(facts.client_address) for one in deciding):
             return None

@@ -37,7 +37,7 @@ class ScramClient:
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: Callable[[], str]) -> None:
         self.algorithm, self.user, self.password, self.nonce = notation.HASHES[mechanism], user, password, nonce
-        self.known: dict[tuple[bytes, int], notation.Keys] = {}
+        self.known: dict[tuple[bytes, int], notation.ScramKeys] = {}
 
     def tokens(self) -> Tokens:
         nonce = self.nonce()
@@ -54,7 +54,7 @@ class ScramClient:
         if said is None or not hmac.compare_digest(said, signature):
             raise LoginFailed("the broker does not know the password: its signature is wrong")
 
-    def keys(self, salt: bytes, iterations: int) -> notation.Keys:
+    def keys(self, salt: bytes, iterations: int) -> notation.ScramKeys:
         made = self.known.get((salt, iterations))
         if made is None:
             if len(self.known) >= KNOWN_KEYS:

@@ -33,7 +33,7 @@ _CLIENT_FINAL = re.compile(rf"(c=([A-Za-z0-9+/=]+),r=({_NONCE})(?:,.*)?),p=([A-Z
 _BAD_ESCAPE = re.compile(r"=(?!2C|3D)")
 
 
-class Keys(NamedTuple):
+class ScramKeys(NamedTuple):
     """Keys made of a password, a salt and a number of iterations. The client key is the client's own."""
 
     client: bytes
@@ -49,11 +49,11 @@ class Challenge(NamedTuple):
     iterations: int
 
 
-def keys(algorithm: str, password: str, salt: bytes, iterations: int) -> Keys:
+def keys(algorithm: str, password: str, salt: bytes, iterations: int) -> ScramKeys:
     """Make the keys of a password, which is the dear part: `iterations` hashes."""
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
     client = mac(algorithm, salted, b"Client Key")
-    return Keys(client, hashlib.new(algorithm, client).digest(), mac(algorithm, salted, b"Server Key"))
+    return ScramKeys(client, hashlib.new(algorithm, client).digest(), mac(algorithm, salted, b"Server Key"))
 
 
 def mac(algorithm: str, key: bytes, message: bytes) -> bytes:
@@ -65,7 +65,7 @@ def xor(one: bytes, other: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
-def proof(algorithm: str, made: Keys, message: str) -> bytes:
+def proof(algorithm: str, made: ScramKeys, message: str) -> bytes:
     """Return the proof that a client shows for this AuthMessage."""
     return xor(made.client, mac(algorithm, made.stored, message.encode()))
 

@@ -2,7 +2,7 @@
 
     steps = checker.begin("SCRAM-SHA-256")
     answer = steps.send(token)          # primed; until it stops: what it returns then is an `Accepted`
-    answer = steps.send(answer.work())  # where the answer is `Work`, which takes milliseconds: here, or in a thread
+    answer = steps.send(answer.work())  # where it is `LoginWork`, which takes milliseconds: here, or in a thread
 
 Whoever is refused learns from the answer, and from how long it took, no more than that: a user who is not there gets a
 challenge like any other, the same one each time, and a password is hashed for it, too.
@@ -46,13 +46,13 @@ class Accepted(NamedTuple):
     answer: bytes
 
 
-class Work(NamedTuple):
+class LoginWork(NamedTuple):
     """Work that has to be done before the login goes on. It may be called by another thread."""
 
-    work: Callable[[], notation.Keys | Users]
+    work: Callable[[], notation.ScramKeys | Users]
 
 
-Exchange = Generator[bytes | Work, Any, Accepted]
+LoginSteps = Generator[bytes | LoginWork, Any, Accepted]
 """Yields answers and wants the client's next token, or yields Work and wants what it returns."""
 
 
@@ -60,24 +60,24 @@ class Checker:
     """Checker of the logins of one listener. `users` gives them as they are now, or what has to be done to know them;
     `key` is this process' own, `nonce` makes one."""
 
-    def __init__(self, users: Callable[[], Users | Work], key: bytes, nonce: Callable[[], str]) -> None:
+    def __init__(self, users: Callable[[], Users | LoginWork], key: bytes, nonce: Callable[[], str]) -> None:
         self.users, self.key, self.nonce = users, key, nonce
         self.proved: dict[str, tuple[Credential, bytes]] = {}
 
-    def begin(self, mechanism: str) -> Exchange:
+    def begin(self, mechanism: str) -> LoginSteps:
         """Begin a login, which then waits for the client's first token. Its `send` raises Denied."""
         exchange = self.plain() if mechanism == PLAIN else self.scram(mechanism)
         next(exchange)
         return exchange
 
-    def current(self) -> Generator[Work, Users, Users]:
+    def current(self) -> Generator[LoginWork, Users, Users]:
         """Find out who the users are now."""
         users = self.users()
-        return (yield users) if isinstance(users, Work) else users
+        return (yield users) if isinstance(users, LoginWork) else users
 
     # ---- PLAIN
 
-    def plain(self) -> Exchange:
+    def plain(self) -> LoginSteps:
         token = yield b""
         parts = token.split(b"\0")
         try:
@@ -95,7 +95,7 @@ class Checker:
 
     def matches(
         self, name: str, password: str, credential: Credential | None, users: Users
-    ) -> Generator[Work, notation.Keys, bool]:
+    ) -> Generator[LoginWork, notation.ScramKeys, bool]:
         """Return True if it is the password. One that was right is known again by a digest that only this process can
         make."""
         tag = hmac.digest(self.key, b"proved\0" + password.encode(), "sha256")
@@ -104,7 +104,7 @@ class Checker:
             return True
         checked = credential or self.pretended(name, "SCRAM-SHA-256", users)
         algorithm = notation.HASHES[checked.mechanism]
-        made = yield Work(partial(notation.keys, algorithm, password, checked.salt, checked.iterations))
+        made = yield LoginWork(partial(notation.keys, algorithm, password, checked.salt, checked.iterations))
         right = hmac.compare_digest(made.stored, checked.stored) and credential is not None
         if right and credential is not None:
             if len(self.proved) >= PROVED:
@@ -114,7 +114,7 @@ class Checker:
 
     # ---- SCRAM
 
-    def scram(self, mechanism: str) -> Exchange:
+    def scram(self, mechanism: str) -> LoginSteps:
         denied = BAD_SCRAM + mechanism
         algorithm = notation.HASHES[mechanism]
         try:

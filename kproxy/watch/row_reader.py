@@ -21,7 +21,7 @@ from kproxy.wire.headers import header_version
 from kproxy.wire.layout import Slot
 from kproxy.wire.primitives import Buffer, read_compact_length
 from kproxy.wire.records.digest import CODECS, read_digest
-from kproxy.wire.walk_source import Maker
+from kproxy.wire.walk_source import WalkWriter
 from kproxy.wire.walk_support import Bad, far
 
 from .credentials import REQUEST, RESPONSE
@@ -75,7 +75,7 @@ OVERHEAD = 12
 LENGTH = Struct(">i")
 
 
-class RowMaker(Maker):
+class RowMaker(WalkWriter):
     """Writes a walk that reads what it finds."""
 
     def __init__(self, key: int, direction: str) -> None:

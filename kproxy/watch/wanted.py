@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kproxy.wire import schema
 from kproxy.wire.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
-from kproxy.wire.head import Acks, produce_acks
+from kproxy.wire.head import AcksReader, produce_acks
 
 from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
 from .error_places import has_errors_inside
@@ -36,7 +36,7 @@ class Wanted:
         self.key, self.version, self.depth, self.counted = key, version, depth, counted
         self.taken = depth >= Depth.SKETCH
         known = key in schema.paths()
-        self.acks: Acks | None = None
+        self.acks: AcksReader | None = None
         if key == PRODUCE and version in schema.load(key).versions:
             self.acks = produce_acks(version)
         self.secret = tuple(withheld_body(key, version, one) for one in (REQUEST, RESPONSE))

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 LISTS: frozenset[type] = frozenset((list, tuple, dict, set, frozenset))
 """Types that `isinstance` need not be asked about, which takes longer."""
-Hook = Callable[[], None]
+BreathHook = Callable[[], None]
 Apart = Callable[[Callable[[], Any]], Any]
 Item = TypeVar("Item")
 
@@ -32,12 +32,12 @@ EVERY = 32
 """Calls of `breathe` for one of the hook, which is dearer: it looks at the clock."""
 
 
-class State:
+class BreathState:
     """State of breathing in this process: how many calls of `breathe` are left before the hook is called; how many
     blocks of `whole` are open."""
 
     left = EVERY
-    hook: Hook | None = None
+    hook: BreathHook | None = None
     apart: Apart | None = None
     guard: Callable[[int], None] | None = None
     whole = 0
@@ -45,7 +45,7 @@ class State:
     holding: frozenset[type] = frozenset((dict, list, tuple, set, frozenset))
 
 
-def breathe(state: type[State] = State) -> None:
+def breathe(state: type[BreathState] = BreathState) -> None:
     """Count a few dozen elements that have been gone through, and call the hook when it is due."""
     state.left -= 1
     if state.left < 0:
@@ -55,12 +55,12 @@ def breathe(state: type[State] = State) -> None:
 
 def rest() -> None:
     """Let others run, if a hook is set: something was done that may have taken a millisecond, or will."""
-    if State.hook is not None and not State.whole:
-        kept, State.kept = State.kept, None  # others have their own
+    if BreathState.hook is not None and not BreathState.whole:
+        kept, BreathState.kept = BreathState.kept, None  # others have their own
         try:
-            State.hook()
+            BreathState.hook()
         finally:
-            State.kept = kept
+            BreathState.kept = kept
 
 
 def steps(count: int) -> Iterable[int]:
@@ -94,27 +94,27 @@ def _each(items: Iterable[Item]) -> Iterator[Item]:
 def apart(work: Callable[[], Item]) -> Item:
     """Call `work`, if need be in a thread while others run: it is one call that lets go of the interpreter, and may
     take long."""
-    if State.apart is None or State.whole:
+    if BreathState.apart is None or BreathState.whole:
         return work()
-    kept, State.kept = State.kept, None
+    kept, BreathState.kept = BreathState.kept, None
     try:
-        result: Item = State.apart(work)
+        result: Item = BreathState.apart(work)
     finally:
-        State.kept = kept
+        BreathState.kept = kept
     return result
 
 
 def holds_many(kind: type[Item]) -> type[Item]:
     """Mark a class whose objects hold what may be long."""
-    State.holding |= {kind}
+    BreathState.holding |= {kind}
     return kind
 
 
 def keep(thing: Item) -> Item:
     """Keep `thing` until the end of the work at hand, so that it is freed with breath in between if nobody else has it
     then."""
-    if State.kept is not None:
-        State.kept.append(thing)
+    if BreathState.kept is not None:
+        BreathState.kept.append(thing)
     return thing
 
 
@@ -124,22 +124,22 @@ def freeing(size: int, work: Callable[[], Item], *, part: bool = False) -> Item:
 
     `part`: it is a part of such work, and what it keeps is freed behind it; else that has time until all is done.
     """
-    outer = State.kept
-    if size < LONG or State.hook is None or (outer is not None and not part):
+    outer = BreathState.kept
+    if size < LONG or BreathState.hook is None or (outer is not None and not part):
         return work()
     kept: list[Any] = []
-    State.kept = kept
+    BreathState.kept = kept
     try:
         result = work()
     finally:
-        State.kept = outer
+        BreathState.kept = outer
     free(kept)
     return result
 
 
 def free(things: list[Any]) -> None:
     """Free what nobody else has, from the outside to the inside: what holds others goes before them."""
-    left, holding = FEW, State.holding
+    left, holding = FEW, BreathState.holding
     while things:
         thing = things.pop()
         if type(thing) in holding and is_tracked(thing) and getrefcount(thing) == 2:
@@ -154,7 +154,7 @@ def free(things: list[Any]) -> None:
 def ordered(items: Iterable[Item], key: Callable[[Item], Any] | None = None) -> Iterable[Item]:
     """Return `items` sorted, with breath in between; many of them piece by piece, and the pieces merged."""
     things = list(items)
-    if len(things) <= MOST_AT_ONCE or State.hook is None:
+    if len(things) <= MOST_AT_ONCE or BreathState.hook is None:
         return sorted(things, key=key)  # type: ignore[arg-type,type-var]  # whoever calls knows that they can be
     pieces = []
     for start in range(0, len(things), MOST_AT_ONCE):
@@ -188,45 +188,47 @@ class SpreadTuple(tuple[Item, ...]):
         return _each(super().__iter__())
 
 
-State.holding |= {Spread, SpreadTuple}
+BreathState.holding |= {Spread, SpreadTuple}
 
 
 def spread(items: list[Item]) -> list[Item]:
     """Return `items` for one who goes through them; a long list is another one then."""
-    return items if len(items) < FEW or State.hook is None else Spread(items)
+    return items if len(items) < FEW or BreathState.hook is None else Spread(items)
 
 
 def spread_tuple(items: tuple[Item, ...]) -> tuple[Item, ...]:
     """Return `items` for one who goes through them; a long tuple is another one then."""
-    return items if len(items) < FEW or State.hook is None else SpreadTuple(items)
+    return items if len(items) < FEW or BreathState.hook is None else SpreadTuple(items)
 
 
 @contextmanager
 def whole() -> Iterator[None]:
     """Keep everybody else from running until the end of the block. It must be short whatever a client sends."""
-    State.whole += 1
+    BreathState.whole += 1
     try:
         yield
     finally:
-        State.whole -= 1
+        BreathState.whole -= 1
 
 
 @contextmanager
 def to_the_end() -> Iterator[None]:
     """Keep the block from being left in the middle, whatever becomes of its connection meanwhile."""
-    if State.guard is not None:
-        State.guard(1)
+    if BreathState.guard is not None:
+        BreathState.guard(1)
     try:
         yield
     finally:
-        if State.guard is not None:
-            State.guard(-1)
+        if BreathState.guard is not None:
+            BreathState.guard(-1)
 
 
-def use(hook: Hook | None, apart: Apart | None = None, guard: Callable[[int], None] | None = None) -> Hook | None:
+def use(
+    hook: BreathHook | None, apart: Apart | None = None, guard: Callable[[int], None] | None = None
+) -> BreathHook | None:
     """Call `hook` from now on when there is time to, `apart` with long work, and `guard` where a block of `to_the_end`
     begins (1) and ends (-1); returns the hook before."""
-    before, State.hook, State.apart, State.guard = State.hook, hook, apart, guard
+    before, BreathState.hook, BreathState.apart, BreathState.guard = BreathState.hook, hook, apart, guard
     return before
 
 

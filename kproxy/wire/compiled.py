@@ -1,6 +1,6 @@
 """Python source made in memory, turned into functions that tracebacks and debuggers can show.
 
-Strategy: a maker (`make_decoder`, `make_encoder`, `walk`) writes lines into a `Source` and names the objects those
+Strategy: a maker (`make_decoder`, `make_encoder`, `walk`) writes lines into a `SourceCode` and names the objects those
 lines use; `build` compiles it once. The source contains only names from the protocol's table, never bytes of a frame.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 numbers = count(1)
 
 
-class Source:
+class SourceCode:
     """Lines of a function with their indentation, and the objects that stand behind the names in them."""
 
     def __init__(self) -> None:

@@ -24,6 +24,7 @@ from kproxy.errors import RecordsError
 
 from . import lz4
 from .breath import apart, breathe
+from .primitives import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}  # bits 0-2 of the attributes
@@ -45,7 +46,6 @@ SNAPPY_AT_BEST = 22
 """Three bytes of raw snappy make at most 64; a size in front that claims more than 22 times the input is false."""
 
 INT32 = Struct(">i")
-Buffer = bytes | bytearray | memoryview
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT, magic: int = 2) -> Buffer:

@@ -78,7 +78,7 @@ def tag_head(buf: bytes, p: int, end: int, last: int) -> tuple[int, int, int]:
     return tag, p, p + size
 
 
-class TooMany(Misfit):
+class TooManyElements(Misfit):
     """Refusal of an array of more elements than are looked into. `count`: how many it has."""
 
     def __init__(self, count: int) -> None:
@@ -92,14 +92,14 @@ MOST_ELEMENTS = 500_000
 def few(count: int) -> int:
     """Return `count`, if so many elements are looked into. Raises TooManyElements otherwise."""
     if count > MOST_ELEMENTS:
-        raise TooMany(count)
+        raise TooManyElements(count)
     return count
 
 
 def room(count: int) -> list[object]:
     """Return an empty list for so many elements."""
     few(count)
-    return [] if breath.State.hook is None else breath.Spread()
+    return [] if breath.BreathState.hook is None else breath.Spread()
 
 
 @cache

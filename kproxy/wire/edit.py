@@ -23,19 +23,19 @@ from .breath import breathe, each, ordered, steps
 from .primitives import Buffer, read_uvarint, write_uvarint
 from .walk import Hit, Hits, Walk
 
-Change = tuple[int, int, bytes, int, bool]  # start, end, new bytes, anchor, whether it swallows what is inside
+EditedSpan = tuple[int, int, bytes, int, bool]  # start, end, new bytes, anchor, whether it swallows what is inside
 MANY = 1000
 """Changes above which the frame is given in one piece, joined with breath in between."""
 
 
-def order(change: Change) -> tuple[int, bool, int, int]:
+def order(change: EditedSpan) -> tuple[int, bool, int, int]:
     """Return the key that sorts changes by position; what is inserted there comes first (the deeper, the earlier), then
     the longest span."""
     start, end, _, anchor, _ = change
     return start, end > start, -anchor if start == end else 0, -end
 
 
-def one_after_the_other(changes: list[Change]) -> bool:
+def one_after_the_other(changes: list[EditedSpan]) -> bool:
     """Return True if these are replacements in order, as most are: none of them inside another one's span."""
     last = -1
     for start, end, _, _, _ in each(changes):
@@ -45,11 +45,11 @@ def one_after_the_other(changes: list[Change]) -> bool:
     return True
 
 
-def outermost(changes: list[Change]) -> list[Change]:
+def outermost(changes: list[EditedSpan]) -> list[EditedSpan]:
     """Return the changes in order, without those inside another one's span."""
     if one_after_the_other(changes):
         return changes
-    found: list[Change] = []
+    found: list[EditedSpan] = []
     low = high = -1  # the span that swallows at present
     for change in each(ordered(changes, order)):
         start, end, _, anchor, swallows = change
@@ -68,7 +68,7 @@ class Edits:
 
     def __init__(self, buf: Buffer, start: int, end: int, walk: Walk, hits: Hits) -> None:
         self.buf, self.start, self.end, self.walk, self.hits = buf, start, end, walk, hits
-        self.changes: list[Change] = []
+        self.changes: list[EditedSpan] = []
         self.counts: dict[Hit, int] = {}
         self.removed: set[tuple[int, int]] = set()
         self.tags: dict[Hit, dict[int, bytes | None]] = {}
@@ -140,7 +140,7 @@ class Edits:
             found.append(view[position : self.end])
         return found
 
-    def joined(self, changes: list[Change], view: memoryview) -> memoryview:
+    def joined(self, changes: list[EditedSpan], view: memoryview) -> memoryview:
         """Return the edited frame as one piece."""
         made, position = bytearray(), self.start
         for start, end, data, _, _ in each(changes):
@@ -150,9 +150,9 @@ class Edits:
         made += view[position : self.end]
         return memoryview(made)
 
-    def new_counts(self) -> list[Change]:
+    def new_counts(self) -> list[EditedSpan]:
         """Return the counts of arrays and tag buffers whose number of elements is another now."""
-        found: list[Change] = []
+        found: list[EditedSpan] = []
         for hit, more in each(self.counts.items()):
             number, start, end = hit
             slot = self.walk.marks[number].slot
@@ -166,9 +166,9 @@ class Edits:
                 found.append((start, end, data, start, False))
         return found
 
-    def new_tags(self) -> list[Change]:
+    def new_tags(self) -> list[EditedSpan]:
         """Return the tagged fields that were set or dropped (new ones in ascending order), and their counts."""
-        found: list[Change] = []
+        found: list[EditedSpan] = []
         for (_, start, end), values in self.tags.items():
             spans = self.tag_spans((0, start, end))
             more = 0
@@ -186,7 +186,7 @@ class Edits:
                 found.append((start, end, write_uvarint(len(spans) + more), start, False))
         return found
 
-    def new_sizes(self, changes: list[Change]) -> list[Change]:
+    def new_sizes(self, changes: list[EditedSpan]) -> list[EditedSpan]:
         """Return the sizes of the tagged fields in which something changes its length, the inner ones first."""
         marks = self.walk.marks
         if not any(mark.what == "tag" for mark in marks):
@@ -200,7 +200,7 @@ class Edits:
             return []
         changes = list(ordered(changes, lambda change: change[3]))
         anchors = [change[3] for change in changes]
-        found: list[Change] = []
+        found: list[EditedSpan] = []
         wider: list[tuple[int, int]] = []  # of inner tags not yet counted: where their size stands, how it grew
         for start, value, end in each(reversed(tags)):
             inside = changes[bisect_left(anchors, value) : bisect_left(anchors, end)]

@@ -22,7 +22,7 @@ Spans = Callable[[Buffer, int, int], list[tuple[int, int]] | None]
 
 SHORT = Struct(">h").unpack_from
 
-Acks = Callable[[Buffer, int, int, int], int | None]
+AcksReader = Callable[[Buffer, int, int, int], int | None]
 
 
 def short_uvarint(buf: Buffer, pos: int, end: int) -> tuple[int, int] | None:
@@ -91,7 +91,7 @@ def acks_after(pos: int | None, buf: Buffer, end: int) -> int | None:
 
 
 @cache
-def produce_acks(version: int) -> Acks:
+def produce_acks(version: int) -> AcksReader:
     """Return the reader of `acks` of this Produce version: fn(buf, pos, end, client_id_length) → acks, or None: not
     here yet.
 

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from . import schema
-from .schema import Field, Versions
+from .schema import ProtocolField, Versions
 
 INTEGERS = frozenset(("int8", "int16", "uint16", "int32", "uint32", "int64"))
 FIXED = {  # type → (struct format, bytes); a uuid is 16 bytes, taken as `16s`
@@ -108,7 +108,7 @@ def stated_default(text: str, slot_type: str) -> Callable[[], Any]:
     return lambda: value
 
 
-def resolve(field: Field, version: int, flexible: bool, parent: str) -> Slot:
+def resolve(field: ProtocolField, version: int, flexible: bool, parent: str) -> Slot:
     path = f"{parent}.{field.name}" if parent else field.name
     if field.array:
         path += "[]"
@@ -133,7 +133,7 @@ def resolve(field: Field, version: int, flexible: bool, parent: str) -> Slot:
     )
 
 
-def build(fields: tuple[Field, ...], version: int, flexible: bool, parent: str = "") -> Struct:
+def build(fields: tuple[ProtocolField, ...], version: int, flexible: bool, parent: str = "") -> Struct:
     """Return the layout of these fields in this version."""
     slots = [resolve(field, version, flexible, parent) for field in fields if version in field.versions]
     return Struct(
@@ -172,7 +172,7 @@ def kinds(key: int, direction: str) -> dict[str, Versions]:
     """Return the kinds of value that an API carries in this direction, each with the versions of the field."""
     found: dict[str, Versions] = {}
 
-    def visit(fields: tuple[Field, ...]) -> None:
+    def visit(fields: tuple[ProtocolField, ...]) -> None:
         for field in fields:
             if field.kind:
                 ranges = found.get(field.kind, schema.NONE).ranges + field.versions.ranges

@@ -12,7 +12,7 @@ from struct import calcsize
 from typing import Any
 
 from .breath import FEW, breathe, steps
-from .compiled import Source, unpacker
+from .compiled import SourceCode, unpacker
 from .decode_support import NAMES, SHORT_ARRAY, unpackers
 from .layout import FIXED, Slot, Struct, loop_over
 from .trace import smallest
@@ -21,11 +21,11 @@ LENGTHS = {"string": "h", "bytes": "i", "records": "i"}
 """Format codes of the lengths in front of classic values."""
 
 
-class Maker:
+class DecoderWriter:
     """Writer of the lines that read one thing; each method gives the expression that then holds the value."""
 
     def __init__(self) -> None:
-        self.put = Source()
+        self.put = SourceCode()
         self.put.names.update(NAMES, breathe=breathe, steps=steps)
         self.tagged: list[tuple[str, Struct]] = []  # tag functions still to be written
 
@@ -223,12 +223,12 @@ def literal(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, str))
 
 
-def make_decoder(layout: Struct, label: str, maker: Maker | None = None) -> Any:
+def make_decoder(layout: Struct, label: str, maker: DecoderWriter | None = None) -> Any:
     """Return the function `decode(buf: bytes, p: int, end: int) -> (dict, position)` of this layout.
 
     `maker`: one that writes other lines for some fields.
     """
-    maker = maker or Maker()
+    maker = maker or DecoderWriter()
     put = maker.put
     with put.block("def decode(buf, p, end):"):
         put("view = memoryview(buf)")

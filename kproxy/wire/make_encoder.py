@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .breath import breathe, each
-from .compiled import Source, packer
+from .compiled import SourceCode, packer
 from .encode_support import NAMES, SHORT_ARRAY, long_packer, packers
 from .layout import FIXED, Slot, Struct
 
@@ -20,11 +20,11 @@ def number(slot: Slot, value: str) -> str:
     return f"BOOLS[{value}]" if slot.type == "bool" else f"{value}.bytes" if slot.type == "uuid" else value
 
 
-class Maker:
+class EncoderWriter:
     """Writer of the lines that write one thing; `value` is always the expression that holds it."""
 
     def __init__(self) -> None:
-        self.put = Source()
+        self.put = SourceCode()
         self.put.names.update(NAMES, breathe=breathe, each=each)
         self.tagged: list[tuple[str, Struct]] = []  # tag functions still to be written
 
@@ -144,7 +144,7 @@ class Maker:
 
 def make_encoder(layout: Struct, label: str) -> Any:
     """Return the function `encode(value: dict, add) -> None` of this layout."""
-    maker = Maker()
+    maker = EncoderWriter()
     with maker.put.block("def encode(value, add):"):
         maker.struct(layout, "value")
     while maker.tagged:

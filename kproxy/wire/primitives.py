@@ -17,7 +17,9 @@ from uuid import UUID
 from ..errors import DecodeError, EncodeError
 
 Buffer = bytes | bytearray | memoryview
-Reader = Callable[[Buffer, int], tuple[Any, int]]
+Chunk = tuple[Buffer, int, int]
+"""Part of a frame: the buffer, and where in it the part starts and ends."""
+PrimitiveReader = Callable[[Buffer, int], tuple[Any, int]]
 Writer = Callable[[Any], bytes]
 
 MAX_LENGTH = 0x7FFFFFFF
@@ -99,7 +101,7 @@ def write_varlong(value: int) -> bytes:
     return write_bits((value << 1) ^ (value >> 63))
 
 
-def fixed(code: str, name: str) -> tuple[Reader, Writer]:
+def fixed(code: str, name: str) -> tuple[PrimitiveReader, Writer]:
     """Return reader and writer of one big-endian number of fixed width."""
     form = Struct(f">{code}")
     size, unpack, pack = form.size, form.unpack_from, form.pack
@@ -269,7 +271,7 @@ def write_compact_bytes(value: Buffer | None) -> bytes:
     return write_uvarint(len(data) + 1) + data
 
 
-READERS: dict[str, Reader] = {
+READERS: dict[str, PrimitiveReader] = {
     "bool": read_bool, "int8": read_int8, "int16": read_int16, "uint16": read_uint16, "int32": read_int32,
     "uint32": read_uint32, "int64": read_int64, "float64": read_float64, "uuid": read_uuid,
     "string": read_string, "bytes": read_bytes, "records": read_bytes,

@@ -87,7 +87,7 @@ NONE = Versions()
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ProtocolField:
     """Line of the table. `default` is the text after the word `default`, or None when there is no such mark."""
 
     name: str
@@ -101,7 +101,7 @@ class Field:
     kind: str | None = None
     ignorable: bool = False
     classic: bool = False
-    fields: tuple[Field, ...] = ()
+    fields: tuple[ProtocolField, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,10 @@ class Api:
     releases: Mapping[str, Versions | None]
     previews: Mapping[str, Versions | None]
     headers: Mapping[str, Mapping[int, int]]
-    request: tuple[Field, ...]
-    response: tuple[Field, ...]
+    request: tuple[ProtocolField, ...]
+    response: tuple[ProtocolField, ...]
 
-    def fields(self, direction: str) -> tuple[Field, ...]:
+    def fields(self, direction: str) -> tuple[ProtocolField, ...]:
         """Return the fields of `"request"` or `"response"`, in wire order, of all versions."""
         return self.request if direction == "request" else self.response
 
@@ -143,10 +143,10 @@ class Api:
         return self.name
 
 
-def parse_field(entry: Any) -> Field:
+def parse_field(entry: Any) -> ProtocolField:
     """Return a field from its YAML form: a string, or a mapping from the struct's line to the list of its fields."""
     line = entry
-    children: tuple[Field, ...] = ()
+    children: tuple[ProtocolField, ...] = ()
     if isinstance(entry, dict):
         ((line, nested),) = entry.items()
         children = tuple(parse_field(child) for child in nested)
@@ -172,10 +172,10 @@ def parse_field(entry: Any) -> Field:
             found[mark] = True
         else:
             raise ValueError(f"unknown mark {mark!r} in field line {line!r}")
-    return Field(name, type_, array, fields=children, **found)
+    return ProtocolField(name, type_, array, fields=children, **found)
 
 
-def parse_fields(entries: Any) -> tuple[Field, ...]:
+def parse_fields(entries: Any) -> tuple[ProtocolField, ...]:
     return tuple(parse_field(entry) for entry in entries or ())
 
 
@@ -240,22 +240,22 @@ def names() -> Mapping[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddedMessage:
     """Message inside a bytes field or a control record: named, versioned, with `prefix` in front (or none)."""
 
     name: str
     versions: Versions
     flexible: Versions
-    prefix: tuple[Field, ...]
+    prefix: tuple[ProtocolField, ...]
     control_types: tuple[int, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[ProtocolField, ...]
 
 
 @cache
-def embedded() -> Mapping[str, Embedded]:
+def embedded() -> Mapping[str, EmbeddedMessage]:
     """Return the messages of `embedded.yaml` by name."""
     return {
-        name: Embedded(
+        name: EmbeddedMessage(
             name=name,
             versions=Versions.parse(data["versions"]),
             flexible=Versions.parse(data["flexible"]),
@@ -268,7 +268,7 @@ def embedded() -> Mapping[str, Embedded]:
 
 
 @cache
-def headers() -> Mapping[str, tuple[Versions, tuple[Field, ...]]]:
+def headers() -> Mapping[str, tuple[Versions, tuple[ProtocolField, ...]]]:
     """Return flexible versions and fields of the frame header, for `request` and for `response`."""
     return {
         direction: (Versions.parse(data["flexible"]), parse_fields(data["fields"]))

@@ -26,7 +26,7 @@ WHOLE = ("top", "each", "both", "first")
 ALL = ("never", "null", "empty", "either")
 _LEVEL = re.compile(r"(?P<arrays>[a-z0-9_+]+)\[(?P<keys>[^]]*)\]")
 
-Keys = tuple[tuple[str, str], ...]
+RoleFields = tuple[tuple[str, str], ...]
 """(role, field) pairs, in the table's order."""
 
 
@@ -39,7 +39,7 @@ class Level:
     """
 
     arrays: tuple[str, ...]
-    keys: Keys
+    keys: RoleFields
     path: str
     struct: Struct | None
     code: str | None
@@ -69,7 +69,7 @@ class Shape:
 
     api: schema.Api
     version: int
-    top: Keys
+    top: RoleFields
     request: tuple[Level, ...]
     response: tuple[Level, ...]
     lists: tuple[Level, ...]
@@ -141,18 +141,18 @@ def written(api: schema.Api, version: int) -> dict[str, Any]:
     raise KeyError(f"shapes.yaml has no entry for {api.name} v{version}")
 
 
-def parse_keys(text: str) -> Keys:
+def parse_keys(text: str) -> RoleFields:
     pairs = (part.strip().partition("=") for part in text.split(",") if part.strip())
     return tuple((role, field or role) for role, _, field in pairs)
 
 
-def present(struct: Struct, keys: Keys) -> Keys:
+def present(struct: Struct, keys: RoleFields) -> RoleFields:
     """Return those keys whose field this struct has."""
     names = {slot.name for slot in struct.slots}
     return tuple((role, field) for role, field in keys if field in names)
 
 
-def parse_levels(text: str) -> Iterator[tuple[tuple[str, ...], Keys]]:
+def parse_levels(text: str) -> Iterator[tuple[tuple[str, ...], RoleFields]]:
     """Return arrays and keys of each level as written. Raises ValueError for what is no level."""
     for part in text.split(" / ") if text else ():
         found = _LEVEL.fullmatch(part.strip())

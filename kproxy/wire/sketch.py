@@ -19,7 +19,7 @@ from .decode_support import FAILURES, Misfit
 from .head import body_start
 from .headers import header_version
 from .layout import Slot
-from .make_decoder import Maker, make_decoder
+from .make_decoder import DecoderWriter, make_decoder
 from .message import UNSUPPORTED_VERSION
 from .primitives import Buffer
 from .records.digest import RecordsDigest, read_digest
@@ -39,7 +39,7 @@ def sketched_field(buf: bytes, p: int, size: int, end: int) -> tuple[RecordsDige
     return read_digest(buf, p, size, sketched=True)
 
 
-class SketchMaker(Maker):
+class SketchDecoderWriter(DecoderWriter):
     """Writer of decoders in which a `records` field is read by its headers."""
 
     def __init__(self, sketched: bool) -> None:
@@ -64,7 +64,7 @@ class SketchMaker(Maker):
 def decoder(key: int, version: int, direction: str, sketched: bool) -> Any:
     """Return `decode(buf: bytes, p, end) -> (dict, position)` of this body. Raises KeyError as `layout.body` does."""
     label = f"{schema.load(key).name} {direction} v{version} sketch"
-    return make_decoder(layout.body(key, version, direction), label, SketchMaker(sketched))
+    return make_decoder(layout.body(key, version, direction), label, SketchDecoderWriter(sketched))
 
 
 def decode_sketch(frame: Buffer, key: int, version: int, direction: str, *, sketched: bool = False) -> dict[str, Any]:

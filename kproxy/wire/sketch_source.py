@@ -16,23 +16,22 @@ from struct import Struct as Form
 
 from . import layout
 from .breath import breathe
-from .compiled import Source, form
+from .compiled import SourceCode, form
 from .decode_support import Misfit
 from .headers import header_version
 from .layout import FIXED, Slot, Struct
-from .primitives import MAX_LENGTH, Buffer
+from .primitives import MAX_LENGTH, Buffer, Chunk
 from .records.digest import KEPT, KEPT_OF_OTHERS, LENGTH, LENGTH_AT, whole_entry
 from .records.entry import BATCH, MAGIC_AT, OVERHEAD
 from .walk_source import CLASSIC, slot_width, width
 
-Chunk = tuple[Buffer, int, int]
-State = tuple[Buffer, int, int, int]
+ChunkState = tuple[Buffer, int, int, int]
 """(buf, position, end, m)."""
-Steps = Generator[int, Chunk, None]
-Sketch = Callable[[bytearray, Buffer, int, int], Steps]
+SketchSteps = Generator[int, Chunk, None]
+Sketch = Callable[[bytearray, Buffer, int, int], SketchSteps]
 
 
-def more(out: bytearray, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
+def more(out: bytearray, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, ChunkState]:
     """Keep what is to be kept of this chunk, and go on to the next."""
     if m < end:
         out += buf[m:end]
@@ -42,7 +41,7 @@ def more(out: bytearray, buf: Buffer, p: int, end: int, m: int) -> Generator[int
     return buf, p + beyond, end, p + left_out
 
 
-def gather(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
+def gather(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, ChunkState]:
     """Go `size` bytes on; they stand at the end of `out` then, one after the other."""
     p += size
     while p > end:
@@ -80,7 +79,7 @@ def far_number(
     return value, buf, p, end, m
 
 
-def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, State]:
+def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, ChunkState]:
     """Go over a `records` field of `size` bytes, and keep of it what `records/digest.py` says."""
     while size > MAGIC_AT:
         breathe()
@@ -106,11 +105,11 @@ def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) ->
     return buf, p + size, end, p + size
 
 
-class Maker:
+class SketchSourceWriter:
     """Writer of the generator `sketch(out, buf, p, end)`."""
 
     def __init__(self) -> None:
-        self.put = Source()
+        self.put = SourceCode()
         self.put.names.update(Misfit=Misfit, more=more, far_varint=far_varint, far_number=far_number, records=records)
         self.put.names.update(breathe=breathe)
         self.behind = 0
@@ -202,7 +201,7 @@ def inside(slot: Slot) -> list[Slot]:
 def make_sketch(key: int, version: int, direction: str, label: str) -> Sketch:
     """Return the generator `sketch(out, buf, p, end)` of a frame, its header first. Raises KeyError as `layout.body`
     does."""
-    maker = Maker()
+    maker = SketchSourceWriter()
     put = maker.put
     with put.block("def sketch(out, buf, p, end):"):
         put("m = p")

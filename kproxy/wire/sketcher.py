@@ -12,7 +12,7 @@ from ..errors import DecodeError
 from . import layout, schema
 from .decode_support import Misfit
 from .primitives import Buffer
-from .sketch_source import Sketch, Steps, make_sketch
+from .sketch_source import Sketch, SketchSteps, make_sketch
 
 ANY = 1 << 31
 """Bytes: more than a frame has."""
@@ -49,7 +49,7 @@ class Sketcher:
         self.failed = ""
         self._kept = bytearray()
         self._make = sketch(key, version, direction)
-        self._steps: Steps | None = None
+        self._steps: SketchSteps | None = None
         self.unseen = 0
 
     def feed(self, buf: Buffer, start: int, end: int) -> None:

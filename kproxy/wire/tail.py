@@ -18,12 +18,11 @@ from ..errors import DecodeError
 from . import layout, schema
 from .api_keys import FETCH, SHARE_FETCH
 from .breath import breathe, steps
-from .compiled import Source
+from .compiled import SourceCode
 from .layout import FIXED, Slot, Struct
-from .primitives import MAX_LENGTH, Buffer
+from .primitives import MAX_LENGTH, Buffer, Chunk
 from .walk_source import slot_width
 
-Chunk = tuple[Buffer, int, int]
 Skip = Generator[int, Chunk, None]
 
 
@@ -48,12 +47,12 @@ def longer(first: int, buf: Buffer, p: int, end: int) -> Generator[int, Chunk, t
     return value, buf, p, end
 
 
-class Maker:
+class PrefixWriter:
     """Writer of the generator `skip(buf, p, end)`: it yields its position when it needs more bytes, and at the tail, as
     its last word, -1 less the position."""
 
     def __init__(self) -> None:
-        self.put = Source()
+        self.put = SourceCode()
         self.put.names.update(longer=longer, breathe=breathe, steps=steps)
         self.behind = 0
 
@@ -127,7 +126,7 @@ def split(key: int, version: int) -> tuple[Struct, Struct]:
 
 @cache
 def skipper(key: int, version: int) -> Callable[[Buffer, int, int], Skip]:
-    maker = Maker()
+    maker = PrefixWriter()
     with maker.put.block("def skip(buf, p, end):"):
         maker.struct(split(key, version)[0])
         maker.move()

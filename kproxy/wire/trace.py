@@ -31,7 +31,7 @@ MAX_STEPS = 3_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """Step of a trace: one thing at `[start, end)`. `what` says which:
 
     value, count (of an array; -1 is null), present (in front of a nullable struct), tags (a tag buffer's count), tag
@@ -46,7 +46,7 @@ class Step:
     slot: Slot | None = None
 
 
-Steps = Iterator[Step]
+TraceSteps = Iterator[TraceStep]
 
 
 def smallest(slot: Slot) -> int:
@@ -82,7 +82,7 @@ def locate(read: Callable[[Buffer, int], tuple[Any, int]], buf: Buffer, pos: int
         ) from None
 
 
-def trace(struct: Struct, buf: Buffer, pos: int = 0, path: str = "") -> Steps:
+def trace(struct: Struct, buf: Buffer, pos: int = 0, path: str = "") -> TraceSteps:
     """Yield every step of this layout from `pos` on. The end of `buf` is the end; bytes after the last field are no
     error."""
     for slot in struct.slots:
@@ -95,7 +95,7 @@ def trace(struct: Struct, buf: Buffer, pos: int = 0, path: str = "") -> Steps:
         yield from trace_tags(struct, buf, pos, path)
 
 
-def trace_slot(slot: Slot, buf: Buffer, pos: int, path: str) -> Steps:
+def trace_slot(slot: Slot, buf: Buffer, pos: int, path: str) -> TraceSteps:
     if not slot.array:
         yield from trace_one(slot, buf, pos, path)
         return
@@ -107,7 +107,7 @@ def trace_slot(slot: Slot, buf: Buffer, pos: int, path: str) -> Steps:
             offset=pos,
             expected=f"at least {smallest(slot)} bytes for each",
         )
-    yield Step(path, pos, end, count, "count", slot)
+    yield TraceStep(path, pos, end, count, "count", slot)
     for index in range(count):
         step = None
         for step in trace_element(slot, buf, end, f"{path}[{index}]"):
@@ -116,28 +116,28 @@ def trace_slot(slot: Slot, buf: Buffer, pos: int, path: str) -> Steps:
             end = step.end
 
 
-def trace_one(slot: Slot, buf: Buffer, pos: int, path: str) -> Steps:
+def trace_one(slot: Slot, buf: Buffer, pos: int, path: str) -> TraceSteps:
     """Yield the steps of a value that is no array; a nullable struct has a byte in front (a varint in a tag buffer)."""
     if slot.struct is not None and slot.nullable:
         value, end = locate(read_int8 if slot.tag is None else read_uvarint, buf, pos, path)
         present = value >= 0 if slot.tag is None else value > 0
-        yield Step(path, pos, end, present, "present", slot)
+        yield TraceStep(path, pos, end, present, "present", slot)
         if not present:
             return
         pos = end
     yield from trace_element(slot, buf, pos, path)
 
 
-def trace_element(slot: Slot, buf: Buffer, pos: int, path: str) -> Steps:
+def trace_element(slot: Slot, buf: Buffer, pos: int, path: str) -> TraceSteps:
     if slot.struct is not None:
         yield from trace(slot.struct, buf, pos, path)
         return
     read = (COMPACT_READERS if slot.compact else READERS)[slot.type]
     value, end = locate(read, buf, pos, path)
-    yield Step(path, pos, end, value, "value", slot)
+    yield TraceStep(path, pos, end, value, "value", slot)
 
 
-def trace_tags(struct: Struct, buf: Buffer, pos: int, parent: str) -> Steps:
+def trace_tags(struct: Struct, buf: Buffer, pos: int, parent: str) -> TraceSteps:
     path = f"{parent}._tagged_fields" if parent else "_tagged_fields"
     known = {slot.tag: slot for slot in struct.tagged}
     count, end = locate(read_uvarint, buf, pos, path)
@@ -145,16 +145,16 @@ def trace_tags(struct: Struct, buf: Buffer, pos: int, parent: str) -> Steps:
         raise DecodeError(
             f"{count} tagged fields, {len(buf) - end} bytes left", path=path, offset=pos, expected="2 bytes for each"
         )
-    yield Step(path, pos, end, count, "tags")
+    yield TraceStep(path, pos, end, count, "tags")
     last = -1
     for _ in range(count):
         tag, size, start = read_tag(buf, end, path, last)
         last, slot = tag, known.get(tag)
         here = f"{path}[{tag}]" if slot is None else f"{parent}.{slot.name}" if parent else slot.name
-        yield Step(here, end, start, tag, "tag", slot)
+        yield TraceStep(here, end, start, tag, "tag", slot)
         end = start + size
         if slot is None:
-            yield Step(here, start, end, bytes(buf[start:end]), "unknown")
+            yield TraceStep(here, start, end, bytes(buf[start:end]), "unknown")
         else:
             yield from exactly(slot, buf, start, end, here)
 
@@ -172,7 +172,7 @@ def read_tag(buf: Buffer, pos: int, path: str, last: int) -> tuple[int, int, int
     return tag, size, start
 
 
-def exactly(slot: Slot, buf: Buffer, start: int, end: int, path: str) -> Steps:
+def exactly(slot: Slot, buf: Buffer, start: int, end: int, path: str) -> TraceSteps:
     """Check that a known tagged field ends where its size says. Raises DecodeError if it does not."""
     reached = start
     for step in trace_slot(slot, buf, start, path):
@@ -186,7 +186,7 @@ def exactly(slot: Slot, buf: Buffer, start: int, end: int, path: str) -> Steps:
 
 def diagnosis(layout: Struct, data: Buffer, pos: int, api: str, version: int, path: str = "") -> DecodeError:
     """Return the error that says what is wrong with these bytes, and where; roughly where, when it is far behind."""
-    last = Step(path, pos, pos, None)
+    last = TraceStep(path, pos, pos, None)
     problem, expected = "cannot be read", ""
     try:
         for step in islice(trace(layout, memoryview(data), pos, path), MAX_STEPS):
@@ -195,6 +195,6 @@ def diagnosis(layout: Struct, data: Buffer, pos: int, api: str, version: int, pa
         if last.end < len(data):
             problem = f"something after {MAX_STEPS} good values cannot be read"
     except DecodeError as mistake:
-        last = Step(mistake.path, mistake.offset, mistake.offset, None)
+        last = TraceStep(mistake.path, mistake.offset, mistake.offset, None)
         problem, expected = mistake.problem, mistake.expected
     return DecodeError(problem, api=api, version=version, path=last.path, offset=last.end, expected=expected)

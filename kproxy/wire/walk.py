@@ -29,10 +29,10 @@ from ..errors import DecodeError
 from . import layout, schema
 from .primitives import MAX_STRING, Buffer, read_uvarint, write_uvarint
 from .trace import diagnosis
-from .walk_source import Mark, is_long, make_walk, needed
-from .walk_support import MOST_HITS, Bad, TooMany
+from .walk_source import HitMark, is_long, make_walk, needed
+from .walk_support import MOST_HITS, Bad, TooManyHits
 
-__all__ = ["Hit", "Hits", "Mark", "Walk", "compile_walk", "read_string", "walk", "write_string"]
+__all__ = ["Hit", "HitMark", "Hits", "Walk", "compile_walk", "read_string", "walk", "write_string"]
 
 Hit = tuple[int, int, int]
 Hits = list[Hit]
@@ -57,7 +57,7 @@ class Walk:
         """
         try:
             after: int = self._walk(buf, pos, end, hits)
-        except TooMany:
+        except TooManyHits:
             problem = f"has more than {MOST_HITS} values that rules look at"
             raise DecodeError(problem, api=self.label, version=self.version) from None
         except (Bad, DecodeError, IndexError, error):

@@ -20,19 +20,19 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from .alike import LEAST, Alike, can_be_alike
 from .breath import breathe, steps
-from .compiled import Source, form
+from .compiled import SourceCode, form
 from .layout import FIXED, Slot, Struct, loop_over
 from .primitives import read_uvarint
 from .trace import smallest
-from .walk_support import MOST_HITS, Bad, TooMany, far, far_string, near, skip_tags
+from .uniform_arrays import LEAST, UniformArray, can_be_uniform
+from .walk_support import MOST_HITS, Bad, TooManyHits, far, far_string, near, skip_tags
 
 CLASSIC = {"string": ("h", 2), "bytes": ("i", 4), "records": ("i", 4)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mark:
+class HitMark:
     """Meaning of a hit: `what` (value, count, element, tags, tag, size), the layout's path, the slot if any."""
 
     what: str
@@ -64,17 +64,17 @@ def slot_width(slot: Slot) -> int | None:
     return FIXED[slot.type][1] if slot.type in FIXED else None
 
 
-class Maker:
+class WalkWriter:
     """Writer of the lines of one walk; `marks` are the things its hits refer to, by number."""
 
     def __init__(self, wanted: AbstractSet[str]) -> None:
-        self.put = Source()
+        self.put = SourceCode()
         self.wanted = wanted
-        self.marks: list[Mark] = []
+        self.marks: list[HitMark] = []
         self.behind = 0
         self.put.names.update(
             Bad=Bad,
-            TooMany=TooMany,
+            TooManyHits=TooManyHits,
             uvarint=read_uvarint,
             far=far,
             far_string=far_string,
@@ -85,7 +85,7 @@ class Maker:
         )
 
     def mark(self, what: str, path: str, slot: Slot | None) -> int:
-        self.marks.append(Mark(what, path, slot))
+        self.marks.append(HitMark(what, path, slot))
         return len(self.marks) - 1
 
     def hit(self, what: str, path: str, slot: Slot | None, start: str, end: str) -> None:
@@ -202,7 +202,7 @@ class Maker:
             self.hit("count", slot.path, slot, start, "p")
         with put.block(f"if n * {max(1, smallest(slot))} > end - p:"):
             put("raise Bad")
-        if not self.touches(slot) and slot.struct is not None and can_be_alike(slot.struct):
+        if not self.touches(slot) and slot.struct is not None and can_be_uniform(slot.struct):
             self.alike(slot, slot.struct)
             return
         with put.block(loop_over(slot, "n")):
@@ -211,12 +211,12 @@ class Maker:
             self.element(slot, wanted)
             if self.touches(slot):
                 with put.block(f"if len(hits) > {MOST_HITS}:"):
-                    put("raise TooMany")
+                    put("raise TooManyHits")
 
     def alike(self, slot: Slot, struct: Struct) -> None:
         """Write the loop over elements in which nothing is wanted, for those that are not like others before."""
         put = self.put
-        alike, start, left = put.refer(Alike(struct), "alike"), put.fresh("s"), put.fresh("n")
+        alike, start, left = put.refer(UniformArray(struct), "alike"), put.fresh("s"), put.fresh("n")
         with put.block(f"if n >= {LEAST}:"):
             put(f"p, n = {alike}.skip(buf, p, n)")
         put(f"{start} = p")
@@ -300,9 +300,9 @@ class Maker:
 
 def make_walk(
     struct: Struct, wanted: AbstractSet[str], label: str, *, short: bool = False
-) -> tuple[Any, tuple[Mark, ...]]:
+) -> tuple[Any, tuple[HitMark, ...]]:
     """Return the function `walk(buf, p, end, hits) → position`, and the marks its hits number."""
-    maker = Maker(wanted)
+    maker = WalkWriter(wanted)
     with maker.put.block("def walk(buf, p, end, hits):"):
         if short:
             for slot in struct.slots[: needed(struct, wanted)]:
@@ -315,7 +315,7 @@ def make_walk(
 
 def needed(struct: Struct, wanted: AbstractSet[str]) -> int:
     """Return how many of its fields have to be gone through for what is wanted; its tag buffer counts as one."""
-    maker = Maker(wanted)
+    maker = WalkWriter(wanted)
     if struct.flexible and (tags_path("") in wanted or any(map(maker.touches, struct.tagged))):
         return len(struct.slots) + 1
     return max((number for number, slot in enumerate(struct.slots, 1) if maker.touches(slot)), default=0)

@@ -20,7 +20,7 @@ class Bad(Exception):
     """Failure of compiled code at bytes that do not fit; `trace.py` then finds out what and where."""
 
 
-class TooMany(Bad):
+class TooManyHits(Bad):
     """Refusal of bytes that may be good, but in which more is wanted than a walk will list."""
 
 

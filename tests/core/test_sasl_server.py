@@ -12,7 +12,7 @@ from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.plan import Bound
 from kproxy.core.sasl_server import SaslServer, Terms
 from kproxy.sasl.client import ScramClient
-from kproxy.sasl.server import BAD_PLAIN, Checker, Work
+from kproxy.sasl.server import BAD_PLAIN, Checker, LoginWork
 from kproxy.sasl.users import Users, make_line, read_users
 from kproxy.testing.dialogue import Dialogue, request
 from kproxy.testing.dialogue import frames as cut
@@ -432,7 +432,7 @@ def test_users_that_have_to_be_read_are_read_beside_the_traffic(
         reads.append(USERS)
         return USERS
 
-    checker = Checker(lambda: Work(read), b"key", lambda: "server")
+    checker = Checker(lambda: LoginWork(read), b"key", lambda: "server")
     talk.session.authenticate(SaslServer(talk.session, Terms(("PLAIN", "SCRAM-SHA-256"), checker)))
     talk.works = []
     tokens = ScramClient("SCRAM-SHA-256", name, "secret", lambda: "client").tokens()

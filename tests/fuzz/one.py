@@ -16,16 +16,16 @@ MOST_LINES = 60
 
 
 def instrument_made_programs() -> None:
-    """Decoders, encoders, walks, judges and readers of rows."""
-    from kproxy.wire.compiled import Source
+    """Decoders, encoders, walks, checks for endpoints and readers of rows."""
+    from kproxy.wire.compiled import SourceCode
 
-    build = Source.build
+    build = SourceCode.build
 
-    def build_counted(self: Source, function: str, label: str) -> Any:
+    def build_counted(self: SourceCode, function: str, label: str) -> Any:
         made = build(self, function, label)
         return atheris.instrument_func(made) if len(self.lines) <= MOST_LINES else made
 
-    Source.build = build_counted  # type: ignore[method-assign]
+    SourceCode.build = build_counted  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import pytest
 from kproxy.errors import WeDidWrong
 from kproxy.logs import make_log
 from kproxy.net.listener_sasl import UsersFile
-from kproxy.sasl.server import Work
+from kproxy.sasl.server import LoginWork
 from kproxy.sasl.users import ITERATIONS, Users, make_line, read_users
 
 MANY = 100_000
@@ -24,7 +24,7 @@ def line(name: str) -> str:
 def names(users: UsersFile) -> frozenset[str]:
     """Who the users are now, read where that is to be done."""
     found = users()
-    if isinstance(found, Work):
+    if isinstance(found, LoginWork):
         found.work()
         found = users()
     assert isinstance(found, Users)
@@ -67,7 +67,7 @@ def test_a_large_file_is_not_read_by_who_asks(tmp_path: Path) -> None:
     began = thread_time()
     told = [users() for _ in range(100)]
     assert thread_time() - began < 0.05
-    works = [one for one in told if isinstance(one, Work)]
+    works = [one for one in told if isinstance(one, LoginWork)]
     assert len(works) == 100
 
     read = works[0].work()

@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.sasl import scram
 from kproxy.sasl.client import ScramClient, plain
-from kproxy.sasl.server import BAD_PLAIN, Accepted, Checker, Denied, Work
+from kproxy.sasl.server import BAD_PLAIN, Accepted, Checker, Denied, LoginWork
 from kproxy.sasl.users import Users, make_line, read_users
 
 SALT, PASSWORD = b"0123456789abcdef", "pen,c=il\u00e7"
@@ -37,7 +37,7 @@ def show(checker: Checker, token: bytes) -> Accepted:
     exchange = checker.begin("PLAIN")
     try:
         said = exchange.send(token)
-        assert isinstance(said, Work)
+        assert isinstance(said, LoginWork)
         exchange.send(said.work())
     except StopIteration as end:
         accepted: Accepted = end.value

@@ -95,7 +95,7 @@ def test_short_work_keeps_nothing(looks: list[int], size: int) -> None:
 def test_without_a_hook_nothing_is_kept() -> None:
     before = breath.use(None)
     try:
-        assert breath.freeing(breath.LONG, lambda: breath.State.kept) is None
+        assert breath.freeing(breath.LONG, lambda: breath.BreathState.kept) is None
     finally:
         breath.use(before)
 
@@ -106,10 +106,10 @@ def test_work_inside_of_work_is_freed_with_it(looks: list[int]) -> None:
 
     def work() -> int:
         breath.freeing(breath.LONG, inner)
-        return len(breath.State.kept or ())
+        return len(breath.BreathState.kept or ())
 
     assert breath.freeing(breath.LONG, work) == 1
-    assert breath.State.kept is None
+    assert breath.BreathState.kept is None
 
 
 def test_work_that_raises_keeps_nothing_afterwards(looks: list[int]) -> None:
@@ -119,13 +119,13 @@ def test_work_that_raises_keeps_nothing_afterwards(looks: list[int]) -> None:
 
     with pytest.raises(ValueError, match="no"):
         breath.freeing(breath.LONG, work)
-    assert breath.State.kept is None
+    assert breath.BreathState.kept is None
 
 
 def test_others_have_lists_of_their_own() -> None:
     """Who runs at a place to stop keeps nothing for whoever stopped there."""
     found: list[Any] = []
-    before = breath.use(lambda: found.append(breath.State.kept))
+    before = breath.use(lambda: found.append(breath.BreathState.kept))
     try:
         breath.freeing(breath.LONG, lambda: (breath.keep([1]), breath.rest()))
     finally:

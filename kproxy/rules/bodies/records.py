@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from kproxy.errors import RecordsError
 from kproxy.wire.breath import breathe, each, free
 from kproxy.wire.compression import DECOMPRESSED_LIMIT
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import (
     Batch,
     Cut,
@@ -25,7 +26,6 @@ from kproxy.wire.records import (
     rewrite,
 )
 
-Buffer = bytes | bytearray | memoryview
 Whole = Batch | LegacyEntry
 ChangeRecords = Callable[[Whole, Sequence[Record]], Sequence[Record] | None]
 """The records of an entry as they shall be, None to leave them."""

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.errors import RecordsError
-from kproxy.rules.bodies.records import Buffer
 from kproxy.rules.decision import Edit, Reframe
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
@@ -22,6 +21,7 @@ from kproxy.rules.record_parts import carries_records, selected
 from kproxy.rules.seed import Seed
 from kproxy.rules.selected import keys_of
 from kproxy.wire.api_keys import PRODUCE
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch, LegacyEntry, entries
 from kproxy.wire.records.entry import BATCH_CRC_FROM, LEGACY_CRC_FROM
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, change_records, is_idempotent, renumbered
+from kproxy.rules.bodies.records import RecordBudget, Whole, change_records, is_idempotent, renumbered
 from kproxy.rules.bodies.topics import OF_REQUEST, PartitionBody, partitions_of_request
 from kproxy.rules.decision import Decision, Drop, Edit, Fail
 from kproxy.rules.entity import Entity
@@ -15,6 +15,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.records_rule import RECORDS, RecordChanges, SomeRecordsRule
 from kproxy.wire.breath import each
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record
 
 SUCCESS = 0

@@ -7,10 +7,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, change_records, is_idempotent, renumbered
+from kproxy.rules.bodies.records import RecordBudget, Whole, change_records, is_idempotent, renumbered
 from kproxy.rules.bodies.topics import PartitionBody
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
 from kproxy.wire.breath import each
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record
 
 MOST = 100

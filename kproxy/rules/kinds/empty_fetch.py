@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, whole_entries
+from kproxy.rules.bodies.records import whole_entries
 from kproxy.rules.bodies.topics import partitions_of_answer
 from kproxy.rules.bodies.waiting import waited
 from kproxy.rules.decision import Edit
@@ -18,6 +18,7 @@ from kproxy.rules.kinds.response_rule import ResponseRule
 from kproxy.rules.units import ByteCount
 from kproxy.wire.api_keys import FETCH, SHARE_FETCH
 from kproxy.wire.breath import each
+from kproxy.wire.primitives import Buffer
 
 RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"
 

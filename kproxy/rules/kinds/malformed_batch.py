@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.errors import RecordsError
-from kproxy.rules.bodies.records import Buffer, RecordBudget, Whole, is_control, stored, whole_entries
+from kproxy.rules.bodies.records import RecordBudget, Whole, is_control, stored, whole_entries
 from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer
 from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
@@ -16,6 +16,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.kinds.records_rule import RecordChanges, RecordsRule
 from kproxy.wire.breath import each
+from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Batch, decode_control
 from kproxy.wire.records.entry import CODEC, MAGIC_AT, crc_of
 

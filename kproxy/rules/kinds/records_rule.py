@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kproxy.rules.bodies.records import Buffer, RecordBudget
+from kproxy.rules.bodies.records import RecordBudget
 from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer, partitions_of_request
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
@@ -21,6 +21,7 @@ from kproxy.rules.ranges import Ranges
 from kproxy.rules.seed import Seed
 from kproxy.wire.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.breath import breathe
+from kproxy.wire.primitives import Buffer
 
 RECORDS = "records"
 WHOLE = 2**64

@@ -26,8 +26,7 @@ from crc32c import crc32c
 from kproxy.errors import RecordsError
 
 from ..breath import breathe, rest
-
-Buffer = bytes | bytearray | memoryview
+from ..primitives import Buffer
 
 OVERHEAD = 12  # offset and length
 MAGIC_AT = 16

@@ -4,7 +4,8 @@
 - walks accept what the decoder accepts, end where it ends, and find nothing outside; a refusal says where
 - a value that was read can be written, and what was written is read as the same value
 - edits of nothing change no byte; edits of names and elements leave a frame that is read to its end
-- a judge says "nothing there" only of what can be read, and has no such tag; sketches accept what decoders accept
+- the check for endpoints says "nothing there" only of what can be read, and has no such tag
+- sketches accept what decoders accept
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kproxy.errors import DecodeError, EncodeError
 from kproxy.testing.values import random_struct
 from kproxy.wire import codec, decode_request, decode_response, layout, schema
 from kproxy.wire.edit import Edits
-from kproxy.wire.judge import judge
+from kproxy.wire.has_no_endpoints import has_no_endpoints
 from kproxy.wire.layout import Struct
 from kproxy.wire.sketch import decode_sketch
 from kproxy.wire.trace import trace
@@ -140,7 +141,7 @@ def public(key: int, version: int, direction: str, body: bytes, end: int | None)
         sized = len(frame).to_bytes(4, "big") + frame
         wanted = frozenset(slot.path for slot in layout.body(key, version, direction).everywhere()
                            if slot.path in ("node_endpoints[].host", "node_endpoints[].port"))  # fmt: skip
-        if judge(key, version, wanted)(sized, 0, len(sized)):
+        if has_no_endpoints(key, version, wanted)(sized, 0, len(sized)):
             assert readable
             assert not found.body["node_endpoints"]
 

@@ -2,9 +2,9 @@
 
 Strategy. Where an element's fields lie depends on few of its bytes: lengths, counts and the tag buffer's count, here
 its *measures*. The partitions of a topic nearly always have the same ones: three replicas, three in sync, none offline.
-Of an array like that, for so many elements, `Alike` remembers how many bytes they took together, and what stood at each
-measure from element to element. The next array of as many elements ends where that one ended if these are the same,
-whatever the other bytes are. If they are not, the caller goes through it, and it may be learnt.
+Of an array like that, for so many elements, `UniformArray` remembers how many bytes they took together, and what stood
+at each measure from element to element. The next array of as many elements ends where that one ended if these are the
+same, whatever the other bytes are. If they are not, the caller goes through it, and it may be learnt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Known = tuple[int, Callable[[bytes], Any], Any]
 """Bytes of all elements, what takes the measures out of them, and these."""
 
 
-class Alike:
+class UniformArray:
     """Layouts that are known of one array of structs in which nothing is wanted. `struct` is that of its elements."""
 
     __slots__ = ("known", "struct", "telling", "unknown")
@@ -75,7 +75,7 @@ class Alike:
             self.known[n << 8 | buf[p + self.telling]] = size, measures, same
 
 
-def can_be_alike(struct: Struct) -> bool:
+def can_be_uniform(struct: Struct) -> bool:
     """Return True if measures tell where the fields of such a struct lie: it holds other structs in arrays only."""
     return all(slot.array or slot.struct is None for slot in struct.slots)
 

@@ -1,7 +1,7 @@
 """Quick checks of responses: compiled functions that say of most, in one go, that no endpoints are in them.
 
 For what is wanted in tagged fields that are seldom there, such as NodeEndpoints in Produce and Fetch responses
-(KIP-951). A judge is a walk that gives up as soon as a tag buffer that could hold something wanted has any tag at all.
+(KIP-951). A check is a walk that gives up as soon as a tag buffer that could hold something wanted has any tag at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import layout, schema
 from .breath import FEW
 from .layout import Slot, Struct
 from .primitives import Buffer
-from .walk_source import Maker
+from .walk_source import WalkWriter
 from .walk_support import Bad
 
 CORRELATION_ID_ENDS = 8  # from the first byte of a frame's size
@@ -25,14 +25,14 @@ CORRELATION_ID_ENDS = 8  # from the first byte of a frame's size
 MOST_ELEMENTS = 127
 """A compact count of one byte. It is its array's length plus one, and 0 is null."""
 
-Judge = Callable[[Buffer, int, int], bool]
+EndpointCheck = Callable[[Buffer, int, int], bool]
 
 
-class JudgeMaker(Maker):
+class EndpointCheckWriter(WalkWriter):
     """Writer of the lines of a check: a walk without hits."""
 
     def hit(self, what: str, path: str, slot: Slot | None, start: str, end: str) -> None:
-        raise ValueError(f"{path} does not stand in a tagged field, a judge would never say yes")
+        raise ValueError(f"{path} does not stand in a tagged field, the check would never say yes")
 
     def loop(self, slot: Slot) -> None:
         """Write a loop that counts down, which costs less than a range: most arrays are empty or of one element. Long
@@ -61,7 +61,7 @@ class JudgeMaker(Maker):
 
 
 @cache
-def judge(key: int, version: int, wanted: AbstractSet[str]) -> Judge:
+def has_no_endpoints(key: int, version: int, wanted: AbstractSet[str]) -> EndpointCheck:
     """Return fn(buf, pos, end): True if the response whose size is at `pos` ends at `end` and has nothing that is
     wanted.
 
@@ -69,10 +69,10 @@ def judge(key: int, version: int, wanted: AbstractSet[str]) -> Judge:
     that is no tagged field.
     """
     api = schema.load(key)
-    maker = JudgeMaker(wanted)
+    maker = EndpointCheckWriter(wanted)
     put = maker.put
     put.names.update(Wrong=(Bad, DecodeError, IndexError, error))
-    with put.block("def judge(buf, p, end):"):
+    with put.block("def check(buf, p, end):"):
         with put.block("try:"):
             maker.behind = CORRELATION_ID_ENDS
             if api.header_version("response", version):
@@ -83,5 +83,5 @@ def judge(key: int, version: int, wanted: AbstractSet[str]) -> Judge:
             put(f"return {maker.at()} == end")
         with put.block("except Wrong:"):
             put("return False")
-    made: Any = put.build("judge", f"{api.name} v{version} judge")
+    made: Any = put.build("check", f"{api.name} v{version} endpoint check")
     return made  # type: ignore[no-any-return]

@@ -14,9 +14,9 @@ from kproxy.errors import DecodeError
 from kproxy.testing.dialogue import response
 from kproxy.testing.values import random_struct
 from kproxy.wire import layout, schema
-from kproxy.wire.alike import LEARN_EVERY, LEAST, MOST, MOST_KNOWN, Alike, can_be_alike, find_measures
 from kproxy.wire.codec import encode
 from kproxy.wire.layout import Struct
+from kproxy.wire.uniform_arrays import LEARN_EVERY, LEAST, MOST, MOST_KNOWN, UniformArray, can_be_uniform, find_measures
 from kproxy.wire.walk import Walk, compile_walk
 
 PRODUCE, METADATA = 0, 3
@@ -26,7 +26,7 @@ HEADER = 9  # bytes of a flexible response's: size, correlation id, no tags
 def has_such(struct: Struct) -> bool:
     """Whether a walk that wants nothing meets an array whose elements may be alike."""
     return any(
-        slot.struct is not None and ((slot.array and can_be_alike(slot.struct)) or has_such(slot.struct))
+        slot.struct is not None and ((slot.array and can_be_uniform(slot.struct)) or has_such(slot.struct))
         for slot in struct.slots
     )
 
@@ -46,7 +46,7 @@ def with_many(struct: Struct, random: Random) -> dict[str, Any]:
     found = random_struct(struct, random)
     for slot in struct.slots:
         if slot.array and slot.struct is not None:
-            deep = not can_be_alike(slot.struct)
+            deep = not can_be_uniform(slot.struct)
             one = with_many(slot.struct, random) if deep else random_struct(slot.struct, random)
             one |= {part.name: [] for part in slot.struct.slots if not deep and part.array and part.struct is not None}
             count = random.choice((1, 3)) if deep else random.choice((0, LEAST - 1, LEAST, 10, MOST + 1, 150))
@@ -65,7 +65,7 @@ def with_many(struct: Struct, random: Random) -> dict[str, Any]:
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is known."""
     with monkeypatch.context() as patch:
-        patch.setattr(Alike, "skip", lambda self, buf, p, n: (p, n))
+        patch.setattr(UniformArray, "skip", lambda self, buf, p, n: (p, n))
         yield
 
 
@@ -114,14 +114,14 @@ def topics(*partitions: list[tuple[int, int]]) -> bytes:
 def skipped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many elements were passed at once, array for array."""
     found: list[int] = []
-    skip = Alike.skip
+    skip = UniformArray.skip
 
-    def noting(self: Alike, buf: Any, p: int, n: int) -> tuple[int, int]:
+    def noting(self: UniformArray, buf: Any, p: int, n: int) -> tuple[int, int]:
         reached, left = skip(self, buf, p, n)
         found.append(n - left)
         return reached, left
 
-    monkeypatch.setattr(Alike, "skip", noting)
+    monkeypatch.setattr(UniformArray, "skip", noting)
     return found
 
 
@@ -161,7 +161,7 @@ def test_other_layouts_are_gone_through_and_learnt_in_time(skipped: list[int]) -
 
 def test_memory_is_bounded() -> None:
     """Whatever lengths come, so many of them are known at a time."""
-    alike = Alike(struct_of_partitions())
+    alike = UniformArray(struct_of_partitions())
     alike.unknown = -1
     for replicas in range(2, 100):
         for count in range(LEAST, LEAST + 8):
@@ -174,7 +174,7 @@ def test_memory_is_bounded() -> None:
 
 def test_bytes_that_are_all_the_same_mislead_nobody() -> None:
     """Partitions of ones: an empty array is a one, and so is a tag buffer's count and what is in it."""
-    alike, partition = Alike(struct_of_partitions()), b"\x01" * (14 + 3 + 4)
+    alike, partition = UniformArray(struct_of_partitions()), b"\x01" * (14 + 3 + 4)
 
     alike.learn(partition * 20, 0, 20)
 
@@ -192,7 +192,7 @@ def test_arrays_of_what_has_measures_itself_are_not_known() -> None:
     error = {"batch_index": 0, "batch_index_error_message": None}
 
     for errors, known in (([], 1), ([error], 0)):
-        data, alike = encode(partitions, blank | {"record_errors": errors}), Alike(partitions)
+        data, alike = encode(partitions, blank | {"record_errors": errors}), UniformArray(partitions)
         alike.learn(data * 20, 0, 20)
         assert len(alike.known) == known
         assert find_measures(partitions, data, 0) is None or known

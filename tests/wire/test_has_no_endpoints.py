@@ -1,4 +1,4 @@
-"""Judges: they say yes only of responses in which nothing is wanted, and raise for no bytes."""
+"""Checks for endpoints: they say yes only of responses in which nothing is wanted, and raise for no bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.testing.values import random_struct
 from kproxy.wire import Message, encode, layout, schema
-from kproxy.wire.judge import judge
+from kproxy.wire.has_no_endpoints import has_no_endpoints
 from kproxy.wire.walk import walk
 
 WANTED = frozenset(("node_endpoints[]", "node_endpoints[].host", "node_endpoints[].port"))
@@ -23,11 +23,11 @@ def framed(key: int, version: int, body: dict[str, object]) -> bytes:
 
 
 @pytest.mark.parametrize(("key", "version"), CASES)
-def test_a_judge_agrees_with_the_walk(key: int, version: int) -> None:
+def test_the_check_agrees_with_the_walk(key: int, version: int) -> None:
     """Yes means that the walk finds nothing and ends at the frame's end; without any top-level tag it is yes."""
     random = Random(f"{key} {version}")
     struct = layout.body(key, version, "response")
-    says = judge(key, version, WANTED)
+    says = has_no_endpoints(key, version, WANTED)
     yes = 0
     for turn in range(ROUNDS):
         body = random_struct(struct, random)
@@ -44,10 +44,10 @@ def test_a_judge_agrees_with_the_walk(key: int, version: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), CASES)
-def test_a_judge_raises_for_no_bytes(key: int, version: int) -> None:
-    """Frames cut anywhere or with changed bytes are at most not judged; bytes left over are not overlooked."""
+def test_the_check_raises_for_no_bytes(key: int, version: int) -> None:
+    """Frames cut anywhere or with changed bytes are at most not decided; bytes left over are not overlooked."""
     random = Random(f"bytes {key} {version}")
-    says = judge(key, version, WANTED)
+    says = has_no_endpoints(key, version, WANTED)
     frame = framed(key, version, random_struct(layout.body(key, version, "response"), random))
     for end in range(len(frame)):
         says(frame[:end], 0, end)
@@ -61,6 +61,6 @@ def test_a_judge_raises_for_no_bytes(key: int, version: int) -> None:
 
 
 def test_what_always_stands_in_a_response_is_refused() -> None:
-    """A judge of something that is no tagged field would never say yes, and is a mistake of ours."""
+    """A check for something that is no tagged field would never say yes, and is a mistake of ours."""
     with pytest.raises(ValueError, match="throttle_time_ms"):
-        judge(0, 12, frozenset(("throttle_time_ms",)))
+        has_no_endpoints(0, 12, frozenset(("throttle_time_ms",)))
