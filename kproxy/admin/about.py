@@ -14,10 +14,10 @@ from kproxy.wire.releases import RELEASES
 
 from .backend import AnyBackend, Backend, clock
 from .models import ClusterShown, ListenerShown, NodeShown, Role, TopologyShown, VersionShown
-from .operation import Call, Operation
+from .operation import Operation, OperationCall
 
 
-async def get_version(backend: AnyBackend, call: Call) -> VersionShown:
+async def get_version(backend: AnyBackend, call: OperationCall) -> VersionShown:
     return VersionShown(
         kproxy=own_version(),
         kafka=RELEASES[-1],
@@ -28,7 +28,7 @@ async def get_version(backend: AnyBackend, call: Call) -> VersionShown:
     )
 
 
-async def get_topology(backend: Backend, call: Call) -> TopologyShown:
+async def get_topology(backend: Backend, call: OperationCall) -> TopologyShown:
     server = backend.server
     listeners = {listener.name: listener for listener in server.listeners}
     return TopologyShown(

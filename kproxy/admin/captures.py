@@ -17,7 +17,7 @@ from kproxy.sinks.captures import STOP_TIMEOUT, CaptureRefused, Captures, NoSuch
 
 from .backend import Backend
 from .models import Shown
-from .operation import Call, Operation
+from .operation import Operation, OperationCall
 from .problem import Problem
 from .queries import Query, Timeout
 
@@ -89,7 +89,7 @@ class CapturesShown(Shown):
     captures: list[CaptureShown]
 
 
-async def list_captures(backend: Backend, call: Call) -> CapturesShown:
+async def list_captures(backend: Backend, call: OperationCall) -> CapturesShown:
     captures = backend.captures
     if captures is None:
         return CapturesShown(folder=None, captures=[])
@@ -97,11 +97,11 @@ async def list_captures(backend: Backend, call: Call) -> CapturesShown:
     return CapturesShown(folder=folder, captures=[show_capture(one) for one in captures.by_name.values()])
 
 
-async def get_capture(backend: Backend, call: Call) -> CaptureShown:
+async def get_capture(backend: Backend, call: OperationCall) -> CaptureShown:
     return show_capture(find(backend, call))
 
 
-async def start_capture(backend: Backend, call: Call) -> CaptureShown:
+async def start_capture(backend: Backend, call: OperationCall) -> CaptureShown:
     query = call.query
     try:
         made = made_by(backend).start(
@@ -117,7 +117,7 @@ async def start_capture(backend: Backend, call: Call) -> CaptureShown:
     return show_capture(made)
 
 
-async def stop_capture(backend: Backend, call: Call) -> CaptureShown:
+async def stop_capture(backend: Backend, call: OperationCall) -> CaptureShown:
     """Answer when the file is whole, or still being written after some seconds."""
     name = find(backend, call).name
     found = made_by(backend).stop(name)
@@ -142,7 +142,7 @@ def made_by(backend: Backend) -> Captures:
     return backend.captures
 
 
-def find(backend: Backend, call: Call) -> StartedCapture:
+def find(backend: Backend, call: OperationCall) -> StartedCapture:
     """Return the capture that the path names. Raises Problem."""
     name = call.path["name"]
     try:

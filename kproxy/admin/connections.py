@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import monotonic
 
-from kproxy.net.connection import Connection, Phase
+from kproxy.net.connection import Connection
 from kproxy.net.in_turns import in_turns
+from kproxy.net.phase import Phase
 from kproxy.net.report import describe
 
 from .backend import Backend, clock
 from .long_answer import LongAnswer
 from .models import ConnectionShown, ConnectionsShown, CountShown
-from .operation import Call, Operation
+from .operation import Operation, OperationCall
 from .problem import Problem
 from .queries import CloseQuery, RecycleQuery
 
 
-async def list_connections(backend: Backend, call: Call) -> LongAnswer:
+async def list_connections(backend: Backend, call: OperationCall) -> LongAnswer:
     everyone = sorted(open_connections(backend), key=number)
     shown = (show_connection(backend, one) for one in everyone if one.phase is Phase.OPEN)
     return LongAnswer(ConnectionsShown(connections=[]), "connections", shown)
 
 
-async def close_connection(backend: Backend, call: Call) -> ConnectionShown:
+async def close_connection(backend: Backend, call: OperationCall) -> ConnectionShown:
     connection = find(backend, call)
     shown = show_connection(backend, connection)
     if call.query.reset:
@@ -33,14 +34,14 @@ async def close_connection(backend: Backend, call: Call) -> ConnectionShown:
     return shown
 
 
-async def recycle_connection(backend: Backend, call: Call) -> ConnectionShown:
+async def recycle_connection(backend: Backend, call: OperationCall) -> ConnectionShown:
     connection = find(backend, call)
     shown = show_connection(backend, connection)
     recycle(connection)
     return shown
 
 
-async def recycle_connections(backend: Backend, call: Call) -> CountShown:
+async def recycle_connections(backend: Backend, call: OperationCall) -> CountShown:
     """Recycle the connections that the query chooses, counted before any is closed."""
     everyone, chosen = call.query.which == "all", list[Connection]()
 
@@ -68,7 +69,7 @@ def open_connections(backend: Backend) -> list[Connection]:
     return [one for one in backend.server.connections if one.phase is Phase.OPEN]
 
 
-def find(backend: Backend, call: Call) -> Connection:
+def find(backend: Backend, call: OperationCall) -> Connection:
     """Return the open connection that the path names. Raises Problem."""
     text = call.path["id"]
     for connection in open_connections(backend):

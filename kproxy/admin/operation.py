@@ -36,7 +36,7 @@ API = "<api>"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperationCall:
     """Request of an operation: its path parameters, its query as the operation's model, its body as a document."""
 
     path: Mapping[str, str]
@@ -44,7 +44,7 @@ class Call:
     body: Source | None
 
 
-OperationHandler = Callable[[Backend, Call], Awaitable["Shown | LongAnswer | Response"]]
+OperationHandler = Callable[[Backend, OperationCall], Awaitable["Shown | LongAnswer | Response"]]
 
 
 class NoQuery(BaseModel, extra="forbid"):
@@ -71,7 +71,7 @@ class Operation:
     refusals: Sequence[str] = field(default=())
     media: str = JSON
 
-    async def call(self, request: Request) -> Call:
+    async def call(self, request: Request) -> OperationCall:
         """Read the path, query and body of a request. Raises Problem."""
         path = {name: value.replace(SLASH, "/") for name, value in request.path_params.items()}
         query = self._query(request)
@@ -84,7 +84,7 @@ class Operation:
         elif self.method in ("POST", "PUT"):
             media_type(request, (JSON,))
             await read_body(request)
-        return Call(path, query, body)
+        return OperationCall(path, query, body)
 
     def _query(self, request: Request) -> BaseModel:
         given = dict(request.query_params)

@@ -31,7 +31,7 @@ from kproxy.watch.seen import Seen
 
 from .backend import Backend
 from .models import Shown
-from .operation import Call, Operation
+from .operation import Operation, OperationCall
 from .problem import Problem
 from .queries import Query
 
@@ -144,14 +144,14 @@ def _data(seen: Seen, most: int) -> Data:
     return request_event(seen, lambda when: when + offset, most)
 
 
-async def tail(backend: Backend, call: Call) -> Response:
+async def tail(backend: Backend, call: OperationCall) -> Response:
     """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
     wanted = wanted_by(call)
     room_for_another(sum(isinstance(sink, TailSink) for sink in backend.server.taps.fanout.sinks))
     return Tail(backend, wanted)
 
 
-def wanted_by(call: Call) -> Filter:
+def wanted_by(call: OperationCall) -> Filter:
     """Return the filter of a query. Raises Problem."""
     try:
         return Filter(call.query.filter)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -18,12 +18,10 @@ from kproxy.core.login import ask
 from kproxy.wire import layout
 from kproxy.wire.api_keys import API_VERSIONS
 
+from .dialling import Dialler
 from .driven import HostPort
 from .own_connection import own_connection, send_request
-
-if TYPE_CHECKING:
-    from .transparent import Route
-    from .upstream import Upstream
+from .transparent import Route
 
 FRESH = 30.0
 """Seconds for which an answer is kept: a broker that comes back with another version has ended its connections, and is
@@ -71,7 +69,7 @@ class VersionsRequester(Protocol):
 class BrokerVersions:
     """Cache of ApiVersions answers of one cluster."""
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: Dialler) -> None:
         self.upstream = upstream
         self.known: OrderedDict[tuple[BrokerKey, AskVersions], CachedVersions] = OrderedDict()
         self.waiting: dict[tuple[BrokerKey, AskVersions], list[VersionsRequester]] = {}

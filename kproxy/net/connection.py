@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from functools import partial, wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from kproxy.core.commands import (
     BROKER,
@@ -37,8 +36,8 @@ from kproxy.core.commands import (
     WakeAt,
 )
 
-from .driven import AddressPair, Feed, HostPort, Session, host_port
-from .report import report_end
+from .driven import AddressPair, DrivenSession, Feed, HostPort, host_port
+from .phase import Phase
 from .shaper import ConnectionShaper
 from .side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 from .turn_order import network_of
@@ -49,20 +48,14 @@ if TYPE_CHECKING:
     from kproxy.rules.facts import Facts
 
     from .deadlines import Deadline
-    from .dial import Race
-    from .listener import Listener
+    from .dialling import Cancellable
     from .listener_ports import ClientAddresses
-    from .login import Login
-    from .server import Server
-    from .tap import Tap
+    from .reactor import Reactor
+    from .slow_work import SlowWork
+    from .splice import SplicedTap
     from .transparent import Route
     from .turns import Turn
-
-
-class Phase(IntEnum):
-    """Phases of a connection, in the order in which it goes through them; see the module."""
-
-    OPEN, CLOSING, LINGERING, CLOSED = range(4)
+    from .upstream import Upstream
 
 
 OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
@@ -86,6 +79,41 @@ def entry(method: EntryMethod) -> EntryMethod:
     return cast("EntryMethod", enter)
 
 
+class ConnectionTaps(Protocol):
+    """Taps of all connections, as far as a connection tells them what happens."""
+
+    def sent(self, connection: Connection, side: int, data: bytes | bytearray | memoryview, now: float) -> None: ...
+    def closed(self, connection: Connection, now: float) -> None: ...
+
+
+class ConnectionServer(Protocol):
+    """Server that a connection belongs to."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+    @property
+    def taps(self) -> ConnectionTaps: ...
+    @property
+    def slow_work(self) -> SlowWork: ...
+    def wake(self, sessions: Sequence[Any], now: float) -> None: ...
+    def report(self, connection: Connection, now: float) -> None: ...
+    def ended(self, connection: Connection) -> None: ...
+
+
+class ConnectionListener(Protocol):
+    """Listener that a connection has come in at."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tls(self) -> object: ...
+    @property
+    def side(self) -> type[Side]: ...
+    @property
+    def upstream(self) -> Upstream: ...
+    def ensure(self, nodes: Mapping[int, HostPort], connection: Connection) -> ClientAddresses | None: ...
+
+
 class Connection:
     """Client's socket and broker's socket with the session between them; `server` is told by `server.ended(self)`.
 
@@ -100,11 +128,11 @@ class Connection:
     broker_address: HostPort | None = None
     connected_after: float | None = None  # seconds
     cause = message = blame = ""
-    race: Race | Login | None = None
+    race: Cancellable | None = None
     route: Route | None = None
     anonymous = False
     leaving: Close | None = None
-    tap: Tap | None = None  # shows what passes to those who watch
+    tap: SplicedTap | None = None  # shows what passes to those who watch
     obeying = looked_after = False
     flow: ConnectionShaper | None = None
     half_closing: Side | None = None  # gets its FIN when what is queued for it has been written
@@ -115,7 +143,7 @@ class Connection:
     put_off: list[Callable[[], None]] = []  # until it is over
 
     def __init__(
-        self, server: Server, listener: Listener, facts: Facts, session: Session,
+        self, server: ConnectionServer, listener: ConnectionListener, facts: Facts, session: DrivenSession,
         client: HostPort, node: int | None, now: float,
     ) -> None:  # fmt: skip
         self.server, self.listener, self.facts, self.session = server, listener, facts, session
@@ -520,7 +548,7 @@ class Connection:
         for command in session.commands:
             if isinstance(command, Wake):
                 self.server.wake(command.sessions, now)
-        report_end(self, now)
+        self.server.report(self, now)
         if session.observer is not None:
             self.server.taps.closed(self, now)
         self.server.ended(self)

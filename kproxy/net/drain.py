@@ -7,8 +7,11 @@ answered such a one in `READS` seconds is not waited for: long polls, and broker
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from structlog.typing import FilteringBoundLogger
 
 from kproxy.rules.permissions import permissions
 from kproxy.wire import schema
@@ -16,8 +19,10 @@ from kproxy.wire import schema
 from .driven import show
 
 if TYPE_CHECKING:
+    from kproxy.limits import Limits
+
     from .connection import Connection
-    from .server import Server
+    from .reactor import Reactor
 
 SOON = 1.0
 """Seconds after which it is told what is waited for."""
@@ -29,10 +34,23 @@ CUT = {"drain_timeout", "shutdown"}
 """Causes of connections that have not ended by themselves."""
 
 
+class DrainedServer(Protocol):
+    """Server whose connections are drained."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def log(self) -> FilteringBoundLogger: ...
+    @property
+    def connections(self) -> Collection[Connection]: ...
+
+
 class Drain:
     """End of `server`, from the first signal to the last connection."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: DrainedServer) -> None:
         self.server, self.log = server, server.log
         self.since = monotonic()
         self.ended = self.cut = 0

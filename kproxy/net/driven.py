@@ -30,8 +30,8 @@ class LaneState(Protocol):
     def kept(self) -> object: ...
 
 
-class Session(Protocol):
-    """Part of `core.session.Session` that a driver uses; what the calls mean is said there.
+class DrivenSession(Protocol):
+    """Part of `core.session.DrivenSession` that a driver uses; what the calls mean is said there.
 
     `commands` is always the same list object: the sides keep it. `owner` and `observer` are the driver's to set.
     """
@@ -95,7 +95,7 @@ class MemoryWaiter(Protocol):
     def granted(self, now: float) -> None: ...
 
 
-SessionFactory = Callable[[str, Facts, int | None], Session]
+SessionFactory = Callable[[str, Facts, int | None], DrivenSession]
 """(listener name, facts, node id or None for the bootstrap port) → the session of a new connection."""
 
 

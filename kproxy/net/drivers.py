@@ -9,14 +9,12 @@ Under a test's MockClock use `task`: `nested` sleeps by the real clock.
 
 from __future__ import annotations
 
+import select
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
-
-if TYPE_CHECKING:
-    from .reactor import Reactor
 
 SHORT_TURN = 50e-6
 """While other tasks keep running, they get this many seconds between two batches of ours."""
@@ -26,6 +24,30 @@ FAR = 1e6
 """Trio says infinity when it has no deadline; anything above eleven days is none."""
 BATCHES = 8
 """Batches that `task` serves at once before other tasks get their turn."""
+
+
+class PlannedTurns(Protocol):
+    """Turns of a reactor that were put aside."""
+
+    @property
+    def planned(self) -> bool:
+        """Return True if one of them is to go on."""
+
+
+class Drivable(Protocol):
+    """Reactor, as far as a driver uses it."""
+
+    leave: bool
+
+    @property
+    def epoll(self) -> select.epoll: ...
+    @property
+    def aside(self) -> PlannedTurns: ...
+    def add(self, fd: int, ready: Callable[[int], object], mask: int) -> None: ...
+    def remove(self, fd: int) -> None: ...
+    def wake(self, mask: int = 0) -> None: ...
+    def wake_at(self, when: float | None) -> None: ...
+    def serve(self, timeout: float | None) -> int: ...
 
 
 def trio_inside() -> tuple[int, Callable[[], Awaitable[None]]]:
@@ -49,7 +71,7 @@ def nested_is_possible() -> bool:
     return True
 
 
-async def nested(reactor: Reactor) -> None:
+async def nested(reactor: Drivable) -> None:
     """Sleep in the reactor; go to trio when its epoll set is readable, its next deadline is due, or after `wake`."""
     inner, all_tasks_blocked = trio_inside()
     reactor.add(inner, reactor.wake, 1)
@@ -74,7 +96,7 @@ async def nested(reactor: Reactor) -> None:
         reactor.remove(inner)
 
 
-async def task(reactor: Reactor) -> None:
+async def task(reactor: Drivable) -> None:
     """Sleep in trio, which watches the reactor's epoll set."""
     serve, fd = reactor.serve, reactor.epoll.fileno()
     while True:
@@ -84,4 +106,4 @@ async def task(reactor: Reactor) -> None:
                 break
 
 
-DRIVERS: Mapping[str, Callable[[Reactor], Awaitable[None]]] = {"nested": nested, "task": task}
+DRIVERS: Mapping[str, Callable[[Drivable], Awaitable[None]]] = {"nested": nested, "task": task}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kproxy.config import ListenerConfig
 from kproxy.errors import WeDidWrong
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Barred
 
-from .connection import Connection
+from .connection import Connection, ConnectionServer
 from .driven import HostPort, host_port, show
 from .listener_ports import ClientAddresses
 from .log_throttle import LogThrottle
@@ -28,9 +28,20 @@ from .transparent import Route, destination, why_not
 from .upstream import Upstream
 
 if TYPE_CHECKING:
-    from kproxy.network_config import Transparent
+    from structlog.typing import FilteringBoundLogger
 
-    from .server import Server
+    from kproxy.limits import Limits
+    from kproxy.network_config import Transparent
+    from kproxy.rules.gate import Gate
+    from kproxy.rules.kinds.advertise import Advertise
+    from kproxy.rules.rule_set import BoundRules
+
+    from .connection_counts import ConnectionCounts
+    from .driven import SessionFactory
+    from .half_open import HalfOpen
+    from .metadata_poller import NodeLocator
+    from .port_service import PortService
+    from .taps import Taps
 
 
 RESET = struct.pack("ii", 1, 0)
@@ -41,10 +52,38 @@ SAME = 1024
 """Addresses of clients for which what is known of their connections is kept: few come once only."""
 
 
+class ListenerServer(ConnectionServer, Protocol):
+    """Server that a listener belongs to."""
+
+    @property
+    def log(self) -> FilteringBoundLogger: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def counts(self) -> ConnectionCounts: ...
+    @property
+    def half_open(self) -> HalfOpen: ...
+    @property
+    def port_service(self) -> PortService: ...
+    @property
+    def locators(self) -> Mapping[str, NodeLocator]: ...
+    @property
+    def session_factory(self) -> SessionFactory: ...
+    @property
+    def gate(self) -> Callable[[], Gate]: ...
+    @property
+    def advertise(self) -> Callable[[Listener, Facts, BoundRules | None], Advertise | Literal[False]]: ...
+    @property
+    def taps(self) -> Taps: ...
+    def own_ports(self) -> set[int]: ...
+    def refusal(self, client: HostPort) -> tuple[str, str] | None: ...
+    def began(self, connection: Connection) -> None: ...
+
+
 class Listener:
     """Listener of one cluster. Its ports are elsewhere; `arrived` is called for those who connect to them."""
 
-    def __init__(self, server: Server, config: ListenerConfig, upstream: Upstream) -> None:
+    def __init__(self, server: ListenerServer, config: ListenerConfig, upstream: Upstream) -> None:
         self.server, self.config, self.upstream = server, config, upstream
         self.name, self.transparent = config.name, config.transparent
         self.log = LogThrottle(server.log.bind(listener=config.name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from errno import EPERM
 from functools import partial
 from time import monotonic
@@ -15,10 +15,10 @@ from kproxy.config import ListenerConfig
 from kproxy.errors import WeDidWrong
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
-from .acceptor import EXHAUSTED, Acceptor, listen
+from .acceptor import EXHAUSTED, Acceptor, OnAccept, listen
 from .driven import HostPort
 from .log_throttle import LogThrottle
-from .named_port import NamedPort, Tenant
+from .named_port import NamedPort, OnClient, Tenant
 from .own_ports import OwnPorts
 from .port_pool import BUSY, PortPool
 from .preread import Preread
@@ -36,9 +36,6 @@ OPENING = 32
 SHOWN = 10
 """Ports or nodes told one by one in the log; of more there is one line."""
 
-OnClient = Callable[[int | None, socket.SocketType, Any], object]
-"""(node or None for the bootstrap port, the client's socket, its address as the socket module gives it)"""
-OnAccept = Callable[[socket.SocketType, Any], object]
 ClientAddresses = dict[int, HostPort | None]
 """Node → where clients reach it; None: nowhere."""
 

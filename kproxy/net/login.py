@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -18,11 +17,9 @@ from kproxy.named_file import read_named, reason
 from kproxy.sasl.client import ScramClient, Tokens, oauthbearer, plain
 from kproxy.sasl_config import OAUTH, UpstreamSasl
 
+from .dialling import Caller, Dialler
 from .driven import HostPort, show
 from .socket_io import exactly, send
-
-if TYPE_CHECKING:
-    from .upstream import Caller, Upstream
 
 LONGEST = 1 << 20
 """Bytes of an answer; that to ApiVersions has less than a kB, and tokens are at most 512 KiB."""
@@ -79,7 +76,7 @@ def read_token(path: Path) -> str:
 class Login:
     """Login on one connection; stands in the place of its race until it is over."""
 
-    def __init__(self, upstream: Upstream, caller: Caller, sock: socket.SocketType, server: HostPort) -> None:
+    def __init__(self, upstream: Dialler, caller: Caller, sock: socket.SocketType, server: HostPort) -> None:
         self.upstream, self.caller, self.sock, self.server = upstream, caller, sock, server
         self.scope = trio.CancelScope()
         self.done = False

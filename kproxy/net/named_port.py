@@ -27,6 +27,7 @@ UNRECOGNIZED_NAME = bytes.fromhex("1503030002 02 70")
 """RFC 8446 §5.1 and §6: a record of type alert with a fatal one, 112."""
 
 OnClient = Callable[[int | None, socket.SocketType, Any], object]
+"""(node or None for the bootstrap port, the client's socket, its address as the socket module gives it)"""
 
 
 @dataclass(frozen=True)

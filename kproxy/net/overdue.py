@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from kproxy.limits import Limits
 
-from .connection import Connection, Phase
+from .connection import Connection
 from .keepalive import keep_alive
+from .phase import Phase
 from .side import ENDED, NAMES
 
 FLUSH = 30.0

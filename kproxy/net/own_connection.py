@@ -5,20 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import trio
 
 from kproxy.core.login import LoggedIn
 
-from .dial import Race
+from .dialling import Cancellable, Dialler
 from .driven import AddressPair, HostPort
-from .login import Login
 from .socket_io import exactly, send
-
-if TYPE_CHECKING:
-    from .transparent import Route
-    from .upstream import Upstream
+from .transparent import Route
 
 CORRELATION_AT = slice(8, 12)
 """Of a request with its size."""
@@ -28,13 +23,13 @@ class OwnConnection:
     """Connection of kproxy's own, as the dialler sees it: `found` is set when there is a socket, or a reason why
     not."""
 
-    race: Race | Login | None = None
+    race: Cancellable | None = None
     origin: AddressPair | None = None
     sock: socket.SocketType | None = None
     reason = ""
 
     def __init__(
-        self, upstream: Upstream, node: int | None = None, route: Route | None = None, anonymous: bool = False
+        self, upstream: Dialler, node: int | None = None, route: Route | None = None, anonymous: bool = False
     ) -> None:
         self.upstream, self.node, self.route, self.anonymous = upstream, node, route, anonymous
         self.found = trio.Event()
@@ -57,7 +52,7 @@ class OwnConnection:
 
 @asynccontextmanager
 async def own_connection(
-    upstream: Upstream, *, node: int | None = None, route: Route | None = None, anonymous: bool = False
+    upstream: Dialler, *, node: int | None = None, route: Route | None = None, anonymous: bool = False
 ) -> AsyncIterator[socket.SocketType]:
     """Open a non-blocking socket to this broker or to any, logged in where kproxy does that unless it is to be
     `anonymous`; it is closed at the end.

@@ -19,8 +19,8 @@ from kproxy.rules.kinds.advertise import Advertise
 from .connection_counts import ConnectionCounts
 from .descriptors import Capacity
 from .driven import HostPort
-from .listener_ports import ClientAddresses, ListenerPorts, OnClient
-from .named_port import NamedPort
+from .listener_ports import ClientAddresses, ListenerPorts
+from .named_port import NamedPort, OnClient
 from .own_ports import OwnPorts
 from .preread import Preread
 from .reactor import Reactor

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from structlog.typing import FilteringBoundLogger
+
 from .driven import show
+from .log_throttle import LogThrottle
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -27,17 +30,17 @@ def describe(connection: Connection) -> dict[str, Any]:
     }
 
 
-def report_end(connection: Connection, now: float) -> None:
+def report_end(connection: Connection, now: float, log: FilteringBoundLogger, closes: LogThrottle, debug: bool) -> None:
     """Log the end of a connection; the same end from the same address once in a while only."""
-    server, cause = connection.server, connection.cause
-    if cause in QUIET and not server.debug:
+    cause = connection.cause
+    if cause in QUIET and not debug:
         return
     fields = {"cause": cause, "reason": connection.message, **describe(connection)}
     fields["seconds"] = round(now - connection.since, 3)
     if cause in QUIET:
-        server.log.debug("connection closed", **fields)
+        log.debug("connection closed", **fields)
     elif cause in MILD and not connection.blame:
-        server.closes.info("connection closed", key=(cause, connection.client_address[0]), **fields)
+        closes.info("connection closed", key=(cause, connection.client_address[0]), **fields)
     else:
         key = (cause, connection.client_address[0])
-        server.closes.warning("connection closed", key=key, blame=connection.blame or None, **fields)
+        closes.warning("connection closed", key=key, blame=connection.blame or None, **fields)

@@ -34,6 +34,7 @@ from .overdue import end_if_overdue
 from .own_ports import REASON
 from .port_service import LocalPorts, PortService
 from .reactor import Reactor
+from .report import report_end
 from .shutdown_delay import ShutdownDelay
 from .slow_work import SlowWork
 from .taps import Taps
@@ -178,6 +179,10 @@ class Server:
         """Call `on_growth`: there are many more connections than before, as where each makes another one."""
         self.many = 2 * len(self.connections)
         self.on_growth()
+
+    def report(self, connection: Connection, now: float) -> None:
+        """Log the end of a connection, unless the log has had the same of late."""
+        report_end(connection, now, self.log, self.closes, self.debug)
 
     def ended(self, connection: Connection) -> None:
         counts = self.counts

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kproxy.rules.shape import TrafficShape
 
 from .deadlines import Deadline
-from .reactor import OUT
-
-if TYPE_CHECKING:
-    from .connection import Connection
-    from .side import Side
+from .reactor import OUT, Reactor
+from .side import Side
 
 STEP = 0.01
 """Seconds of a rate's bytes that are written at once: fine enough to look like a slow line."""
@@ -27,10 +24,24 @@ LATE = 0.1
 """Seconds by which a line may be behind its rate and catch up; beyond that it was idle."""
 
 
+class ShapedConnection(Protocol):
+    """Connection whose bytes are shaped."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+    @property
+    def client(self) -> Side: ...
+    @property
+    def broker(self) -> Side: ...
+    @property
+    def since(self) -> float: ...
+    def cut(self, how: str, message: str) -> None: ...
+
+
 class ConnectionShaper:
     """Shapes of one connection: a shaper for each side, and the count of bytes that both have let through."""
 
-    def __init__(self, connection: Connection, shapes: Sequence[TrafficShape]) -> None:
+    def __init__(self, connection: ShapedConnection, shapes: Sequence[TrafficShape]) -> None:
         self.connection, self.shapes = connection, tuple(shapes)
         self.passed = 0
         self.over = False

@@ -15,19 +15,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from kproxy.core.commands import BROKER, CLIENT, LONG, Command, Dial
 from kproxy.wire.breath import rest
 
 from .driven import Feed, LaneState
-from .reactor import ERR, HUP, IN, OUT
-from .splice import can_splice, pass_by
-from .turns import BUFFER
-
-if TYPE_CHECKING:
-    from .connection import Connection
-    from .shaper import SideShaper
+from .reactor import ERR, HUP, IN, OUT, Reactor
+from .splice import SplicedConnection, can_splice, pass_by
+from .turns import BUFFER, Owner, Turn
 
 VIEW = memoryview(BUFFER)
 HEAD = 16384
@@ -48,10 +44,35 @@ def not_connected(data: object) -> int:
     raise BlockingIOError
 
 
+class SideOwner(SplicedConnection, Owner, Protocol):
+    """Connection that a side belongs to."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+    @property
+    def turn(self) -> Turn | None: ...
+    @property
+    def frozen(self) -> bool: ...
+    def dial(self, command: Dial, now: float) -> None: ...
+    def sent(self, token: int, now: float) -> None: ...
+    def ended(self, side: Any, now: float) -> None: ...
+    def drained(self, side: Any) -> None: ...
+
+
+class SendShaper(Protocol):
+    """Shaper in the place of a side's `send`."""
+
+    @property
+    def waiting(self) -> object:
+        """Return the time that it waits for, None while the socket is waited for."""
+
+    def wrap(self) -> None: ...
+
+
 class Side:
     """Socket of a connection. `which` is CLIENT or BROKER; `feed` takes what is read here."""
 
-    conn: Connection
+    conn: SideOwner
     peer: Side
     lane: LaneState
     recv: Callable[[bytearray | memoryview], int]
@@ -63,10 +84,10 @@ class Side:
     out: deque[tuple[memoryview, int]] | None = None
     pending = 0
     progress = 0.0
-    shaper: SideShaper | None = None
+    shaper: SendShaper | None = None
     plain = True  # what the sockets give and take are the bytes that pass
 
-    def __init__(self, conn: Connection, which: int, feed: Feed, lane: LaneState, commands: list[Command]) -> None:
+    def __init__(self, conn: SideOwner, which: int, feed: Feed, lane: LaneState, commands: list[Command]) -> None:
         self.conn, self.which, self.feed, self.lane, self.commands = conn, which, feed, lane, commands
         self.recv, self.send = no_more, not_connected
         self.into: bytearray | memoryview = BUFFER  # where reads go: all of it, or the first HEAD bytes
@@ -74,7 +95,7 @@ class Side:
         self.muted = self.got = self.reading = 0  # `reading`: bytes of the last read
 
     @property
-    def turns_of(self) -> Connection:
+    def turns_of(self) -> SideOwner:
         """Return the connection, whose work the callbacks of this side are."""
         return self.conn
 

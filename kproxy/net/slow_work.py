@@ -31,7 +31,7 @@ class JobOwner(Protocol):
         """Take the exception that the work, or what came of it, has raised."""
 
 
-Job = Callable[[], object]
+ThreadJob = Callable[[], object]
 
 
 class SlowWork:
@@ -39,10 +39,10 @@ class SlowWork:
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
-        self.queue: Queue[tuple[JobOwner, Job]] = Queue(lambda thing: thing[0].closed)
+        self.queue: Queue[tuple[JobOwner, ThreadJob]] = Queue(lambda thing: thing[0].closed)
         self.busy = False
 
-    def add(self, address: str, owner: JobOwner, work: Job) -> None:
+    def add(self, address: str, owner: JobOwner, work: ThreadJob) -> None:
         """Call `owner.computed(work())` when its turn has come, unless it is closed by then."""
         self.queue.add(address, (owner, work))
         if not self.busy:

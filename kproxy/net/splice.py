@@ -11,12 +11,12 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from kproxy.core.commands import LONG
+from kproxy.core.commands import LONG, Command
 
-if TYPE_CHECKING:
-    from .side import Side
+from .driven import Feed, LaneState
+from .phase import Phase
 
 MOST = 262144
 """Bytes taken at once, as by a read: so much may wait when the target takes nothing. 1 MiB gained 5 % more."""
@@ -25,6 +25,59 @@ TURN = 2 << 20
 PIPE = 1 << 20
 """Bytes that the pipe is asked to hold, which the kernel allows to everybody (fs.pipe-max-size): pages count whole."""
 HOW = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+
+
+class SplicedTap(Protocol):
+    """Watcher of a connection, which has to see some bytes and is told of the others."""
+
+    def unseen(self, side: int) -> int:
+        """Return how many bytes of what comes next from a side it need not see."""
+
+    def pass_over(self, side: int, n: int, now: float) -> None:
+        """Count so many bytes of this side, which go from socket to socket."""
+
+
+class SplicedConnection(Protocol):
+    """Connection of a side, as far as splicing needs it."""
+
+    @property
+    def phase(self) -> Phase: ...
+    @property
+    def tap(self) -> SplicedTap | None: ...
+    def failed(self, side: Any, error: OSError) -> None: ...
+    def obey(self, now: float) -> None: ...
+
+
+class SplicedSide(Protocol):
+    """Side of a connection, as far as splicing needs it: `side.Side`."""
+
+    got: int
+
+    @property
+    def conn(self) -> SplicedConnection: ...
+    @property
+    def peer(self) -> SplicedSide: ...
+    @property
+    def lane(self) -> LaneState: ...
+    @property
+    def feed(self) -> Feed: ...
+    @property
+    def commands(self) -> list[Command]: ...
+    @property
+    def plain(self) -> bool: ...
+    @property
+    def sock(self) -> object: ...
+    @property
+    def shaper(self) -> object: ...
+    @property
+    def which(self) -> int: ...
+    @property
+    def fd(self) -> int: ...
+    @property
+    def muted(self) -> int: ...
+    def expect_long(self) -> None: ...
+    def end(self, now: float) -> None: ...
+    def queue(self, data: bytes | memoryview) -> None: ...
 
 
 class Pipe:
@@ -78,7 +131,7 @@ PASSAGE = Pipe()
 NOT_LOOKED_AT = memoryview(b"")
 
 
-def can_splice(side: Side) -> bool:
+def can_splice(side: SplicedSide) -> bool:
     """Return True if nobody has to see the bytes that come here now, and both sockets give and take them as they
     are."""
     peer, conn = side.peer, side.conn
@@ -89,7 +142,7 @@ def can_splice(side: Side) -> bool:
     )  # fmt: skip
 
 
-def pass_by(side: Side, now: float) -> bool:
+def pass_by(side: SplicedSide, now: float) -> bool:
     """Have the kernel pass on what comes on this side, as far as it is here and nobody has to see it. Return True if
     all of that has passed, so that there may be something to read."""
     lane, peer, tap, left = side.lane, side.peer, side.conn.tap, TURN

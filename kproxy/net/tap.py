@@ -16,8 +16,8 @@ from kproxy.watch.exchanges import add_wait
 from kproxy.watch.seen import Seen
 from kproxy.watch.watcher import Watcher
 
-from .connection import Phase
 from .driven import Feed
+from .phase import Phase
 from .splice import NOT_LOOKED_AT
 from .turns import BUFFER
 from .who import ConnectionWho

@@ -6,17 +6,16 @@ import socket
 from collections.abc import Mapping
 from errno import EINPROGRESS
 from time import monotonic
-from typing import Protocol
 
 from kproxy.config import ClusterConfig
-from kproxy.core.login import LoggedIn
 from kproxy.core.rewrite import MOST_NODES
 from kproxy.errors import WeDidWrong
 
 from .broker_versions import BrokerVersions
 from .connection_counts import ConnectionCounts
 from .dial import DialOptions, Race, connect
-from .driven import AddressPair, HostPort, show
+from .dialling import Caller
+from .driven import HostPort, show
 from .log_throttle import LogThrottle
 from .login import Login, OwnCredentials
 from .own_ports import OwnPorts
@@ -27,31 +26,10 @@ from .side import Side
 from .tls import BrokerTls
 from .tls_side import TlsSide
 from .topology import Topology
-from .transparent import Route, check_mark
+from .transparent import check_mark
 
 AVOIDED = 30.0
 """Seconds that a bootstrap server which was not reachable is tried after the others."""
-
-
-class Caller(Protocol):
-    """Party that wants to be connected, to `node` or, if that is None, to any broker."""
-
-    node: int | None
-    race: Race | Login | None
-    route: Route | None
-    """Where it has to go, if that is settled."""
-    anonymous: bool
-    """Whether kproxy need not log in there for it."""
-
-    @property
-    def origin(self) -> AddressPair | None:
-        """Return the ends of the client's connection; None: it is kproxy's own wish."""
-
-    def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
-        """Take the socket. `login`: how kproxy has logged in there, where it does that itself."""
-
-    def unreachable(self, reason: str, refused: bool = False) -> None:
-        """Take the reason why there is no socket. `refused`: the broker does not take kproxy's credentials."""
 
 
 class Upstream:

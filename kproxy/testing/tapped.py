@@ -18,7 +18,7 @@ from typing import Any, cast
 import structlog
 
 from kproxy.core.commands import BROKER, CLIENT
-from kproxy.net.connection import Phase
+from kproxy.net.phase import Phase
 from kproxy.net.side import VIEW
 from kproxy.net.taps import Taps
 from kproxy.net.turns import BUFFER

@@ -23,13 +23,13 @@ from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import Backend
 from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
-from kproxy.admin.operation import LONGEST_BODY, Call
+from kproxy.admin.operation import LONGEST_BODY, OperationCall
 from kproxy.admin.over_workers.operations import HANDLES
 from kproxy.app import Proxy
 from kproxy.config import Config
 from kproxy.limits import Limits
-from kproxy.net.connection import Phase
 from kproxy.net.driven import HostPort
+from kproxy.net.phase import Phase
 from kproxy.rules.document import read_document
 from kproxy.rules.source import Source
 from kproxy.rules.store import RuleStore
@@ -233,7 +233,7 @@ def test_what_workers_say_is_put_together_in_turns(name: str) -> None:
     async def ask() -> float:
         steps = Steps()
         trio.lowlevel.add_instrument(steps)
-        shown = await HANDLES[name](crew, Call({}, None, None))
+        shown = await HANDLES[name](crew, OperationCall({}, None, None))
         if isinstance(shown, LongAnswer):
             await shown.response(200)
         return steps.longest

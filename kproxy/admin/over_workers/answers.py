@@ -14,7 +14,7 @@ from kproxy.admin.api import OPERATIONS
 from kproxy.admin.backend import Backend
 from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.models import Shown
-from kproxy.admin.operation import Call
+from kproxy.admin.operation import OperationCall
 from kproxy.admin.problem import Problem, problem_of
 from kproxy.admin.tail import TailLines
 from kproxy.capture.policy import Policy
@@ -56,7 +56,7 @@ class WorkerAnswers:
         operation = BY_NAME[asked.name]
         try:
             query = operation.query.model_validate(asked.query)
-            shown = await operation.handle(self.backend, Call(asked.path, query, None))
+            shown = await operation.handle(self.backend, OperationCall(asked.path, query, None))
         except Problem as problem:
             return refused(problem)
         except KproxyError as error:

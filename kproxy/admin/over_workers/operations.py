@@ -24,7 +24,7 @@ from kproxy.admin.models import (
     NodeShown,
     TopologyShown,
 )
-from kproxy.admin.operation import Call, Operation
+from kproxy.admin.operation import Operation, OperationCall
 from kproxy.admin.problem import Problem
 from kproxy.admin.tail import room_for_another, wanted_by
 from kproxy.core.addresses import controller_id
@@ -39,21 +39,21 @@ from .pool_captures import PoolCapture
 from .pool_tail import PoolTail
 
 
-async def list_connections(backend: PoolBackend, call: Call) -> LongAnswer:
+async def list_connections(backend: PoolBackend, call: OperationCall) -> LongAnswer:
     found = [one for each in await backend.operate_all("list_connections", {}) for one in each["connections"]]
     found.sort(key=lambda one: (one["since"], one["id"]))
     return LongAnswer(ConnectionsShown(connections=[]), "connections", (ConnectionShown(**one) for one in found))
 
 
-async def close_connection(backend: PoolBackend, call: Call) -> ConnectionShown:
+async def close_connection(backend: PoolBackend, call: OperationCall) -> ConnectionShown:
     return await one_connection(backend, call, "close_connection")
 
 
-async def recycle_connection(backend: PoolBackend, call: Call) -> ConnectionShown:
+async def recycle_connection(backend: PoolBackend, call: OperationCall) -> ConnectionShown:
     return await one_connection(backend, call, "recycle_connection")
 
 
-async def one_connection(backend: PoolBackend, call: Call, name: str) -> ConnectionShown:
+async def one_connection(backend: PoolBackend, call: OperationCall, name: str) -> ConnectionShown:
     """Have the worker of the connection do the operation. Raises Problem."""
     text = call.path["id"]
     if not text.isdecimal():
@@ -62,12 +62,12 @@ async def one_connection(backend: PoolBackend, call: Call, name: str) -> Connect
     return ConnectionShown(**shown(said))
 
 
-async def recycle_connections(backend: PoolBackend, call: Call) -> CountShown:
+async def recycle_connections(backend: PoolBackend, call: OperationCall) -> CountShown:
     answers = await backend.operate_all("recycle_connections", asked(call))
     return CountShown(connections=sum(one["connections"] for one in answers))
 
 
-async def get_topology(backend: PoolBackend, call: Call) -> TopologyShown:
+async def get_topology(backend: PoolBackend, call: OperationCall) -> TopologyShown:
     """Answer with what any worker knows; where clients reach nodes is known to the supervisor, who has the ports."""
     found: list[TopologyShown] = []
     answers = await backend.operate_all("get_topology", {})
@@ -105,26 +105,26 @@ def nodes_with(addresses: Mapping[str, Mapping[int, HostPort]], known: Mapping[i
         yield known[node].model_copy(update={"addresses": shown_at})
 
 
-async def tail(backend: PoolBackend, call: Call) -> Response:
+async def tail(backend: PoolBackend, call: OperationCall) -> Response:
     """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
     wanted = wanted_by(call)
     room_for_another(len(backend.listeners))
     return PoolTail(backend, call.query.filter, wanted)
 
 
-async def list_captures(backend: PoolBackend, call: Call) -> CapturesShown:
+async def list_captures(backend: PoolBackend, call: OperationCall) -> CapturesShown:
     captures = backend.captures
     await captures.look()
     folder = None if captures.folder is None else str(captures.folder)
     return CapturesShown(folder=folder, captures=[one.shown() for one in captures.by_name.values()])
 
 
-async def get_capture(backend: PoolBackend, call: Call) -> CaptureShown:
+async def get_capture(backend: PoolBackend, call: OperationCall) -> CaptureShown:
     await backend.captures.look()
     return found(backend, call).shown()
 
 
-async def start_capture(backend: PoolBackend, call: Call) -> CaptureShown:
+async def start_capture(backend: PoolBackend, call: OperationCall) -> CaptureShown:
     try:
         made = await backend.captures.start(call.query)
     except (CaptureRefused, FilterError) as error:
@@ -134,7 +134,7 @@ async def start_capture(backend: PoolBackend, call: Call) -> CaptureShown:
     return shown
 
 
-async def stop_capture(backend: PoolBackend, call: Call) -> CaptureShown:
+async def stop_capture(backend: PoolBackend, call: OperationCall) -> CaptureShown:
     """Answer when the file is whole."""
     one = found(backend, call)
     await backend.captures.stop(one)
@@ -143,7 +143,7 @@ async def stop_capture(backend: PoolBackend, call: Call) -> CaptureShown:
     return shown
 
 
-def found(backend: PoolBackend, call: Call) -> PoolCapture:
+def found(backend: PoolBackend, call: OperationCall) -> PoolCapture:
     """Return the capture that the path names. Raises Problem."""
     try:
         return backend.captures[call.path["name"]]
@@ -151,7 +151,7 @@ def found(backend: PoolBackend, call: Call) -> PoolCapture:
         raise Problem(404, "no_such_capture", str(error)) from None
 
 
-def asked(call: Call) -> dict[str, Any]:
+def asked(call: OperationCall) -> dict[str, Any]:
     """Return the query, as it can be sent."""
     query: dict[str, Any] = call.query.model_dump()
     return query

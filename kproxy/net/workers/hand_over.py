@@ -11,12 +11,12 @@ import errno
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import msgspec
 
 from ..driven import HostPort
 from ..log_throttle import LogThrottle
+from ..named_port import OnClient
 from ..reactor import IN, Reactor
 
 LONGEST = 4096
@@ -70,7 +70,6 @@ class HandOver:
         self.far.close()
 
 
-OnClient = Callable[[int | None, socket.socket, Any], object]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(HandedClient).decode
 
