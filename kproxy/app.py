@@ -25,7 +25,7 @@ from kproxy.core.sasl_server import SaslServer
 from kproxy.core.session import Session, Shared
 from kproxy.core.tally import Tallies, Tally
 from kproxy.distribution import own_version
-from kproxy.errors import DocumentError, KproxyError, WeDidWrong
+from kproxy.errors import DocumentError, InternalError, KproxyError
 from kproxy.log_writer import LogQueue
 from kproxy.logs import log_of_process, lost_lines
 from kproxy.net.circle import CircleCheck
@@ -344,14 +344,14 @@ class Proxy:
 async def open_admin(
     nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
 ) -> None:
-    """Serve it from now on. Raises WeDidWrong when the address cannot be bound."""
+    """Serve it from now on. Raises InternalError when the address cannot be bound."""
     from kproxy.admin.live import serve_admin
 
     try:
         url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port, log, lambda: reactor.turns)
     except* OSError as group:
         why = "; ".join(error.strerror or str(error) for error in leaves(group) if isinstance(error, OSError))
-        raise WeDidWrong(f"admin cannot bind {admin.bind}: {why}") from None
+        raise InternalError(f"admin cannot bind {admin.bind}: {why}") from None
     log.info("admin", url=url)
 
 

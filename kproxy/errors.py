@@ -1,7 +1,7 @@
 """Every exception that kproxy raises on purpose, in one tree.
 
     KproxyError
-    ├── TheyDidWrong                bytes, files or requests from outside are bad; the message says what and where
+    ├── InputError                  bytes, files or requests from outside are bad; the message says what and where
     │   ├── WireError               (kproxy.wire)
     │   │   ├── DecodeError         a frame that does not follow its grammar
     │   │   ├── EncodeError         a value that does not fit its grammar
@@ -14,7 +14,7 @@
     │   ├── CaptureError            a file that is no capture, or a damaged one; says where
     │   ├── NoSuchRule              a rule is named that is not there
     │   └── RuleInUse               a rule that cannot be changed in this way, because of where it comes from
-    └── WeDidWrong                  a bug or an environment that cannot be worked with
+    └── InternalError               a bug or an environment that cannot be worked with
         └── NotEverywhere           rules that some worker process could not take in, so that none has
 
 Messages are lower case, without a full stop, and carry both numbers: what was found and what was expected.
@@ -25,11 +25,11 @@ class KproxyError(Exception):
     """Base of all of them."""
 
 
-class TheyDidWrong(KproxyError):
+class InputError(KproxyError):
     """Input from outside is bad."""
 
 
-class WireError(TheyDidWrong):
+class WireError(InputError):
     """Bytes or values that do not follow the protocol's table."""
 
 
@@ -60,7 +60,7 @@ class RecordsError(WireError):
     """Records that cannot be read or made; the message names the batch and the offset of the byte."""
 
 
-class ProtocolError(TheyDidWrong):
+class ProtocolError(InputError):
     """A frame that may not stand where it stands; `cause` is a short word for metrics, e.g. `correlation`."""
 
     def __init__(self, cause: str, message: str) -> None:
@@ -68,7 +68,7 @@ class ProtocolError(TheyDidWrong):
         super().__init__(message)
 
 
-class LoginFailed(TheyDidWrong):
+class LoginFailed(InputError):
     """SASL that came to nothing, on either side; the message has no secrets."""
 
 
@@ -76,7 +76,7 @@ class LoginRefused(LoginFailed):
     """The other side does not take the credentials; the message says what it said."""
 
 
-class DocumentError(TheyDidWrong):
+class DocumentError(InputError):
     """A rule or config document with mistakes: `mistakes` are `file:line:column: message` lines, in file order."""
 
     def __init__(self, mistakes: list[str]) -> None:
@@ -84,7 +84,7 @@ class DocumentError(TheyDidWrong):
         super().__init__("\n".join(mistakes))
 
 
-class FilterError(TheyDidWrong):
+class FilterError(InputError):
     """A filter that cannot be read. `at`: where in `text`, in characters from 0 on; the message shows the place."""
 
     def __init__(self, problem: str, text: str, at: int) -> None:
@@ -92,21 +92,21 @@ class FilterError(TheyDidWrong):
         super().__init__(f"filter, column {at + 1}: {problem}\n  {text}\n  {' ' * at}^")
 
 
-class CaptureError(TheyDidWrong):
+class CaptureError(InputError):
     """A file that is no capture, or is damaged; the message has the offset."""
 
 
-class NoSuchRule(TheyDidWrong):
+class NoSuchRule(InputError):
     """A rule is named that is not there; the message has the nearest name."""
 
 
-class RuleInUse(TheyDidWrong):
+class RuleInUse(InputError):
     """A rule that cannot be added, changed or removed in this way, because of where it or its namesake comes from."""
 
 
-class WeDidWrong(KproxyError):
+class InternalError(KproxyError):
     """A bug, or an environment that kproxy cannot work with."""
 
 
-class NotEverywhere(WeDidWrong):
+class NotEverywhere(InternalError):
     """Rules that some worker process could not take in, so that all go on with those that were in force."""

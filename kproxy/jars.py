@@ -20,7 +20,7 @@ from time import monotonic
 
 from crc32c import crc32c
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 
 #: Kafka 4 brokers need it (KIP-1013), and so does Spark 4.
 JAVA_AT_LEAST = 17
@@ -35,7 +35,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 
-class MissingTool(WeDidWrong):
+class MissingTool(InternalError):
     """Something is not installed; the message names the Debian package that brings it."""
 
 
@@ -43,8 +43,8 @@ def jars(name: str, version: str, dependencies: str, one_of_them: str) -> Path:
     """The folder with the jars of `dependencies` (Maven's XML) and all that they need.
 
     Kept in `$KPROXY_CACHE`, or `~/.cache/kproxy`, as `name-version-…`. `one_of_them` is a pattern that a whole folder
-    has a file for. Raises MissingTool without Maven or Java, and WeDidWrong with Maven's last lines when they cannot be
-    fetched.
+    has a file for. Raises MissingTool without Maven or Java, and InternalError with Maven's last lines when they cannot
+    be fetched.
     """
     cache = cache_folder()
     pom = _POM.format(name=name, dependencies=dependencies)
@@ -115,7 +115,7 @@ def _fetch(what: str, text: str, one_of_them: str, folder: Path) -> None:
         )
         if done.returncode or not any(found.glob(one_of_them)):
             last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-            raise WeDidWrong(f"the jars of {what} could not be fetched, mvn exit code {done.returncode}:\n{last}")
+            raise InternalError(f"the jars of {what} could not be fetched, mvn exit code {done.returncode}:\n{last}")
         size = sum(one.stat().st_size for one in found.iterdir()) >> 20
         found.rename(folder)
     telling[-1](f"kproxy: fetched {what}: {size} MB in {monotonic() - begun:.0f} s")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kproxy import jars
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.pipeline.connector import connector_jars
 
 DEPENDENCY = "<dependency><groupId>g</groupId><artifactId>a</artifactId><version>1</version></dependency>"
@@ -41,7 +41,7 @@ def test_what_could_not_be_fetched_is_told_with_mavens_words(cache: Path) -> Non
     """And nothing is left that looks like a whole folder."""
     program(cache, "java", "echo 'openjdk version \"17.0.1\"' >&2")
     program(cache, "mvn", "echo no such artifact; exit 1")
-    with pytest.raises(WeDidWrong, match="jars of x 1 could not be fetched, mvn exit code 1:\nno such artifact"):
+    with pytest.raises(InternalError, match="jars of x 1 could not be fetched, mvn exit code 1:\nno such artifact"):
         jars.jars("x", "1", DEPENDENCY, "*.jar")
 
     assert [path.name for path in (cache / "cache").iterdir() if path.is_dir()] == []

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from kproxy.errors import DocumentError, KproxyError, TheyDidWrong, WeDidWrong
+from kproxy.errors import DocumentError, InputError, InternalError, KproxyError
 from kproxy.named_file import reason, text_named
 
 DEFAULT = "http://127.0.0.1:9190"
@@ -30,7 +30,7 @@ PROBE_TIMEOUT = 4.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Refused(TheyDidWrong):
+class Refused(InputError):
     """The API has said no; `code` as its description has it."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -57,7 +57,7 @@ class Admin:
         self, method: str, path: str, body: bytes | None = None, *, kind: str = JSON,
         query: Mapping[str, Any] | None = None, wait: float = 0.0,
     ) -> Any:  # fmt: skip
-        """The answer's JSON. `query` without what is None. Raises WeDidWrong when nothing answers, DocumentError for
+        """The answer's JSON. `query` without what is None. Raises InternalError when nothing answers, DocumentError for
         mistakes in the body, Refused for all else that is no success."""
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = self.prefix + path + (f"?{urlencode(given)}" if given else "")
@@ -70,26 +70,26 @@ class Admin:
             answer = connection.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise WeDidWrong(self._nothing(error)) from error
+            raise InternalError(self._nothing(error)) from error
         finally:
             connection.close()
         return self._read(answer.status, data)
 
     def probe(self, path: str) -> tuple[int, str]:
-        """Status and text of what is open to all. Raises WeDidWrong when nothing answers."""
+        """Status and text of what is open to all. Raises InternalError when nothing answers."""
         connection = self.connect(self.host, self.port, timeout=PROBE_TIMEOUT)
         try:
             connection.request("GET", self.prefix + path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode(errors="replace").strip()
         except (OSError, http.client.HTTPException) as error:
-            raise WeDidWrong(self._nothing(error)) from error
+            raise InternalError(self._nothing(error)) from error
         finally:
             connection.close()
 
     def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
         """The lines of an answer without an end, as they come; empty ones only say that all is well. Raises as above,
-        and WeDidWrong when it ends."""
+        and InternalError when it ends."""
         given = {name: value for name, value in query.items() if value is not None}
         target = self.prefix + path + (f"?{urlencode(given)}" if given else "")
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
@@ -103,10 +103,10 @@ class Admin:
                 if line.strip():
                     yield line
         except (OSError, http.client.HTTPException) as error:
-            raise WeDidWrong(self._nothing(error)) from error
+            raise InternalError(self._nothing(error)) from error
         finally:
             connection.close()
-        raise WeDidWrong(f"the proxy at {self.url} has ended")
+        raise InternalError(f"the proxy at {self.url} has ended")
 
     def _nothing(self, error: Exception) -> str:
         if isinstance(error, TimeoutError | socket.timeout):
@@ -124,7 +124,7 @@ class Admin:
             error = body["error"]
             code, message, mistakes = error["code"], error["message"], error["mistakes"]
         except (ValueError, KeyError, TypeError):
-            raise WeDidWrong(f"what answers at {self.url} is no kproxy (status {status})") from None
+            raise InternalError(f"what answers at {self.url} is no kproxy (status {status})") from None
         if mistakes:
             raise DocumentError([f"{one['where']}: {one['message']}" for one in mistakes])
         hint = ", in KPROXY_TOKEN or by --token-file" if code == "unauthorized" else ""

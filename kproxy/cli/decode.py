@@ -9,7 +9,7 @@ import click
 from kproxy.cli.api_names import find_api, known_version
 from kproxy.cli.frame_input import frames
 from kproxy.cli.frame_output import as_json, tree
-from kproxy.errors import DecodeError, TheyDidWrong
+from kproxy.errors import DecodeError, InputError
 from kproxy.named_file import read_named, reason
 from kproxy.terminal import console, in_line, say
 from kproxy.wire import decode_request, decode_response
@@ -60,7 +60,7 @@ def command(
             except DecodeError as error:
                 say(f"frame {number} ({len(frame)} bytes): {error}", err=True)
                 failed = True
-    except TheyDidWrong as error:
+    except InputError as error:
         say(f"kproxy: {error}", err=True)
         failed = True
     if number == 0 and not failed:
@@ -70,11 +70,11 @@ def command(
 
 
 def read(file: str) -> bytes:
-    """Return the bytes of a file, or of standard input. Raises TheyDidWrong, or BadParameter for a file."""
+    """Return the bytes of a file, or of standard input. Raises InputError, or BadParameter for a file."""
     if file == "-":
         data = sys.stdin.buffer.read(MOST_FRAMES + 1)
         if len(data) > MOST_FRAMES:
-            raise TheyDidWrong(f"standard input has more than {MOST_FRAMES:,} bytes")
+            raise InputError(f"standard input has more than {MOST_FRAMES:,} bytes")
         return data
     try:
         return read_named(file, MOST_FRAMES)

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from kproxy import terminal
 from kproxy.cli.demo_fault import Fault, inject
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 
 if TYPE_CHECKING:
     from kproxy.testing.cluster import MockCluster
@@ -86,7 +86,7 @@ def rule_file() -> Path:
     for place in places:
         if place.exists():
             return place
-    raise WeDidWrong(f"rules/demo.yaml is neither {' nor '.join(map(str, places))}")
+    raise InternalError(f"rules/demo.yaml is neither {' nor '.join(map(str, places))}")
 
 
 def show_setting(console: Console, proxy: Proxy, rules: Path) -> None:

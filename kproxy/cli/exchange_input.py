@@ -19,7 +19,7 @@ import msgspec
 from kproxy.capture.packet_file import opened, standard_input
 from kproxy.capture.reader import MOST_FRAME, Capture
 from kproxy.cli.event_types import judge
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.terminal import say
 from kproxy.watch.filter.view import Data, EventView, SeenView
@@ -39,7 +39,7 @@ AnyView = EventView | SeenView
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class NoInput(TheyDidWrong):
+class NoInput(InputError):
     """A file that is neither a capture nor an event file, a folder without any, or nothing where there must be some."""
 
 

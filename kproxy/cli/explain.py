@@ -11,7 +11,7 @@ import click
 
 from kproxy.cli.api_names import find_api, known_version
 from kproxy.cli.frame_input import frames
-from kproxy.errors import DecodeError, TheyDidWrong
+from kproxy.errors import DecodeError, InputError
 from kproxy.named_file import MOST_BYTES, read_named, reason
 from kproxy.rules.frame_match import OF_ENTITY
 from kproxy.terminal import console, say
@@ -164,7 +164,7 @@ def frame_bytes(word: str) -> bytes | None:
     try:
         return read_named(word)
     except OSError as error:
-        raise TheyDidWrong(f"{word} cannot be read: {reason(error)}") from None
+        raise InputError(f"{word} cannot be read: {reason(error)}") from None
 
 
 def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeError]:
@@ -182,7 +182,7 @@ def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeErr
                 yield of_frame(decode_request(frame), frame, given)
             except DecodeError as error:
                 yield error
-    except TheyDidWrong as error:
+    except InputError as error:
         raise click.ClickException(str(error)) from None
     if not found:
         raise click.ClickException("no frame in the input")

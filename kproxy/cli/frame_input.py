@@ -11,19 +11,19 @@ import re
 import string
 from collections.abc import Iterator
 
-from kproxy.errors import DecodeError, TheyDidWrong
+from kproxy.errors import DecodeError, InputError
 from kproxy.wire.frames import RESPONSE_HEADER, split
 
 NUMBER = re.compile(r"\b0x([0-9a-fA-F]{1,2})\b")
 TEXT = frozenset(string.printable.encode())
 
 
-class InputError(TheyDidWrong):
+class FrameInputError(InputError):
     """Input that is neither hex nor frames."""
 
 
 def frames(data: bytes, raw: bool = False, lengths: bool | None = None) -> Iterator[bytes]:
-    """The frames in `data`. Raises InputError for text that is no hex, DecodeError for lengths that do not fit."""
+    """The frames in `data`. Raises FrameInputError for text that is no hex, DecodeError for lengths that do not fit."""
     if raw or not set(data) <= TEXT:
         yield from [data] if lengths is False else split(data, smallest=0)
         return
@@ -41,7 +41,7 @@ def hex_line(line: str, number: int) -> bytes:
     try:
         return bytes.fromhex(line.replace(":", " "))
     except ValueError:
-        raise InputError(f"line {number} is no hex: {line[:40]!r}") from None
+        raise FrameInputError(f"line {number} is no hex: {line[:40]!r}") from None
 
 
 def stream(data: bytes, lengths: bool | None) -> list[bytes]:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 
 from kproxy.cli.admin_client import Admin, with_admin
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.terminal import say
 
 
@@ -34,11 +34,11 @@ def command(admin: Admin, live: bool, cluster: str | None) -> None:
     try:
         said = json.loads(text)
         if status == 404 and cluster is not None and said["error"]["code"] == "not_found":
-            raise WeDidWrong(said["error"]["message"])
+            raise InternalError(said["error"]["message"])
         reasons = said["waiting_for"]
         dead = [why for one in said.get("clusters", {}).values() for why in one["waiting_for"]]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise WeDidWrong(f"what answers at {admin.url} is no kproxy (status {status})") from None
+        raise InternalError(f"what answers at {admin.url} is no kproxy (status {status})") from None
     if status == 200:
         say("ready")
         for reason in dead:

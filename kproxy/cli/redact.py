@@ -14,7 +14,7 @@ from kproxy.capture.reader import Capture
 from kproxy.capture.redact import Redaction
 from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import said_of
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 from kproxy.terminal import say
 from kproxy.wire.frames import MAX_FRAME
 
@@ -69,7 +69,7 @@ def write(source: str, target: str, redaction: Redaction) -> Capture:
                 writer.closed(gone, last if gone.over is None else gone.over)
             writer.finish(last, "redacted")
         if not redaction.exchanges:
-            raise TheyDidWrong(f"{source}: no Kafka exchange was found in it")
+            raise InputError(f"{source}: no Kafka exchange was found in it")
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import click
 
 from kproxy.cli.admin_client import JSON, YAML, Admin, segment, with_admin
 from kproxy.cli.table import as_json, print_json, print_rows
-from kproxy.errors import DocumentError, TheyDidWrong
+from kproxy.errors import DocumentError, InputError
 from kproxy.named_file import MOST_BYTES, read_named, reason
 from kproxy.terminal import say
 
@@ -86,7 +86,7 @@ def _read(file: str) -> bytes:
     try:
         return read_named(file)
     except OSError as error:
-        raise TheyDidWrong(f"{file} cannot be read: {reason(error)}") from None
+        raise InputError(f"{file} cannot be read: {reason(error)}") from None
 
 
 @command.command("rm")

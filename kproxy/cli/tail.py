@@ -15,7 +15,7 @@ from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
 from kproxy.cli.exchange_rows import Rows
 from kproxy.cli.filter_words import files_and_filter
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.terminal import raw, say
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import Data
@@ -103,7 +103,7 @@ def live(admin: Admin, wanted: Filter) -> Generator[Data]:
         try:
             said = _decode(line)
         except msgspec.DecodeError:
-            raise WeDidWrong(f"what answers at {admin.url} is no kproxy") from None
+            raise InternalError(f"what answers at {admin.url} is no kproxy") from None
         if "request" in said:
             yield said["request"]
         elif "dropped" in said:

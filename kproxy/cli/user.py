@@ -12,7 +12,7 @@ from secrets import token_bytes
 
 import click
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.named_file import reason, text_named
 from kproxy.sasl.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS
 from kproxy.sasl.users import ITERATIONS, SALT, check_name, make_line, names_in
@@ -64,7 +64,7 @@ def remove(file: Path, name: str) -> None:
     """Take the user NAME out of FILE. Connections that are open stay."""
     before, after = read(file), others(file, name)
     if before == after:
-        raise WeDidWrong(f'there is no user "{name}" in {file}')
+        raise InternalError(f'there is no user "{name}" in {file}')
     replace(file, after)
 
 
@@ -85,7 +85,7 @@ def ask() -> str:
     else:
         password = sys.stdin.readline(LONGEST + 1).removesuffix("\n").removesuffix("\r")
     if not password or len(password) > LONGEST:
-        raise WeDidWrong(f"a password of 1 to {LONGEST} characters is wanted, found {len(password)}")
+        raise InternalError(f"a password of 1 to {LONGEST} characters is wanted, found {len(password)}")
     return password
 
 
@@ -96,7 +96,7 @@ def read(file: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise WeDidWrong(f"{file} cannot be read: {reason(error)}") from None
+        raise InternalError(f"{file} cannot be read: {reason(error)}") from None
     parsed(file, text)
     return text.splitlines()
 
@@ -105,7 +105,7 @@ def parsed(file: Path, text: str) -> list[tuple[str, str]]:
     try:
         return list(names_in(text))
     except ValueError as error:
-        raise WeDidWrong(f"{file}: {error}") from None
+        raise InternalError(f"{file}: {error}") from None
 
 
 def others(file: Path, name: str) -> list[str]:

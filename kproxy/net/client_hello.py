@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 
 LONGEST = 16384
 """Bytes of a ClientHello, its records' heads included. With the keys of post-quantum key exchange it has some 2 kB."""
@@ -21,7 +21,7 @@ BEFORE_SESSION = 2 + 32  # version and random
 SERVER_NAME, HOST_NAME = 0, 0
 
 
-class BadHello(TheyDidWrong):
+class BadHello(InputError):
     """First bytes that are no ClientHello."""
 
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kproxy.config import ListenerConfig
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Barred
 
@@ -92,8 +92,8 @@ class Listener:
             log = server.log.bind(listener=config.name)
             try:
                 self.tls = ClientTls(config.tls, server.limits.handshake_timeout, server.reactor.step, log)
-            except WeDidWrong as error:
-                raise WeDidWrong(f"listener {config.name}, {config.bind}: {error}") from error
+            except InternalError as error:
+                raise InternalError(f"listener {config.name}, {config.bind}: {error}") from error
         self.side: type[Side] = Side if self.tls is None else TlsSide
         self.plain = lru_cache(SAME)(partial(Facts, self.name, upstream.name))
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import ListenerConfig
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 
 from .acceptor import EXHAUSTED, Acceptor, OnAccept, listen
@@ -73,7 +73,7 @@ class ListenerPorts:
 
     def open(self, endpoints: list[Endpoint]) -> None:
         """Bind the bootstrap port, unless another listener has it for both, and the ports of nodes with a fixed
-        address. Raises WeDidWrong."""
+        address. Raises InternalError."""
         self.endpoints = endpoints if self.port else endpoints[:1]  # port 0 is one port, on one address
         if self.shares:
             self.by_port[self.port] = []
@@ -86,13 +86,13 @@ class ListenerPorts:
                 self.open_or_fail(address.port, fixed[address.port], f" of node {node}")
 
     def open_or_fail(self, port: int, node: int | None, whose: str) -> None:
-        """Listen on a port without which kproxy does not begin. Raises WeDidWrong."""
+        """Listen on a port without which kproxy does not begin. Raises InternalError."""
         try:
             self.open_port(port, node)
         except OSError as error:
             where = f"{self.config.bind.host} port {port}{whose}"
             why = f"{error.strerror}, CAP_NET_ADMIN is needed" if error.errno == EPERM else error.strerror
-            raise WeDidWrong(f"listener {self.name} cannot bind {where}: {why}") from error
+            raise InternalError(f"listener {self.name} cannot bind {where}: {why}") from error
 
     def open_for(self, rules: Sequence[Advertise]) -> Generator[None]:
         """Bind the ports of nodes that rules fix, as far as it goes: clients may have them since before a restart.

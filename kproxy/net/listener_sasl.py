@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import ListenerConfig
 from kproxy.core.sasl_server import Terms
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.sasl.server import Checker, LoginWork
 from kproxy.sasl.users import Users
 from kproxy.sasl_config import ListenerSasl, users_in
@@ -22,18 +22,18 @@ KEY = 32
 
 def terms_of(listener: ListenerConfig, config: ListenerSasl, log: FilteringBoundLogger, patience: float = 0.0) -> Terms:
     """Make the terms of authentication. `patience`: seconds that a client has to authenticate in, 0: any. Raises
-    WeDidWrong when no users can be read."""
+    InternalError when no users can be read."""
     try:
         users = UsersFile(config.users, log)
-    except WeDidWrong as error:
-        raise WeDidWrong(f"listener {listener.name}, {listener.bind}: {error}") from error
+    except InternalError as error:
+        raise InternalError(f"listener {listener.name}, {listener.bind}: {error}") from error
     checker = Checker(users, token_bytes(KEY), lambda: token_hex(NONCE))
     return Terms(tuple(config.mechanisms), checker, config.max_session, config.failure_delay, patience)
 
 
 class UsersFile:
     """Users of a listener, called for each authentication: a look at the file's time is cheap beside it. Raises
-    WeDidWrong when made."""
+    InternalError when made."""
 
     def __init__(self, path: str, log: FilteringBoundLogger) -> None:
         self.path, self.log = Path(path), log
@@ -41,7 +41,7 @@ class UsersFile:
         try:
             self.users = users_in(self.path)
         except ValueError as error:
-            raise WeDidWrong(str(error)) from None
+            raise InternalError(str(error)) from None
 
     def look(self) -> tuple[int, int, int] | None:
         try:

@@ -12,7 +12,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import Config, ListenerConfig
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.rules.address import Address
 from kproxy.rules.kinds.advertise import Advertise
 
@@ -88,7 +88,7 @@ class LocalPorts:
         self.state = None if path is None else StateWriter(Path(path), reactor, self.snapshot)
 
     async def open(self) -> None:
-        """Open the ports of all listeners. Raises WeDidWrong, and DocumentError for a state file that cannot be
+        """Open the ports of all listeners. Raises InternalError, and DocumentError for a state file that cannot be
         used."""
         ports, nodes = read_state(self.state.path) if self.state is not None else ({}, {})
         for listener_ports in self.by_listener.values():
@@ -204,9 +204,9 @@ def named_port(config: ListenerConfig, named: dict[Address, NamedPort], preread:
 
 
 async def endpoints(config: ListenerConfig) -> list[Endpoint]:
-    """Return the addresses of the listener's `bind`. Raises WeDidWrong."""
+    """Return the addresses of the listener's `bind`. Raises InternalError."""
     bind = config.bind
     try:
         return await trio.to_thread.run_sync(ask, (bind.host, bind.port))
     except OSError as error:
-        raise WeDidWrong(f"listener {config.name} cannot bind {bind}: {error.strerror}") from error
+        raise InternalError(f"listener {config.name} cannot bind {bind}: {error.strerror}") from error

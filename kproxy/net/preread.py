@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 from kproxy.limits import Limits
 
 from .connection_counts import ConnectionCounts
@@ -32,7 +32,7 @@ MOST = 32768
 
 T = TypeVar("T")
 FirstBytesParser = Callable[[bytes], "T | None"]
-"""What the first bytes mean; None: more are needed. Raises TheyDidWrong."""
+"""What the first bytes mean; None: more are needed. Raises InputError."""
 
 
 class PrereadKind(NamedTuple):
@@ -44,7 +44,7 @@ class PrereadKind(NamedTuple):
     limited: bool = True
 
 
-class Refusal(TheyDidWrong):
+class Refusal(InputError):
     """First bytes that are a reason to refuse the client, of a cause of its own."""
 
     def __init__(self, why: str, cause: str) -> None:
@@ -122,7 +122,7 @@ class PendingClient(Generic[T]):
             return
         try:
             parsed = self.parse(data)
-        except TheyDidWrong as error:
+        except InputError as error:
             self.refuse(error.cause if isinstance(error, Refusal) else self.kind.cause, str(error))
             return
         if parsed is None:

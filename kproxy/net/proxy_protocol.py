@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 
 from .driven import HostPort
 
@@ -39,7 +39,7 @@ FAMILIES: dict[str, tuple[Callable[[str], _IP], str]] = {
 }
 
 
-class BadHeader(TheyDidWrong):
+class BadHeader(InputError):
     """First bytes that are no PROXY header, or a wrong one."""
 
 

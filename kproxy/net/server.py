@@ -14,7 +14,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config import Config
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise
@@ -120,8 +120,8 @@ class Server:
         return ports if self.admin_port is None else ports | {self.admin_port}
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open all ports and serve until a drain is over. Needs the reactor to run. Raises WeDidWrong or DocumentError
-        when it cannot start."""
+        """Open all ports and serve until a drain is over. Needs the reactor to run. Raises InternalError or
+        DocumentError when it cannot start."""
         self.capacity = find_capacity(self.limits)
         if self.alone:
             log_capacity(self.capacity, self.limits, self.log)
@@ -143,14 +143,14 @@ class Server:
         return self.half_open.total
 
     def check_bootstrap(self) -> None:
-        """Raise WeDidWrong when a cluster's bootstrap server is this kproxy."""
+        """Raise InternalError when a cluster's bootstrap server is this kproxy."""
         for name, upstream in self.upstreams.items():
             for server in upstream.bootstrap:
                 addresses = [sockaddr for _, sockaddr in upstream.resolver.known(server) or ()]
                 if server[0].lower().rstrip(".") == "localhost":  # RFC 6761 §6.3; other names are asked for later
                     addresses.append((LOOPBACK, server[1]))
                 if any(self.port_service.own.has(sockaddr) for sockaddr in addresses):
-                    raise WeDidWrong(f"cluster {name} cannot have {show(server)} as a bootstrap server: {REASON}")
+                    raise InternalError(f"cluster {name} cannot have {show(server)} as a bootstrap server: {REASON}")
 
     # ---- connections
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.rules.facts import subject_name
 from kproxy.rules.principal_rules import PrincipalRules
 from kproxy.tls_config import ListenerTls, UpstreamTls
@@ -56,7 +56,7 @@ class Reloading:
         try:
             self.context = make()
         except (OSError, ValueError) as error:
-            raise WeDidWrong(f"TLS files {', '.join(map(str, self.files))} cannot be used: {error}") from error
+            raise InternalError(f"TLS files {', '.join(map(str, self.files))} cannot be used: {error}") from error
 
     def look(self) -> list[tuple[int, int, int]]:
         stats = [file.stat() for file in self.files if file.exists()]

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from struct import Struct
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.network_config import Transparent
 
 from .driven import HostPort, host_port, show
@@ -81,11 +81,11 @@ def come_from(sock: socket.SocketType, family: int, source: str) -> None:
 
 
 def check_mark(cluster: str, mark: int) -> None:
-    """Check that connections to brokers can be marked so. Raises WeDidWrong when they cannot."""
+    """Check that connections to brokers can be marked so. Raises InternalError when they cannot."""
     with closing(socket.socket()) as trial:
         try:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             text = f"connections to cluster {cluster} cannot be marked with {mark}: {why}; CAP_NET_ADMIN is needed"
-            raise WeDidWrong(f"{text}, or mark: 0 and a firewall that knows kproxy by its user") from error
+            raise InternalError(f"{text}, or mark: 0 and a firewall that knows kproxy by its user") from error

@@ -9,7 +9,7 @@ from time import monotonic
 
 from kproxy.config import ClusterConfig
 from kproxy.core.rewrite import MOST_NODES
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 
 from .broker_versions import BrokerVersions
 from .connection_counts import ConnectionCounts
@@ -52,8 +52,8 @@ class Upstream:
         if config.tls is not None:
             try:
                 self.tls = BrokerTls(config.tls, handshake_timeout, reactor.step, reactor.log.bind(cluster=name))
-            except WeDidWrong as error:
-                raise WeDidWrong(f"cluster {name}: {error}") from error
+            except InternalError as error:
+                raise InternalError(f"cluster {name}: {error}") from error
         self.credentials = OwnCredentials(config.sasl) if config.sasl is not None else None
         self.side: type[Side] = Side if self.tls is None else TlsSide
         self.overrides: Mapping[HostPort, HostPort] = {tuple(a): tuple(b) for a, b in config.dial.items()}  # type: ignore[misc]

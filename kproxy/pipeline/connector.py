@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.jars import jars
 
 CONNECTOR_VERSION = "4.0.0"
@@ -50,7 +50,7 @@ def main() -> int:
     """
     try:
         sys.stdout.write(",".join(map(str, connector_jars())) + "\n")
-    except WeDidWrong as error:
+    except InternalError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -1,20 +1,20 @@
 """Errors of the pipeline.
 
 KproxyError
-├── TheyDidWrong
+├── InputError
 │   └── LakeError      a path, a source or a table that cannot be used as asked; says which and why
-└── WeDidWrong
+└── InternalError
     └── UnknownTable   code asks for a table or column that is not declared
 """
 
 from __future__ import annotations
 
-from kproxy.errors import TheyDidWrong, WeDidWrong
+from kproxy.errors import InputError, InternalError
 
 
-class LakeError(TheyDidWrong):
+class LakeError(InputError):
     """Error for a path, a source or a table that cannot be used as asked; the message says which and why."""
 
 
-class UnknownTable(WeDidWrong):
+class UnknownTable(InternalError):
     """Error for code that asks for a table or a column which is not declared."""

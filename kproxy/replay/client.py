@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 
 import trio
 
-from kproxy.errors import KproxyError, TheyDidWrong
+from kproxy.errors import InputError, KproxyError
 from kproxy.wire.frames import Splitter, framed
 
 from .commands import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
@@ -27,7 +27,7 @@ READ = 1 << 16
 Authenticate = Callable[[], Generator[bytes, bytes, None]]
 
 
-class NoTarget(TheyDidWrong):
+class NoTarget(InputError):
     """Error for a target that cannot be reached, or does not answer."""
 
 

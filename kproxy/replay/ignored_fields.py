@@ -8,14 +8,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 from kproxy.wire.layout import Slot
 from kproxy.wire.schema import read_yaml
 
 TABLE = files("kproxy.replay") / "ignored_fields.yaml"
 
 
-class NoSuchGroup(TheyDidWrong):
+class NoSuchGroup(InputError):
     """Error for a group of fields that the table does not have."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 from kproxy.wire import Message, decode_response, encode
 from kproxy.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -20,7 +20,7 @@ from .own_requests import own
 VERSION = 1
 
 
-class CredentialsRefused(TheyDidWrong):
+class CredentialsRefused(InputError):
     """Error for credentials that the target does not take."""
 
 

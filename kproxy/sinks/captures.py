@@ -14,7 +14,7 @@ from time import time
 
 from kproxy.capture.policy import CaptureSide, Policy
 from kproxy.capture.writer import CaptureEndpoint, ToWallTime
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 from kproxy.watch.filter.filter import Filter
 from kproxy.watch.filter.view import View
 from kproxy.watch.seen import Seen, Who
@@ -37,7 +37,7 @@ STOP_TIMEOUT = 5.0
 """Seconds for what still waits to be written, when one is stopped."""
 
 
-class CaptureRefused(TheyDidWrong):
+class CaptureRefused(InputError):
     """Error for a capture that cannot be started.
 
     `code`: invalid_query, capture_exists, capture_failed, no_captures, too_many_captures.
@@ -48,7 +48,7 @@ class CaptureRefused(TheyDidWrong):
         super().__init__(message)
 
 
-class NoSuchCapture(TheyDidWrong):
+class NoSuchCapture(InputError):
     """Error for a capture's name that is not known."""
 
 

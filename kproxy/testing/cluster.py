@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import Self
 
 from kproxy.distribution import how_to_install
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 
 _PRODUCER = 0  # RD_KAFKA_PRODUCER
 _REBALANCE_DELAY_MS = 100  # instead of three seconds, which each group test would wait
 
 
-class MissingMock(WeDidWrong):
+class MissingMock(InternalError):
     """confluent-kafka, which carries librdkafka, is not installed."""
 
 
@@ -38,10 +38,10 @@ class MockCluster:
         self._library.rd_kafka_conf_set(settings, b"log_level", b"0", None, 0)  # it would warn that it has no servers
         self._client = self._library.rd_kafka_new(_PRODUCER, settings, error, len(error))
         if not self._client:
-            raise WeDidWrong(f"librdkafka gave no client: {error.value.decode()}")
+            raise InternalError(f"librdkafka gave no client: {error.value.decode()}")
         self._mock = self._library.rd_kafka_mock_cluster_new(self._client, brokers)
         if not self._mock:
-            raise WeDidWrong("librdkafka gave no mock cluster")
+            raise InternalError("librdkafka gave no mock cluster")
         self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._mock, _REBALANCE_DELAY_MS)
 
     @property
@@ -88,7 +88,7 @@ class MockCluster:
     def _check(self, code: int) -> None:
         if code:
             name: bytes = self._library.rd_kafka_err2str(code)
-            raise WeDidWrong(f"the mock cluster refused: {name.decode()}")
+            raise InternalError(f"the mock cluster refused: {name.decode()}")
 
 
 @cache

@@ -21,7 +21,7 @@ import trio
 from kproxy.app import Proxy, leaves
 from kproxy.config import Config
 from kproxy.core.session import Session
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.logs import make_log
 from kproxy.net.rule_waiters import CounterName
 from kproxy.rules.facts import Facts
@@ -86,7 +86,7 @@ class Embedded:
     def start(self) -> None:
         """Return once clients can connect. Raises KproxyError when that cannot be."""
         if not _alone.acquire(blocking=False):
-            raise WeDidWrong("a kproxy runs in this process already, and there can be one at a time")
+            raise InternalError("a kproxy runs in this process already, and there can be one at a time")
         self._holds = True
         try:
             self.thread.start()
@@ -127,7 +127,7 @@ class Embedded:
     def reached(self, name: str, hits: int, count: CounterName, timeout: float) -> Future[bool]:
         """Whether the counter of this rule is `hits` or more within so many seconds, as soon as that is known."""
         if self.inside:
-            raise WeDidWrong("a hook runs in the proxy's thread, and must not wait there for what the proxy does")
+            raise InternalError("a hook runs in the proxy's thread, and must not wait there for what the proxy does")
         done: Future[bool] = Future()
 
         async def wait() -> None:
@@ -150,13 +150,15 @@ class Embedded:
         try:
             self.token.run_sync_soon(work)
         except trio.RunFinishedError:
-            done.set_exception(WeDidWrong("the proxy of this test has been stopped"))
+            done.set_exception(InternalError("the proxy of this test has been stopped"))
 
     def _result(self, done: Future[T], timeout: float) -> T:
         try:
             return done.result(timeout)
         except NotInTime:
-            raise WeDidWrong(f"the proxy's thread has not answered for {timeout:g} s: does a hook block it?") from None
+            raise InternalError(
+                f"the proxy's thread has not answered for {timeout:g} s: does a hook block it?"
+            ) from None
 
     # ---- in the proxy's thread
 
@@ -208,7 +210,7 @@ class Embedded:
                 await probe.ask()
         except (OSError, trio.TooSlowError) as error:
             reason = str(error) or "no answer in time"
-            raise WeDidWrong(f"no broker of the upstream {self.upstream} answers: {reason}") from None
+            raise InternalError(f"no broker of the upstream {self.upstream} answers: {reason}") from None
 
 
 def settle(done: Future[T], work: Callable[[], T]) -> None:

@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.jars import MissingTool, jars, java
 
 __all__ = ["KAFKA_VERSION", "MissingTool", "client_libs", "connect_libs", "java", "javac", "kafka_libs", "streams_libs"]
@@ -68,14 +68,14 @@ def main(versions: list[str]) -> int:
     for version in versions or [KAFKA_VERSION]:
         try:
             folder = kafka_libs(version)
-        except WeDidWrong as error:
+        except InternalError as error:
             sys.stderr.write(f"{error}\n")
             return 1
         sys.stdout.write(f"Kafka {version}: {len(list(folder.iterdir()))} jars\n")
         if version == KAFKA_VERSION:
             try:
                 class_archive.make(folder)
-            except (OSError, WeDidWrong) as error:  # another kind of Java, a cache that cannot be written
+            except (OSError, InternalError) as error:  # another kind of Java, a cache that cannot be written
                 sys.stderr.write(f"brokers will start as slowly as they do: {error}\n")
     return 0
 

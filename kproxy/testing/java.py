@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.testing import class_archive
 from kproxy.testing.jars import java, javac
 
@@ -28,16 +28,16 @@ COMPILER = ("-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1", "-nowarn", "-proc
 """Options of javac: it takes half of the processor's time without its own threads, for a few short files."""
 
 
-class JavaError(WeDidWrong):
+class JavaError(InternalError):
     """The program answered with an exception; the message is its stack trace."""
 
 
 def compile_java(sources: Sequence[Path], libs: Path, target: Path) -> None:
-    """Compile Java files against the jars in `libs`, into the folder `target`; WeDidWrong with javac's words."""
+    """Compile Java files against the jars in `libs`, into the folder `target`; InternalError with javac's words."""
     command = [javac(), *COMPILER, "-d", str(target), "-cp", f"{libs}/*", *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise WeDidWrong(f"javac exit code {done.returncode}:\n{done.stderr[-4000:]}")
+        raise InternalError(f"javac exit code {done.returncode}:\n{done.stderr[-4000:]}")
 
 
 class JavaProgram:
@@ -111,4 +111,4 @@ class JavaProgram:
             else:
                 waiting.set_result(reply["ok"])
         for waiting in self._waiting.values():
-            waiting.set_exception(WeDidWrong(f"the program ended:\n{self.log.read_text()[-2000:]}"))
+            waiting.set_exception(InternalError(f"the program ended:\n{self.log.read_text()[-2000:]}"))

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.testing import class_archive
 from kproxy.testing.ask import brokers
 from kproxy.testing.jars import KAFKA_VERSION, java, kafka_libs
@@ -131,7 +131,7 @@ class Kafka:
         with_zookeeper = tuple(map(int, version.split(".")[:2])) < _KRAFT_SINCE
         self.zookeeper = ZooKeeper(self.libs, self._folder / "zookeeper") if with_zookeeper else None
         if self.zookeeper and scram:
-            raise WeDidWrong(f"Kafka {version} runs with ZooKeeper here, which has no SCRAM users at its start")
+            raise InternalError(f"Kafka {version} runs with ZooKeeper here, which has no SCRAM users at its start")
         names = [listener.name for listener in self.listeners] + ([] if self.zookeeper else ["CONTROLLER"])
         ports = free_ports(brokers * len(names))
         self.brokers = {
@@ -262,7 +262,7 @@ class Kafka:
                 command += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise WeDidWrong(f"the log directory could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}")
+            raise InternalError(f"the log directory could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}")
 
     def _wait(self, broker: Broker) -> None:
         expected = sum(other.child is not None for other in self.brokers.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.wire.api_keys import CREATE_TOPICS
 
 from .ask import ask, topics
@@ -23,7 +23,7 @@ def create_topics(
     """Make these topics by asking the brokers at `host:port,…` themselves, and wait until each of them knows them.
 
     A topic that is there already is fine if it has as many partitions: a busy controller may be asked twice by a broker
-    that was asked once. Raises WeDidWrong for what the cluster refuses, AssertionError after `seconds`.
+    that was asked once. Raises InternalError for what the cluster refuses, AssertionError after `seconds`.
     """
     addresses = bootstrap.split(",")
     configs = [{"name": name, "value": value} for name, value in (config or {}).items()]
@@ -44,5 +44,5 @@ def _asked(address: str, new: list[dict[str, Any]]) -> bool:
     refused = {one["name"]: one for one in answer["topics"] if one["error_code"] not in (0, EXISTS, *AGAIN)}
     if refused:
         told = (f"{name}: {one['error_code']} {one['error_message']}" for name, one in refused.items())
-        raise WeDidWrong("topics cannot be made: " + "; ".join(told))
+        raise InternalError("topics cannot be made: " + "; ".join(told))
     return all(one["error_code"] in (0, EXISTS) for one in answer["topics"])

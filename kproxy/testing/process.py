@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PRCTL = ctypes.CDLL(None).prctl  # looked up here: between fork and exec nothing may take a lock
@@ -80,13 +80,13 @@ class Child:
         self._process.send_signal(number)
 
     def wait_until(self, ready: Callable[[], bool], timeout: float, what: str) -> None:
-        """Return once `ready()` holds; WeDidWrong with its last lines if it ends before, or after `timeout` seconds."""
+        """Return once `ready()` holds. Raises InternalError with its last lines if it ends before, or is too late."""
         limit = time.monotonic() + timeout
         while not ready():
             if self.returncode is not None:
-                raise WeDidWrong(f"{what} ended with exit code {self.returncode}:\n{self.tail()}")
+                raise InternalError(f"{what} ended with exit code {self.returncode}:\n{self.tail()}")
             if time.monotonic() > limit:
-                raise WeDidWrong(f"{what} was not ready within {timeout:g} s:\n{self.tail()}")
+                raise InternalError(f"{what} was not ready within {timeout:g} s:\n{self.tail()}")
             time.sleep(0.02)
 
     def stop(self, timeout: float = 20) -> int:

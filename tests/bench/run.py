@@ -36,7 +36,7 @@ from peers import peers
 from rows import Rows
 from targets import HERE, TARGETS, tool
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.testing.jars import KAFKA_VERSION
 
 RESULTS = HERE / "RESULTS.md"
@@ -175,7 +175,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a thousand connections and some
     try:
         rows = measure(options.phases or default, size, extra, options.only)
-    except WeDidWrong as error:  # Java or Maven is missing, Kafka does not start
+    except InternalError as error:  # Java or Maven is missing, Kafka does not start
         sys.exit(str(error))
     if options.earlier:
         rows.cases = json.loads(options.earlier.read_text()) | rows.cases

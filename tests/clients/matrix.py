@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.jars import MissingTool, cache_folder, java
 from kproxy.testing.jars import KAFKA_VERSION, client_libs, connect_libs, streams_libs
 from kproxy.testing.java import JVM, compile_java
@@ -50,14 +50,14 @@ def copy(name: str) -> Path:
 
 
 def build(tool: str, package: str, folder: Path, *arguments: str) -> None:
-    """Run a tool in that folder. Raises MissingTool, and WeDidWrong with its last lines."""
+    """Run a tool in that folder. Raises MissingTool, and InternalError with its last lines."""
     found = shutil.which(tool) or shutil.which(tool, path=f"/usr/local/go/bin:{Path.home()}/.cargo/bin")
     if found is None:
         raise MissingTool(f"no {tool} found, it builds {folder.name} (Debian: {package})")
     done = subprocess.run([found, *arguments], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-        raise WeDidWrong(
+        raise InternalError(
             f"{folder.name} could not be built, {tool} {arguments[0]} exit code {done.returncode}:\n{last}"
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.testing.client import RawClient
 from kproxy.testing.ports import free_port, free_ports
 from kproxy.testing.process import Child
@@ -20,7 +20,7 @@ from kproxy.testing.wait import until
 
 def why_not(start: Callable[[], Any]) -> str:
     """What a proxy that does not start says."""
-    with pytest.raises(WeDidWrong) as failed:
+    with pytest.raises(InternalError) as failed:
         start()
     text = str(failed.value)
     assert "ended with exit code 1" in text

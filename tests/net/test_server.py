@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from kproxy.core.commands import Close
-from kproxy.errors import DocumentError, WeDidWrong
+from kproxy.errors import DocumentError, InternalError
 from kproxy.net import report
 from kproxy.net import server as server_module
 from kproxy.net.connection_counts import ConnectionCounts
@@ -337,7 +337,7 @@ async def test_a_listener_that_cannot_bind_stops_the_start(net: Any) -> None:
     """The message names listener and address."""
     broker = await net.open_broker()
     config = net.config(9, listener={"bind": f"127.0.0.1:{broker.port}"})
-    wanted = pytest.RaisesExc(WeDidWrong, match=f"main cannot bind 127.0.0.1.*{broker.port}")
+    wanted = pytest.RaisesExc(InternalError, match=f"main cannot bind 127.0.0.1.*{broker.port}")
     with pytest.RaisesGroup(wanted, flatten_subgroups=True):
         async with net.serving(config):
             pass

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kproxy.config import Config
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.net.transparent import check_mark, is_own
 
 REST = [(1, "iptables"), (2, "iptables")] if os.environ.get("KPROXY_TEST_ALL") else []
@@ -86,7 +86,9 @@ def test_a_mark_that_may_not_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
             raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("kproxy.net.transparent.socket.socket", Powerless)
-    with pytest.raises(WeDidWrong, match="cluster main cannot be marked with 27504: operation not permitted; CAP_NET_"):
+    with pytest.raises(
+        InternalError, match="cluster main cannot be marked with 27504: operation not permitted; CAP_NET_"
+    ):
         check_mark("main", 27504)
 
 

@@ -8,7 +8,7 @@ from time import thread_time
 
 import pytest
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.logs import make_log
 from kproxy.net.listener_sasl import UsersFile
 from kproxy.sasl.server import LoginWork
@@ -54,7 +54,7 @@ def test_a_change_is_seen_and_a_mistake_is_not_taken(tmp_path: Path, capsys: pyt
 
 def test_without_a_file_there_is_no_beginning(tmp_path: Path) -> None:
     """A proxy whose users cannot be read does not start."""
-    with pytest.raises(WeDidWrong, match="cannot be read"):
+    with pytest.raises(InternalError, match="cannot be read"):
         UsersFile(str(tmp_path / "none"), make_log("json", "info"))
 
 

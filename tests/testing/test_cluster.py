@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.testing import ask
 from kproxy.testing.cluster import MockCluster
 
@@ -21,7 +21,7 @@ def test_topics_leaders_and_brokers_are_as_ordered() -> None:
         assert ask.topics(addresses[1]) == {"orders": 2}
         leaders = {p["partition_index"]: p["leader_id"] for p in first["topics"][0]["partitions"]}
         assert leaders[1] == 3
-        with pytest.raises(WeDidWrong, match="already exists"):
+        with pytest.raises(InternalError, match="already exists"):
             cluster.create_topic("orders")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.ports import free_port
@@ -32,7 +32,7 @@ def test_it_runs_in_its_thread_and_ends_with_it(mock_cluster: MockCluster) -> No
     engine.stop()
 
     assert "kproxy" not in {thread.name for thread in threading.enumerate()}
-    with pytest.raises(WeDidWrong, match="has been stopped"):
+    with pytest.raises(InternalError, match="has been stopped"):
         engine.call(threading.current_thread)
 
 
@@ -47,7 +47,7 @@ def test_what_is_raised_there_is_raised_here(engine: Embedded) -> None:
 def test_there_is_one_at_a_time(engine: Embedded, mock_cluster: MockCluster) -> None:
     """A second one is refused, and does not end the first."""
     second = Embedded(mock_cluster.bootstrap)
-    with pytest.raises(WeDidWrong, match="runs in this process already"):
+    with pytest.raises(InternalError, match="runs in this process already"):
         second.start()
 
     assert engine.call(lambda: engine.proxy.listening)
@@ -58,7 +58,7 @@ def test_an_upstream_that_is_not_there() -> None:
     address = f"127.0.0.1:{free_port()}"
 
     for _ in range(2):
-        with pytest.raises(WeDidWrong, match=f"no broker of the upstream {address} answers"):
+        with pytest.raises(InternalError, match=f"no broker of the upstream {address} answers"):
             Embedded(address).start()
 
 

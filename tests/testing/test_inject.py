@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from kproxy.errors import NoSuchRule, RuleInUse, WeDidWrong
+from kproxy.errors import InternalError, NoSuchRule, RuleInUse
 from kproxy.rules.decision import Fail
 from kproxy.testing.inject import Kproxy, KproxyWarning, Misuse
 from kproxy.wire import Message
@@ -75,7 +75,7 @@ def test_a_function_of_the_test_decides(kproxy: Kproxy, produce: Produce) -> Non
 
     def refuse(exchange: object, message: Message) -> Fail:
         said.append((threading.current_thread().name, message.api.name, kproxy.exchanges(api="Fetch")))
-        with pytest.raises(WeDidWrong, match="must not wait"):
+        with pytest.raises(InternalError, match="must not wait"):
             kproxy.wait("refused once")
         return Fail(6)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.testing.process import Child
 
 
@@ -32,7 +32,7 @@ def test_waiting_for_one_that_ended_fails_with_its_last_words(tmp_path: Path) ->
     """A child that ends before it is ready is an error that shows what it said."""
     child = python("print('no such setting'); raise SystemExit(1)", tmp_path / "log")
 
-    with pytest.raises(WeDidWrong, match="ended with exit code 1:\nno such setting"):
+    with pytest.raises(InternalError, match="ended with exit code 1:\nno such setting"):
         child.wait_until(lambda: False, 10, "it")
 
 

@@ -26,7 +26,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import KproxyError, WeDidWrong
+from kproxy.errors import InternalError, KproxyError
 
 from ..reactor import IN, OUT, Reactor
 
@@ -47,7 +47,7 @@ Q = TypeVar("Q", bound="Question[Any]")
 OnAnswer = Callable[[Any, "Unanswered | None"], object]
 
 
-class Unanswered(WeDidWrong):
+class Unanswered(InternalError):
     """Question without an answer: the other process has ended, hangs, or could not do it; the message says which."""
 
 
@@ -228,7 +228,7 @@ class Channel:
         decoder, handler = self.handlers.get(kind, (None, None))
         try:
             if decoder is None or handler is None:
-                raise WeDidWrong(f"nobody here knows what {kind} is")
+                raise InternalError(f"nobody here knows what {kind} is")
             said = handler(decoder.decode(body))
         except Exception as error:  # noqa: BLE001  # it is that message that failed, others must not
             self._failed(serial, kind, error)
@@ -252,7 +252,7 @@ class Channel:
         self.before_answers()
         try:
             self._send(-serial, "", said)
-        except (WeDidWrong, TypeError) as error:  # too long, or nothing that can be sent
+        except (InternalError, TypeError) as error:  # too long, or nothing that can be sent
             self._failed(serial, kind, error)
 
     def _failed(self, serial: int, kind: str, error: Exception) -> None:
@@ -275,10 +275,10 @@ _decode = msgspec.msgpack.Decoder(tuple[int, str, msgspec.Raw]).decode
 
 
 def framed(serial: int, kind: str, body: object) -> bytes:
-    """Encode a message with its size. Raises WeDidWrong when it is too long."""
+    """Encode a message with its size. Raises InternalError when it is too long."""
     packed = msgspec.msgpack.encode((serial, kind, body))
     if len(packed) > LONGEST:
-        raise WeDidWrong(f"{kind or 'an answer'} has {len(packed)} bytes, at most {LONGEST} may be sent")
+        raise InternalError(f"{kind or 'an answer'} has {len(packed)} bytes, at most {LONGEST} may be sent")
     return len(packed).to_bytes(4, "big") + packed
 
 

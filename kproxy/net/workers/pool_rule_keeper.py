@@ -21,7 +21,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import NotEverywhere, WeDidWrong
+from kproxy.errors import InternalError, NotEverywhere
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore, Saved
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
@@ -167,7 +167,7 @@ class PoolRuleKeeper(RuleKeeper):
             state, told = await trio.to_thread.run_sync(self._as_told)
             asked = await ask_all(self.pool, Prepare(told), PATIENCE)
             refused = [f"worker {worker.index}: {said}" for worker, said in asked if said is not None]
-        except WeDidWrong as error:
+        except InternalError as error:
             refused = [str(error)]
         if refused:
             self.store.restore(saved, monotonic())
@@ -185,7 +185,7 @@ class PoolRuleKeeper(RuleKeeper):
         self._forget()
 
     def _as_told(self) -> tuple[RulesState, bytes]:
-        """Return what the store says now, and that as workers are told. Raises WeDidWrong."""
+        """Return what the store says now, and that as workers are told. Raises InternalError."""
         state = RulesState(self.in_force.number + 1, self.store.seed, handed(self.store))
         return state, packed(state)
 
@@ -268,12 +268,12 @@ class RuleNewsSender:
 
 
 def packed(state: RulesState) -> bytes:
-    """Encode a state for workers. Raises WeDidWrong for what has no place in a message: numbers of more than 64
+    """Encode a state for workers. Raises InternalError for what has no place in a message: numbers of more than 64
     bits."""
     try:
         return msgspec.msgpack.encode(state)
     except (OverflowError, TypeError) as error:
-        raise WeDidWrong(f"rules cannot be told to workers: {error}") from None
+        raise InternalError(f"rules cannot be told to workers: {error}") from None
 
 
 def handed(store: RuleStore) -> list[HandedRule]:

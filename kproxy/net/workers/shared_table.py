@@ -23,7 +23,7 @@ from hashlib import blake2b
 from math import inf
 from struct import Struct
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.rules.common import MOST_NUMBERS, Cells
 
 GROUPS = 1 << 13
@@ -61,12 +61,12 @@ class SharedTable:
 
     @classmethod
     def open(cls, fd: int) -> SharedTable:
-        """Open the table that another process has made. Raises WeDidWrong for memory that is none."""
+        """Open the table that another process has made. Raises InternalError for memory that is none."""
         head = os.pread(fd, HEAD.size, 0)
         mark, groups = HEAD.unpack(head) if len(head) == HEAD.size else (b"", 0)
         size = os.fstat(fd).st_size
         if mark != MARK or size != HEAD.size + groups * GROUP:
-            raise WeDidWrong(f"descriptor {fd} is no shared table: {size} bytes, mark {mark!r}, {groups} groups")
+            raise InternalError(f"descriptor {fd} is no shared table: {size} bytes, mark {mark!r}, {groups} groups")
         return cls(fd, groups)
 
     def cells(self, owner: bytes, what: str | None) -> Cells:

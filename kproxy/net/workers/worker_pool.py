@@ -8,7 +8,7 @@ from time import monotonic
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import DocumentError, WeDidWrong
+from kproxy.errors import DocumentError, InternalError
 
 from ..deadlines import Deadline
 from ..reactor import Reactor
@@ -64,7 +64,11 @@ class WorkerPool:
             worker.start()
         await self.told.wait()
         if self.failed is not None:
-            raise DocumentError(list(self.failed.mistakes)) if self.failed.mistakes else WeDidWrong(self.failed.message)
+            raise (
+                DocumentError(list(self.failed.mistakes))
+                if self.failed.mistakes
+                else InternalError(self.failed.message)
+            )
         self.started = True
         self.look()
 

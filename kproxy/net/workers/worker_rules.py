@@ -13,7 +13,7 @@ from hashlib import blake2b
 import msgspec
 import trio
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.rules.common import Common, Table
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
@@ -49,7 +49,7 @@ class WorkerRules:
         self.prepared: Prepared | None = None
 
     def begin(self, state: bytes) -> RuleSet:
-        """Return the rules to begin with. Blocks. Raises WeDidWrong for rules that cannot be made here."""
+        """Return the rules to begin with. Blocks. Raises InternalError for rules that cannot be made here."""
         prepared = self._read(state)
         self._take(prepared)
         return prepared.rule_set
@@ -62,7 +62,7 @@ class WorkerRules:
         channel.on_question(ReleaseRule, self.release)
 
     async def prepare(self, asked: Prepare) -> None:
-        """Make the models of a state ready, beside the loop. Raises WeDidWrong."""
+        """Make the models of a state ready, beside the loop. Raises InternalError."""
         self.prepared = await trio.to_thread.run_sync(self._read, asked.state)
 
     def _read(self, state: bytes) -> Prepared:
@@ -70,11 +70,11 @@ class WorkerRules:
         return self._ready(read, models(read, self.models))
 
     async def commit(self, asked: Commit) -> None:
-        """Put a state into force. Raises WeDidWrong when it is not what was prepared."""
+        """Put a state into force. Raises InternalError when it is not what was prepared."""
         prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.state.number != asked.number:
             found = "none" if prepared is None else prepared.state.number
-            raise WeDidWrong(f"rules {asked.number} are to be put into force, {found} are prepared")
+            raise InternalError(f"rules {asked.number} are to be put into force, {found} are prepared")
         before = self.in_force
         self._take(prepared)
         await in_turns(self.swap(prepared.rule_set) or ())
@@ -135,7 +135,7 @@ def owner(born: int, lives: int) -> bytes:
 
 
 def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
-    """Return the models of all rules, by their content. Raises WeDidWrong: the supervisor has made them all before."""
+    """Return the models of all rules, by their content. Raises InternalError where one cannot be made."""
     made = {}
     for one in state.rules:
         rule = known.get(one.content)
@@ -143,7 +143,9 @@ def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
             try:
                 rule = KINDS[one.raw["kind"]].model_validate(one.raw)
             except Exception as error:
-                raise WeDidWrong(f'{one.position}: the rule "{one.raw.get("name")}" cannot be made: {error}') from error
+                raise InternalError(
+                    f'{one.position}: the rule "{one.raw.get("name")}" cannot be made: {error}'
+                ) from error
             _ = rule.content  # found out here, beside the loop
         made[one.content] = rule
     return made

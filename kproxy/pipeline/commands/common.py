@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kproxy.distribution import how_to_install
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.terminal import say
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def opened(
     except ModuleNotFoundError as error:
         if error.name != "pyspark":
             raise
-        raise WeDidWrong(f"pyspark is not installed: {how_to_install('pipeline')}") from error
+        raise InternalError(f"pyspark is not installed: {how_to_install('pipeline')}") from error
     spark = session(master, conf, memory=memory, kafka=kafka, in_python=in_python)
     try:
         yield Run(spark, Lake(spark, lake), silent if quiet else to_stderr)

@@ -20,7 +20,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.distribution import how_to_install
-from kproxy.errors import TheyDidWrong, WeDidWrong
+from kproxy.errors import InputError, InternalError
 from kproxy.events.column import EventData
 
 from .event_sink import OutletCounters, Unblocked, WhenFull
@@ -42,11 +42,11 @@ FAILED_PRODUCER = "_FATAL"
 """Error of a producer that has failed for good and has to be replaced."""
 
 
-class MissingExtra(WeDidWrong):
+class MissingExtra(InternalError):
     """Error for confluent-kafka, which carries librdkafka, not being installed."""
 
 
-class WrongOptions(TheyDidWrong):
+class WrongOptions(InputError):
     """Error for settings that librdkafka refuses; the message is its own."""
 
 

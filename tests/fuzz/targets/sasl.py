@@ -17,7 +17,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound
 from kproxy.core.principal import PrincipalWatch
 from kproxy.core.sasl_names import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 from kproxy.replay import sasl
 from kproxy.testing.dialogue import Dialogue, request, response
 
@@ -115,7 +115,7 @@ def login(feed: Feed) -> None:
     try:
         while True:
             steps.send(feed.piece())
-    except (StopIteration, TheyDidWrong):
+    except (StopIteration, InputError):
         return
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import trio
 
-from kproxy.errors import TheyDidWrong
+from kproxy.errors import InputError
 from kproxy.net.reactor import Reactor
 from kproxy.net.workers import channel as module
 from kproxy.net.workers.channel import Channel, Notice, Question, Unanswered
@@ -97,7 +97,7 @@ async def test_who_cannot_answer_says_why(quiet_log: Any, logged: list[dict[str,
     def refuse(ask: Ask) -> Told:
         if ask.text == "bug":
             raise ValueError("a bug")
-        raise TheyDidWrong("not so")
+        raise InputError("not so")
 
     async with two_ends(quiet_log) as ends:
         with pytest.raises(Unanswered, match="nobody here knows what Ask is"):
@@ -146,7 +146,7 @@ async def test_an_end_that_reads_nothing_is_given_up(quiet_log: Any, monkeypatch
     monkeypatch.setattr(module, "LONGEST", 1_000_000)
     monkeypatch.setattr(module, "MOST_WAITING", 2_000_000)
     async with two_ends(quiet_log) as ends:
-        with pytest.raises(module.WeDidWrong, match="Say has 1000012 bytes, at most 1000000"):
+        with pytest.raises(module.InternalError, match="Say has 1000012 bytes, at most 1000000"):
             ends.here.tell(Say("x" * 1_000_000))
         ends.there.reactor.modify(ends.there.fd, 0)
         for _ in range(5):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.errors import NoSuchRule, NotEverywhere, WeDidWrong
+from kproxy.errors import InternalError, NoSuchRule, NotEverywhere
 from kproxy.net.reactor import Reactor
 from kproxy.net.workers.channel import Channel
 from kproxy.net.workers.pool_rule_keeper import PoolRuleKeeper, RuleNewsSender, packed
@@ -140,7 +140,7 @@ async def test_a_worker_that_cannot_take_them_in_leaves_all_as_it_was(quiet_log:
         before = pool.versions
 
         async def refuse(asked: Prepare) -> None:
-            raise WeDidWrong("no memory left")
+            raise InternalError("no memory left")
 
         pool.workers[1].its_end.on_question(Prepare, refuse)
         with pytest.raises(NotEverywhere, match=r"nothing was changed: worker 1: no memory left"):
@@ -168,7 +168,7 @@ async def test_a_worker_that_breaks_its_word_is_started_again(quiet_log: Any) ->
     async with crew_of_two(quiet_log) as pool:
 
         def fail(asked: Commit) -> None:
-            raise WeDidWrong("something broke")
+            raise InternalError("something broke")
 
         pool.workers[0].its_end.on_question(Commit, fail)
         await pool.put(NTH)
@@ -384,7 +384,7 @@ async def test_what_cannot_be_told_changes_nothing(quiet_log: Any) -> None:
 async def test_nothing_begins_with_rules_that_cannot_be_told() -> None:
     """The start ends with one line that says so."""
     rule = HandedRule(b"", {"nth": 1 << 70}, "r.yaml:2:5", "file", True, 1, 0, 0, 0.0)
-    with pytest.raises(WeDidWrong, match="rules cannot be told to workers: can't serialize ints"):
+    with pytest.raises(InternalError, match="rules cannot be told to workers: can't serialize ints"):
         packed(RulesState(0, 1, [rule]))
 
 

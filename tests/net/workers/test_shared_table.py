@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.net.workers.shared_table import WAYS, SharedTable
 from kproxy.rules.trigger import Trigger
 from kproxy.rules.when import When
@@ -206,7 +206,7 @@ def test_numbers_follow_their_key_into_another_slot(table: SharedTable) -> None:
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     """The descriptor that was inherited is another."""
-    with (tmp_path / "file").open("wb+") as file, pytest.raises(WeDidWrong, match=r"no shared table: 0 bytes"):
+    with (tmp_path / "file").open("wb+") as file, pytest.raises(InternalError, match=r"no shared table: 0 bytes"):
         SharedTable.open(file.fileno())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.errors import DocumentError, WeDidWrong
+from kproxy.errors import DocumentError, InternalError
 from kproxy.net.reactor import Reactor
 from kproxy.net.workers import pool_worker as pool_worker_module
 from kproxy.net.workers.channel import Notice, Unanswered, framed
@@ -88,8 +88,8 @@ async def test_all_are_ready_and_end_together(pool: MakePool) -> None:
 @pytest.mark.parametrize(
     ("line", "error", "message"),
     [
-        ("sys.exit(3)", WeDidWrong, "worker 0 ended before it was ready: exit code 3"),
-        (say(WorkerFailed("a port is taken")), WeDidWrong, "a port is taken"),
+        ("sys.exit(3)", InternalError, "worker 0 ended before it was ready: exit code 3"),
+        (say(WorkerFailed("a port is taken")), InternalError, "a port is taken"),
         (say(WorkerFailed("", ("a.yaml:1:1: no rule",))), DocumentError, "a.yaml:1:1: no rule"),
     ],
     ids=["ends", "says why", "mistakes"],

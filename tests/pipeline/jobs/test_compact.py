@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.compact import compact
@@ -82,7 +82,7 @@ def test_what_silver_has_not_finished_is_left_alone(filled: Run) -> None:
     assert compact(filled, tables=TABLES) == 0
 
 
-class Stopped(WeDidWrong):
+class Stopped(InternalError):
     """The process was killed here."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import WeDidWrong
+from kproxy.errors import InternalError
 from kproxy.pipeline.errors import LakeError
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.jobs.bronze import bronze
@@ -198,7 +198,7 @@ class Ledgers:
         return str(batch)
 
 
-class Stopped(WeDidWrong):
+class Stopped(InternalError):
     """The process was killed here."""
 
 
