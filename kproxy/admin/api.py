@@ -111,9 +111,9 @@ def ready(missing: list[str]) -> dict[str, Any]:
     return {"ready": not missing, "waiting_for": missing}
 
 
-def told(said: dict[str, Any]) -> Response:
+def told(body: dict[str, Any]) -> Response:
     """Make a response with the status that probes look at."""
-    return JSONResponse(said, 200 if said["ready"] else 503)
+    return JSONResponse(body, 200 if body["ready"] else 503)
 
 
 @cache

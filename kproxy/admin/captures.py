@@ -104,7 +104,7 @@ async def get_capture(backend: Backend, call: OperationCall) -> CaptureShown:
 async def start_capture(backend: Backend, call: OperationCall) -> CaptureShown:
     query = call.query
     try:
-        made = made_by(backend).start(
+        capture = made_by(backend).start(
             query.file,
             wanted=query.filter,
             policy=Policy(query.payload, query.head),
@@ -113,19 +113,21 @@ async def start_capture(backend: Backend, call: OperationCall) -> CaptureShown:
         )
     except (CaptureRefused, FilterError) as error:
         raise not_started(error) from None
-    backend.log.info("capture started", file=str(made.file.path), payload=query.payload, filter=str(made.sink.wanted))
-    return show_capture(made)
+    backend.log.info(
+        "capture started", file=str(capture.file.path), payload=query.payload, filter=str(capture.sink.wanted)
+    )
+    return show_capture(capture)
 
 
 async def stop_capture(backend: Backend, call: OperationCall) -> CaptureShown:
     """Answer when the file is whole, or still being written after some seconds."""
     name = find(backend, call).name
-    found = made_by(backend).stop(name)
-    await trio.to_thread.run_sync(partial(found.file.join, STOP_TIMEOUT))
-    written = found.file.written
-    backend.log.info("capture stopped", file=str(found.file.path), exchanges=written.exchanges,
-                     dropped=found.file.dropped)  # fmt: skip
-    return show_capture(found)
+    capture = made_by(backend).stop(name)
+    await trio.to_thread.run_sync(partial(capture.file.join, STOP_TIMEOUT))
+    written = capture.file.written
+    backend.log.info("capture stopped", file=str(capture.file.path), exchanges=written.exchanges,
+                     dropped=capture.file.dropped)  # fmt: skip
+    return show_capture(capture)
 
 
 def not_started(error: CaptureRefused | FilterError) -> Problem:
@@ -153,26 +155,26 @@ def find(backend: Backend, call: OperationCall) -> StartedCapture:
     raise Problem(404, "no_such_capture", f'there is no capture "{name}"')
 
 
-def show_capture(one: StartedCapture) -> CaptureShown:
-    file, written = one.file, one.file.written
+def show_capture(capture: StartedCapture) -> CaptureShown:
+    file, written = capture.file, capture.file.written
     return CaptureShown(
-        name=one.name,
+        name=capture.name,
         file=str(file.path),
         state="failed" if file.stopped == "failed" else "stopped" if file.ended is not None
         else "ending" if file.stopped or file.leaving else "running",
         stopped=file.stopped,
         error=file.error or None,
-        filter=str(one.sink.wanted) if one.sink.wanted else "",
-        payload=one.sink.policy.payload,
-        side=one.sink.side,
-        since=datetime.fromtimestamp(one.since, UTC).isoformat(timespec="milliseconds"),
+        filter=str(capture.sink.wanted) if capture.sink.wanted else "",
+        payload=capture.sink.policy.payload,
+        side=capture.sink.side,
+        since=datetime.fromtimestamp(capture.since, UTC).isoformat(timespec="milliseconds"),
         seconds=round(file.seconds, 3),
         exchanges=written.exchanges,
         broker_exchanges=written.broker_exchanges,
         connections=written.connections,
         size=written.size,
         dropped=file.dropped,
-        unknown=one.sink.wanted.unknown,
+        unknown=capture.sink.wanted.unknown,
     )  # fmt: skip
 
 

@@ -46,13 +46,13 @@ async def recycle_connections(backend: Backend, call: OperationCall) -> CountSho
     everyone, chosen = call.query.which == "all", list[Connection]()
 
     def look() -> Iterator[None]:
-        for one in open_connections(backend):
-            if everyone or is_outdated(backend, one):
-                chosen.append(one)
+        for connection in open_connections(backend):
+            if everyone or is_outdated(backend, connection):
+                chosen.append(connection)
             yield
 
     await in_turns(look())
-    chosen = [one for one in chosen if one.leaving is None and one.phase is Phase.OPEN]
+    chosen = [connection for connection in chosen if connection.leaving is None and connection.phase is Phase.OPEN]
     await in_turns(map(recycle, chosen))
     backend.log.info("connections recycled", which=call.query.which, connections=len(chosen))
     return CountShown(connections=len(chosen))
@@ -80,8 +80,8 @@ def find(backend: Backend, call: OperationCall) -> Connection:
 
 def number(connection: Connection) -> int:
     """Return a connection's number since the start, which stands for it here and in rules."""
-    found: int = connection.session.number
-    return found
+    serial: int = connection.session.number
+    return serial
 
 
 def is_outdated(backend: Backend, connection: Connection) -> bool:

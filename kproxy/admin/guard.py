@@ -56,9 +56,9 @@ def media_type(request: Request, allowed: tuple[str, ...]) -> str:
     """Return the Content-Type of a request that writes. Raises Problem when it is none of these."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in allowed:
-        found = f'"{given}"' if given else "none"
+        media = f'"{given}"' if given else "none"
         raise Problem(
-            415, "unsupported_media_type", f"the Content-Type must be {' or '.join(allowed)}, found {found}",
+            415, "unsupported_media_type", f"the Content-Type must be {' or '.join(allowed)}, found {media}",
             headers={"Accept": ", ".join(allowed)},
         )  # fmt: skip
     return given

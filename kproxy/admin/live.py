@@ -169,8 +169,8 @@ class AdminListener:
         try:
             if self.refused <= MOST_REFUSED:
                 with trio.move_on_after(PATIENCE):
-                    asked = bytes(await stream.receive_some(MOST_READ))
-                    await stream.send_all(ALIVE if asked.startswith(LIVEZ) else too_many())
+                    request = bytes(await stream.receive_some(MOST_READ))
+                    await stream.send_all(ALIVE if request.startswith(LIVEZ) else too_many())
         except trio.BrokenResourceError:
             pass  # it has not waited for that
         finally:
@@ -181,10 +181,10 @@ class AdminListener:
 def too_many() -> bytes:
     """Build the whole response to a connection too many."""
     message = f"{MOST_CONNECTIONS} connections are open to the admin address, as many as may at a time"
-    said = answer(Problem(503, "too_many_connections", message))
+    response = answer(Problem(503, "too_many_connections", message))
     head = [b"HTTP/1.1 503 Service Unavailable", b"connection: close", b"retry-after: 1"]
-    head += [name + b": " + value for name, value in said.raw_headers]
-    return b"\r\n".join([*head, b"", bytes(said.body)])
+    head += [name + b": " + value for name, value in response.raw_headers]
+    return b"\r\n".join([*head, b"", bytes(response.body)])
 
 
 async def serve_admin(

@@ -51,15 +51,15 @@ class LongAnswer:
 
     async def values(self) -> list[dict[str, Any]]:
         """Make the list as plain values."""
-        made: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
 
         def make() -> Iterator[None]:
             for item in self.items:
-                made.append(item.model_dump(mode="json"))
+                rows.append(item.model_dump(mode="json"))
                 yield
 
         await in_turns(make())
-        return made
+        return rows
 
     def _write(self, written: bytearray) -> Iterator[None]:
         for item in self.items:

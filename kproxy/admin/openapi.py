@@ -30,12 +30,14 @@ On loopback no token is needed, and the Host header must name this machine. POST
 
 def describe(operations: Sequence[Operation]) -> dict[str, Any]:
     """Return the document that describes these operations."""
-    answers: list[type[BaseModel]] = list(dict.fromkeys([FailureShown, *(one.answer for one in operations)]))
+    answers: list[type[BaseModel]] = list(
+        dict.fromkeys([FailureShown, *(operation.answer for operation in operations)])
+    )
     _, shown = models_json_schema([(model, "serialization") for model in answers], ref_template=SCHEMAS)
     document, rules = document_schema(SCHEMAS)
     paths: dict[str, Any] = {}
-    for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {"title": "kproxy admin API", "version": own_version(), "description": DESCRIPTION,
@@ -50,39 +52,39 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _operation(one: Operation) -> dict[str, Any]:
+def _operation(operation: Operation) -> dict[str, Any]:
     """Describe one operation; the path's own parameters are the words in braces."""
-    inside = [part[1:-1] for part in one.path.split("/") if part.startswith("{")]
-    found: dict[str, Any] = {
-        "operationId": one.name,
-        "summary": one.summary,
+    inside = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    description: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in inside
-        ] + list(_query(one.query)),
-        "responses": {str(one.status): _answer(one)} | _refusals(one),
+        ] + list(_query(operation.query)),
+        "responses": {str(operation.status): _answer(operation)} | _refusals(operation),
     }  # fmt: skip
-    if one.body is not None:
-        schema = {"$ref": SCHEMAS.format(model="Rule" if one.body == "rule" else "Document")}
-        found["requestBody"] = {"required": True, "content": {kind: {"schema": schema} for kind in (JSON, YAML)}}
-    return found
+    if operation.body is not None:
+        schema = {"$ref": SCHEMAS.format(model="Rule" if operation.body == "rule" else "Document")}
+        description["requestBody"] = {"required": True, "content": {kind: {"schema": schema} for kind in (JSON, YAML)}}
+    return description
 
 
-def _answer(one: Operation) -> dict[str, Any]:
-    schema = {"$ref": SCHEMAS.format(model=one.answer.__name__)}
-    return {"description": one.answer.__doc__, "content": {one.media: {"schema": schema}}}
+def _answer(operation: Operation) -> dict[str, Any]:
+    schema = {"$ref": SCHEMAS.format(model=operation.answer.__name__)}
+    return {"description": operation.answer.__doc__, "content": {operation.media: {"schema": schema}}}
 
 
-def _refusals(one: Operation) -> dict[str, Any]:
+def _refusals(operation: Operation) -> dict[str, Any]:
     """Describe the refusals by status; several codes of one status share a description."""
-    writes = ("unsupported_media_type", "too_slow", "too_many_bodies") if one.method in ("POST", "PUT") else ()
-    wanted = {*ALWAYS, *one.refusals, *writes}
+    writes = ("unsupported_media_type", "too_slow", "too_many_bodies") if operation.method in ("POST", "PUT") else ()
+    wanted = {*ALWAYS, *operation.refusals, *writes}
     failure = {"schema": {"$ref": SCHEMAS.format(model=FailureShown.__name__)}}
-    found = {}
+    by_status = {}
     for status, codes in CODES.items():
         words = [f"`{code}`: {text}" for code, text in codes.items() if code in wanted]
         if words:
-            found[str(status)] = {"description": "; ".join(words), "content": {JSON: failure}}
-    return found
+            by_status[str(status)] = {"description": "; ".join(words), "content": {JSON: failure}}
+    return by_status
 
 
 def _query(model: type[BaseModel]) -> Iterable[dict[str, Any]]:

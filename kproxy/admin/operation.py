@@ -91,12 +91,12 @@ class Operation:
         names = {info.alias or name for name, info in self.query.model_fields.items()}
         wrong = [f"{name}: {_unknown(name, names)}" for name in given if name not in names]
         try:
-            made = self.query.model_validate({name: value for name, value in given.items() if name in names})
+            query = self.query.model_validate({name: value for name, value in given.items() if name in names})
         except ValidationError as error:
             wrong += [f"{'.'.join(map(str, one['loc'][:1]))}: {_words(one)}" for one in error.errors()]
         if wrong:
             raise Problem(422, "invalid_query", "; ".join(wrong))
-        return made
+        return query
 
 
 SLASH = "\x00"

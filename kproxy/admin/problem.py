@@ -86,5 +86,5 @@ def answer(problem: Problem) -> JSONResponse:
 
 def mistake_of(line: str) -> MistakeShown:
     """Split `file:line:column: message` into its two parts."""
-    found = _PLACE.fullmatch(line)
-    return MistakeShown(where=found[1], message=found[2]) if found else MistakeShown(where="", message=line)
+    match = _PLACE.fullmatch(line)
+    return MistakeShown(where=match[1], message=match[2]) if match else MistakeShown(where="", message=line)

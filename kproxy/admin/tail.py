@@ -90,11 +90,11 @@ class TailLines:
             with trio.move_on_after(ALIVE):
                 await self.something.wait()
         self.something = trio.Event()
-        found: list[Mapping[str, Any]] = [{"request": told(seen)} for seen in self.sink.drain(AT_ONCE)]
+        lines: list[Mapping[str, Any]] = [{"request": told(seen)} for seen in self.sink.drain(AT_ONCE)]
         if missed := self.sink.missed():
-            found += [{"dropped": missed.dropped}] if missed.dropped else []
-            found += [{"unknown": missed.unknown, "why": missed.why}] if missed.unknown else []
-        return b"".join(map(line, found))
+            lines += [{"dropped": missed.dropped}] if missed.dropped else []
+            lines += [{"unknown": missed.unknown, "why": missed.why}] if missed.unknown else []
+        return b"".join(map(line, lines))
 
 
 class Tail(StreamingResponse):
@@ -123,8 +123,8 @@ async def write(send: Send, lines: bytes) -> None:
     await send({"type": "http.response.body", "body": lines or b"\n", "more_body": True})
 
 
-def line(said: Mapping[str, Any]) -> bytes:
-    return _encode(said) + b"\n"
+def line(content: Mapping[str, Any]) -> bytes:
+    return _encode(content) + b"\n"
 
 
 def told(seen: Seen) -> Data:

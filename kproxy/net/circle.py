@@ -60,15 +60,15 @@ class CircleCheck:
 
     async def ask(self) -> bool:
         """Ask one question; return True if somebody has answered it."""
-        upstream, found = self.upstream, trio.Event()
+        upstream, settled = self.upstream, trio.Event()
         sockets: list[socket.SocketType] = []
 
         def won(sock: socket.SocketType, server: HostPort) -> None:
             sockets.append(sock)
-            upstream.reactor.notify(found)
+            upstream.reactor.notify(settled)
 
         def lost(tried: dict[str, str]) -> None:
-            upstream.reactor.notify(found)
+            upstream.reactor.notify(settled)
 
         version = upstream.config.proxy_protocol
         options = DialOptions(None if version is None else greeting(version, None), upstream.mark, None, upstream.own)
@@ -76,7 +76,7 @@ class CircleCheck:
                     list(upstream.bootstrap), won, lost, options)  # fmt: skip
         try:
             race.start()
-            await found.wait()
+            await settled.wait()
             with trio.move_on_after(PATIENCE):
                 return bool(sockets) and await self.talk(sockets[0])
         except OSError:

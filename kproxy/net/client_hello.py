@@ -53,7 +53,7 @@ def _wait(data: bytes) -> ClientHello | None:
 
 def _handshake(data: bytes) -> bytes:
     """Return the contents of the records so far, joined: a message may be spread over several."""
-    found, at, records = b"", 0, 0
+    message, at, records = b"", 0, 0
     while at < len(data):
         records += 1
         if records > MOST_RECORDS:
@@ -65,11 +65,11 @@ def _handshake(data: bytes) -> bytes:
         size = int.from_bytes(data[at + 3 : at + 5], "big")
         if not 0 < size <= LONGEST:
             raise BadHello(f"a TLS record of {size} bytes, expected 1 to {LONGEST}")
-        found += data[at + RECORD_HEAD : at + RECORD_HEAD + size]
+        message += data[at + RECORD_HEAD : at + RECORD_HEAD + size]
         at += RECORD_HEAD + size
-        if len(found) >= 4 and len(found) >= 4 + int.from_bytes(found[1:4], "big"):
+        if len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4], "big"):
             break
-    return found
+    return message
 
 
 class _Bytes:
@@ -85,8 +85,8 @@ class _Bytes:
         end = self.at + size
         if end > len(self.data):
             raise BadHello(f"a ClientHello ends at byte {len(self.data)}, expected {end} or more")
-        found, self.at = self.data[self.at : end], end
-        return found
+        chunk, self.at = self.data[self.at : end], end
+        return chunk
 
     @property
     def more(self) -> bool:

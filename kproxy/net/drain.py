@@ -97,8 +97,8 @@ class Drain:
 
 def is_harmless(key: int) -> bool:
     """Return True for an API whose requests change nothing but who is in a group, which clients join again."""
-    found = permissions().get(key)
-    return found is not None and found.changes in ("nothing", "members")
+    permission = permissions().get(key)
+    return permission is not None and permission.changes in ("nothing", "members")
 
 
 def waits_since(connection: Connection) -> float:

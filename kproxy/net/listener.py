@@ -107,8 +107,8 @@ class Listener:
         later."""
         advertise = self.server.advertise(self, connection.facts, connection.session.rules)
         assert advertise, "a session that does not rewrite addresses asks for none"
-        asked = AddressRequest(self.name, nodes, advertise, connection.local_host)
-        return self.server.port_service.ensure(asked, connection.nodes_known)
+        request = AddressRequest(self.name, nodes, advertise, connection.local_host)
+        return self.server.port_service.ensure(request, connection.nodes_known)
 
     # ---- connections
 

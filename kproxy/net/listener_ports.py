@@ -249,22 +249,22 @@ class ListenerPorts:
     ) -> Generator[None, None, ClientAddresses]:
         """Find where clients that have connected to `local_host` reach these nodes. Others may have their turn where it
         yields."""
-        found: ClientAddresses = {}
+        addresses: ClientAddresses = {}
         fixed = fixed_ports(advertise)
         work = 0
         for node in nodes:
             before = len(self.opened) + len(self.refused)
             try:
-                found[node] = self.client_address(node, advertise, local_host, fixed)
+                addresses[node] = self.client_address(node, advertise, local_host, fixed)
             except OSError:
-                found[node] = None
+                addresses[node] = None
             work += 1 + OPENING * (len(self.opened) + len(self.refused) - before)
             if work >= TURN:
                 work = 0
                 yield
         self.log_ports()
-        self.log_hidden_nodes([node for node, place in found.items() if place is None])
-        return found
+        self.log_hidden_nodes([node for node, address in addresses.items() if address is None])
+        return addresses
 
     def log_hidden_nodes(self, nodes: Sequence[int]) -> None:
         event = "node cannot be given an address, clients will not see it"
@@ -304,8 +304,8 @@ class ListenerPorts:
         way = self.common_way()
         if way is False:
             return dict(nodes)
-        found = {node: self.known_address(node, way) for node in nodes}
-        return {node: address for node, address in found.items() if address is not None}
+        addresses = {node: self.known_address(node, way) for node in nodes}
+        return {node: address for node, address in addresses.items() if address is not None}
 
     def known_address(self, node: int, advertise: Advertise) -> HostPort | None:
         """Return where clients reach a node, if they do already."""
@@ -334,7 +334,7 @@ def by_name(named: NamedPort, listener: str, arrived: OnClient) -> OnClient:
 
 def fixed_ports(advertise: Advertise) -> dict[int, int | None]:
     """Return port → node; None when several nodes share it (their TLS names tell them apart)."""
-    found: dict[int, int | None] = {}
+    nodes_by_port: dict[int, int | None] = {}
     for node, address in (advertise.nodes or {}).items():
-        found[address.port] = None if address.port in found else node
-    return found
+        nodes_by_port[address.port] = None if address.port in nodes_by_port else node
+    return nodes_by_port

@@ -130,7 +130,7 @@ async def talk(sock: socket.SocketType, steps: Steps) -> LoggedIn:
                 raise LoginFailed(f"an answer of {size} bytes, expected 4 to {LONGEST}")
             request = steps.send(await exactly(sock, size))
     except StopIteration as end:
-        found: LoggedIn = end.value
-        return found
+        logged_in: LoggedIn = end.value
+        return logged_in
     except EOFError:
         raise LoginFailed("the broker closed the connection during the login") from None

@@ -58,16 +58,16 @@ class MetadataPoller:
 
     async def run(self) -> None:
         """Ask every so often, until cancelled."""
-        told = False
+        logged = False
         while True:
             try:
                 with trio.fail_after(PATIENCE):
                     await self.ask()
-                told, pause = False, self.every
+                logged, pause = False, self.every
             except (OSError, DecodeError, trio.TooSlowError) as error:
-                if not told:
+                if not logged:
                     self.log.info("topology cannot be asked for", reason=str(error) or "no answer in time")
-                told, pause = True, min(AGAIN, self.every)
+                logged, pause = True, min(AGAIN, self.every)
                 if isinstance(error, (ConnectionError, DecodeError)):  # it does not talk to us: no use to hurry
                     pause = self.every
             await trio.sleep(pause)
@@ -92,16 +92,16 @@ class NodeLocator(MetadataPoller):
     def learn(self, body: Mapping[str, Any], broker_name: object, own: bool = False) -> None:
         """Take the brokers of an answer; of more than a cluster may have, the first ones."""
         nodes = [(one["node_id"], one["host"], one["port"]) for one in body["brokers"]]
-        found = [(node, (host, port)) for node, host, port in nodes if is_reachable(host, port)]
-        self.named = dict(found[: self.upstream.topology.most])
+        reachable = [(node, (host, port)) for node, host, port in nodes if is_reachable(host, port)]
+        self.named = dict(reachable[: self.upstream.topology.most])
 
     async def ask(self) -> None:
         """Ask, and find the addresses of all brokers that are named. Raises OSError and DecodeError."""
         await super().ask()
         before, self.nodes = self.nodes, {}
-        for node, place in self.named.items():
+        for node, address in self.named.items():
             with suppress(OSError):  # of those that cannot be found, nobody gets the address
-                endpoints = self.upstream.resolver.known(place) or await self.upstream.resolver.look_up(place)
+                endpoints = self.upstream.resolver.known(address) or await self.upstream.resolver.look_up(address)
                 self.nodes.update({host_port(sockaddr): node for _, sockaddr in endpoints})
         if self.nodes != before:
             self.log.info("nodes found", nodes=sorted(set(self.nodes.values())))

@@ -67,13 +67,13 @@ class NamedPort:
         with suppress(OSError):
             sock.recv(LONGEST)  # closing over unread bytes would be a reset, and the alert would be lost
             sock.send(UNRECOGNIZED_NAME)
-        asked = "names no host" if hello.name is None else f"asks for {hello.name!r}, which nobody serves here,"
-        self.preread.refuse(listener, sock, client, "sni", f"client {asked} in its TLS handshake")
+        demand = "names no host" if hello.name is None else f"asks for {hello.name!r}, which nobody serves here,"
+        self.preread.refuse(listener, sock, client, "sni", f"client {demand} in its TLS handshake")
 
     def serving(self, name: str) -> Tenant | None:
         """Return the listener that describes the name most closely; None: none does."""
-        found = max(self.tenants, key=lambda tenant: tenant.closeness(name))
-        return found if found.closeness(name) else None
+        closest = max(self.tenants, key=lambda tenant: tenant.closeness(name))
+        return closest if closest.closeness(name) else None
 
 
 def first_words(data: bytes) -> ClientHello | None:

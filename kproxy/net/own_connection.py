@@ -20,7 +20,7 @@ CORRELATION_AT = slice(8, 12)
 
 
 class OwnConnection:
-    """Connection of kproxy's own, as the dialler sees it: `found` is set when there is a socket, or a reason why
+    """Connection of kproxy's own, as the dialler sees it: `settled` is set when there is a socket, or a reason why
     not."""
 
     race: Cancellable | None = None
@@ -32,15 +32,15 @@ class OwnConnection:
         self, upstream: Dialler, node: int | None = None, route: Route | None = None, anonymous: bool = False
     ) -> None:
         self.upstream, self.node, self.route, self.anonymous = upstream, node, route, anonymous
-        self.found = trio.Event()
+        self.settled = trio.Event()
 
     def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
         self.sock = sock
-        self.upstream.reactor.notify(self.found)
+        self.upstream.reactor.notify(self.settled)
 
     def unreachable(self, reason: str, refused: bool = False) -> None:
         self.reason = reason
-        self.upstream.reactor.notify(self.found)
+        self.upstream.reactor.notify(self.settled)
 
     def end(self) -> None:
         """Close the socket, or stop dialling."""
@@ -62,7 +62,7 @@ async def own_connection(
     own = OwnConnection(upstream, node, route, anonymous)
     try:
         upstream.dial(own)
-        await own.found.wait()
+        await own.settled.wait()
         if own.sock is None:
             raise OSError(own.reason)
         yield own.sock

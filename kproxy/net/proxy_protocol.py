@@ -125,8 +125,8 @@ def _binary(data: bytes) -> Header | None:
     block = BLOCKS[family]
     _check_more(data[:size], FIXED.size + block.size)
     source, target, source_port, target_port = block.unpack_from(data, FIXED.size)
-    made = ipaddress.IPv4Address if family == TCP4 else ipaddress.IPv6Address
-    return Header(size, (_plain(made(source)), source_port), (_plain(made(target)), target_port))
+    ip_class = ipaddress.IPv4Address if family == TCP4 else ipaddress.IPv6Address
+    return Header(size, (_plain(ip_class(source)), source_port), (_plain(ip_class(target)), target_port))
 
 
 def _check_family(family: int, length: int) -> None:
@@ -145,11 +145,11 @@ def _check_more(header: bytes, at: int) -> None:
         if at + 3 > len(header) or end > len(header):
             raise BadHeader(f"a PROXY header of {len(header)} bytes, in which a value from byte {at} ends behind it")
         if header[at] == CRC:
-            found = header[at + 3 : end]
-            zeroed = header[: at + 3] + bytes(len(found)) + header[end:]
+            checksum = header[at + 3 : end]
+            zeroed = header[: at + 3] + bytes(len(checksum)) + header[end:]
             right = crc32c.crc32c(zeroed).to_bytes(4, "big")
-            if found != right:
-                raise BadHeader(f"a PROXY header with the checksum {found.hex()}, expected {right.hex()}")
+            if checksum != right:
+                raise BadHeader(f"a PROXY header with the checksum {checksum.hex()}, expected {right.hex()}")
         at = end
 
 
@@ -161,8 +161,8 @@ def line(source: HostPort, target: HostPort) -> bytes:
     ends = _ends(source, target)
     if ends is None:
         return b"PROXY UNKNOWN\r\n"
-    one, other = ends
-    return f"PROXY TCP{one.version} {one} {other} {source[1]} {target[1]}\r\n".encode()
+    source_ip, target_ip = ends
+    return f"PROXY TCP{source_ip.version} {source_ip} {target_ip} {source[1]} {target[1]}\r\n".encode()
 
 
 def binary(source: HostPort, target: HostPort) -> bytes:
@@ -170,9 +170,9 @@ def binary(source: HostPort, target: HostPort) -> bytes:
     ends = _ends(source, target)
     if ends is None:
         return FIXED.pack(SIGNATURE, PROXY, 0, 0)
-    one, other = ends
-    family = TCP4 if one.version == 4 else TCP6
-    block = BLOCKS[family].pack(one.packed, other.packed, source[1], target[1])
+    source_ip, target_ip = ends
+    family = TCP4 if source_ip.version == 4 else TCP6
+    block = BLOCKS[family].pack(source_ip.packed, target_ip.packed, source[1], target[1])
     return FIXED.pack(SIGNATURE, PROXY, family, len(block)) + block
 
 
@@ -184,12 +184,12 @@ def own() -> bytes:
 def _ends(source: HostPort, target: HostPort) -> tuple[_IP, _IP] | None:
     """Return both addresses in one family: IPv4 goes as IPv4 in IPv6 where the other end is IPv6."""
     try:
-        one, other = ipaddress.ip_address(source[0]), ipaddress.ip_address(target[0])
+        source_ip, target_ip = ipaddress.ip_address(source[0]), ipaddress.ip_address(target[0])
     except ValueError:
         return None
-    if one.version == other.version:
-        return one, other
-    return _wide(one), _wide(other)
+    if source_ip.version == target_ip.version:
+        return source_ip, target_ip
+    return _wide(source_ip), _wide(target_ip)
 
 
 def _wide(address: _IP) -> ipaddress.IPv6Address:

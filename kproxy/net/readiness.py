@@ -42,12 +42,12 @@ def together(own: Sequence[str], clusters: Sequence[str], workers: Mapping[int, 
     """Combine the readiness of several processes; a worker that gives none is a reason of its own."""
     missing: list[str] = [*own]
     by_cluster: dict[str, list[str]] = {name: [] for name in clusters}
-    for index, said in workers.items():
-        if isinstance(said, str):
-            missing.append(f"worker {index}: {said}")
+    for index, readiness in workers.items():
+        if isinstance(readiness, str):
+            missing.append(f"worker {index}: {readiness}")
             continue
-        missing += [f"worker {index}: {reason}" for reason in said.own]
-        for name, reasons in said.clusters.items():
+        missing += [f"worker {index}: {reason}" for reason in readiness.own]
+        for name, reasons in readiness.clusters.items():
             by_cluster[name] += [f"worker {index}: {reason}" for reason in reasons]
     return Readiness(missing, by_cluster)
 

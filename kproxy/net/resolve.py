@@ -30,21 +30,21 @@ def numeric(server: HostPort) -> list[Endpoint] | None:
     if server[0].startswith("/"):
         return [(int(socket.AF_UNIX), server[0])]
     try:
-        found = socket.getaddrinfo(
+        answers = socket.getaddrinfo(
             *server, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         )
     except (OSError, ValueError):
         return None
-    return [(family, sockaddr) for family, _, _, _, sockaddr in found]
+    return [(family, sockaddr) for family, _, _, _, sockaddr in answers]
 
 
 def ask(server: HostPort) -> list[Endpoint]:
     """Return all endpoints of a name, in the system's order of preference (RFC 6724). Blocks; raises OSError."""
     try:
-        found = socket.getaddrinfo(*server, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(*server, type=socket.SOCK_STREAM)
     except ValueError:  # brokers may name any bytes: labels too long, no UTF-8
         raise OSError(EINVAL, "no name of a host") from None
-    return list(dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in found))
+    return list(dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in answers))
 
 
 class Resolver:
@@ -74,23 +74,23 @@ class Resolver:
 
     async def look_up(self, server: HostPort) -> list[Endpoint]:
         """Ask the system; if it fails, the last good answer is used on. Raises OSError when there was none."""
-        asked = self.asking.get(server)
-        if asked is None:
-            asked = self.asking[server] = LookUp()
+        question = self.asking.get(server)
+        if question is None:
+            question = self.asking[server] = LookUp()
             try:
-                await asked.run(self.ask, server, self.threads)
+                await question.run(self.ask, server, self.threads)
             finally:
                 del self.asking[server]
-            if asked.endpoints is not None:
+            if question.endpoints is not None:
                 if len(self.names) >= MOST:
                     self.names.clear()
-                self.names[server] = monotonic(), asked.endpoints
+                self.names[server] = monotonic(), question.endpoints
         else:
-            await asked.done.wait()
-        if asked.endpoints is not None:
-            return asked.endpoints
+            await question.done.wait()
+        if question.endpoints is not None:
+            return question.endpoints
         if server not in self.names:
-            raise asked.error
+            raise question.error
         return self.names[server][1]
 
 

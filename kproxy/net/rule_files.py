@@ -49,10 +49,10 @@ def look(paths: Sequence[str]) -> FileVersions:
 
 def _version(file: Path) -> tuple[int, ...] | None:
     try:
-        found = os.stat(file)
+        stat = os.stat(file)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def read(paths: Sequence[str]) -> list[Document]:

@@ -81,7 +81,7 @@ class RuleKeeper:
         self.waiters = RuleWaiters(self.running, reactor.notify)
         self.timer: Deadline | None = None
         self.watch: Deadline | None = None
-        self.told: dict[str, int] = {}  # problems of each rule that the log knows of
+        self.logged_problems: dict[str, int] = {}  # problems of each rule that the log knows of
         self.events: Events | None = None  # is told, too, where there is an audit
 
     def running(self, name: str) -> Running | None:
@@ -253,9 +253,9 @@ class RuleKeeper:
         live = self.store.rule_set.live
         for running in live:
             problems = running.problems
-            if problems > self.told.get(running.name, 0):
+            if problems > self.logged_problems.get(running.name, 0):
                 self.log.warning("rule has problems", rule=running.name, problems=problems, problem=running.problem)
-        self.told = {running.name: running.problems for running in live}
+        self.logged_problems = {running.name: running.problems for running in live}
         self.watch = self.reactor.call_at(monotonic() + LOOK_AFTER, self._look_after) if live else None
 
     def _set_timer(self, now: float) -> None:

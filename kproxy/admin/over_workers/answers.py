@@ -51,12 +51,12 @@ class WorkerAnswers:
         channel.on_notice(EndTail, self.end_tail)
         channel.on_question(JoinCapture, self.join_capture)
 
-    async def operate(self, asked: Operate) -> Operated:
+    async def operate(self, question: Operate) -> Operated:
         """Do an operation of the API and return its answer or its refusal."""
-        operation = BY_NAME[asked.name]
+        operation = BY_NAME[question.name]
         try:
-            query = operation.query.model_validate(asked.query)
-            shown = await operation.handle(self.backend, OperationCall(asked.path, query, None))
+            query = operation.query.model_validate(question.query)
+            shown = await operation.handle(self.backend, OperationCall(question.path, query, None))
         except Problem as problem:
             return refused(problem)
         except KproxyError as error:
@@ -66,42 +66,42 @@ class WorkerAnswers:
         assert isinstance(shown, Shown), "streams are asked for otherwise"
         return Operated(shown.model_dump(mode="json"))
 
-    def measure(self, asked: Measure) -> list[MetricSamples]:
+    def measure(self, question: Measure) -> list[MetricSamples]:
         cpu = CounterMetricFamily("process_cpu_seconds", "Total user and system CPU time spent in seconds.",
                                   value=process_time())  # fmt: skip
         families = [*collect_samples(self.collectors), samples_of(cpu)]
-        if not asked.growing:  # to count open files takes milliseconds when there are thousands
+        if not question.growing:  # to count open files takes milliseconds when there are thousands
             families += [one for one in collect_samples([self.process]) if one.kind not in GROWING]
         return families
 
-    def begin_tail(self, asked: BeginTail) -> None:
+    def begin_tail(self, question: BeginTail) -> None:
         """Begin to keep lines. Raises FilterError, which the supervisor has found before."""
         server = self.backend.server
-        tail = TailLines(server.taps.fanout, server.reactor.notify, Filter(asked.filter))
-        self.tails[asked.number] = tail
+        tail = TailLines(server.taps.fanout, server.reactor.notify, Filter(question.filter))
+        self.tails[question.number] = tail
         tail.begin()
 
-    async def next_lines(self, asked: NextLines) -> Lines:
+    async def next_lines(self, question: NextLines) -> Lines:
         """Return the next lines of a tail; none for a listener that is gone."""
-        tail = self.tails.get(asked.number)
+        tail = self.tails.get(question.number)
         return Lines(b"" if tail is None else await tail.next())
 
-    def end_tail(self, asked: EndTail) -> None:
-        tail = self.tails.pop(asked.number, None)
+    def end_tail(self, question: EndTail) -> None:
+        tail = self.tails.pop(question.number, None)
         if tail is not None:
             tail.end()
 
-    def join_capture(self, asked: JoinCapture) -> None:
+    def join_capture(self, question: JoinCapture) -> None:
         """Write into the supervisor's capture. Raises CaptureRefused."""
         assert self.backend.captures is not None, "the config has a folder for them"
-        totals = Totals(self.table.cells(asked.owner, None), monotonic)
+        totals = Totals(self.table.cells(question.owner, None), monotonic)
         self.backend.captures.join(
-            Path(asked.path),
+            Path(question.path),
             CapturePart(totals, self.index * NAMES),
-            wanted=asked.filter,
-            policy=Policy(asked.payload, asked.head),
-            limits=CaptureLimits(asked.size, asked.seconds, asked.exchanges),
-            side=asked.side,
+            wanted=question.filter,
+            policy=Policy(question.payload, question.head),
+            limits=CaptureLimits(question.size, question.seconds, question.exchanges),
+            side=question.side,
         )
 
 

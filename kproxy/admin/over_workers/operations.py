@@ -40,9 +40,9 @@ from .pool_tail import PoolTail
 
 
 async def list_connections(backend: PoolBackend, call: OperationCall) -> LongAnswer:
-    found = [one for each in await backend.operate_all("list_connections", {}) for one in each["connections"]]
-    found.sort(key=lambda one: (one["since"], one["id"]))
-    return LongAnswer(ConnectionsShown(connections=[]), "connections", (ConnectionShown(**one) for one in found))
+    connections = [one for each in await backend.operate_all("list_connections", {}) for one in each["connections"]]
+    connections.sort(key=lambda one: (one["since"], one["id"]))
+    return LongAnswer(ConnectionsShown(connections=[]), "connections", (ConnectionShown(**one) for one in connections))
 
 
 async def close_connection(backend: PoolBackend, call: OperationCall) -> ConnectionShown:
@@ -58,34 +58,38 @@ async def one_connection(backend: PoolBackend, call: OperationCall, name: str) -
     text = call.path["id"]
     if not text.isdecimal():
         raise Problem(404, "no_such_connection", f'there is no connection "{text}"')
-    said = await backend.operate(int(text) % len(backend.pool.workers), Operate(name, dict(call.path), asked(call)))
-    return ConnectionShown(**shown(said))
+    answer = await backend.operate(
+        int(text) % len(backend.pool.workers), Operate(name, dict(call.path), query_of(call))
+    )
+    return ConnectionShown(**shown(answer))
 
 
 async def recycle_connections(backend: PoolBackend, call: OperationCall) -> CountShown:
-    answers = await backend.operate_all("recycle_connections", asked(call))
+    answers = await backend.operate_all("recycle_connections", query_of(call))
     return CountShown(connections=sum(one["connections"] for one in answers))
 
 
 async def get_topology(backend: PoolBackend, call: OperationCall) -> TopologyShown:
     """Answer with what any worker knows; where clients reach nodes is known to the supervisor, who has the ports."""
-    found: list[TopologyShown] = []
+    topologies: list[TopologyShown] = []
     answers = await backend.operate_all("get_topology", {})
-    await in_turns(map(found.append, (TopologyShown(**one) for one in answers)))
-    if not found:
+    await in_turns(map(topologies.append, (TopologyShown(**topology) for topology in answers)))
+    if not topologies:
         raise Problem(500, "internal", "no worker is running")
     listeners = {
         name: ListenerShown(**{
-            **dict(listener), "connections": sum(one.listeners[name].connections for one in found),
+            **dict(listener), "connections": sum(topology.listeners[name].connections for topology in topologies),
         })
-        for name, listener in found[0].listeners.items()
+        for name, listener in topologies[0].listeners.items()
     }  # fmt: skip
     clusters = {}
-    for name, cluster in found[0].clusters.items():
-        known = {number(node): node for one in found for node in one.clusters[name].nodes}
+    for name, cluster in topologies[0].clusters.items():
+        known = {number(node): node for topology in topologies for node in topology.clusters[name].nodes}
         places = {node: (shown.host, shown.port) for node, shown in known.items()}
         addresses = {
-            listener: backend.addresses(listener, places) for listener, one in listeners.items() if one.cluster == name
+            listener: backend.addresses(listener, places)
+            for listener, listener_shown in listeners.items()
+            if listener_shown.cluster == name
         }
         nodes: list[NodeShown] = []
         await in_turns(map(nodes.append, nodes_with(addresses, known)))
@@ -121,29 +125,29 @@ async def list_captures(backend: PoolBackend, call: OperationCall) -> CapturesSh
 
 async def get_capture(backend: PoolBackend, call: OperationCall) -> CaptureShown:
     await backend.captures.look()
-    return found(backend, call).shown()
+    return find_capture(backend, call).shown()
 
 
 async def start_capture(backend: PoolBackend, call: OperationCall) -> CaptureShown:
     try:
-        made = await backend.captures.start(call.query)
+        capture = await backend.captures.start(call.query)
     except (CaptureRefused, FilterError) as error:
         raise not_started(error) from None
-    shown = made.shown()
+    shown = capture.shown()
     backend.log.info("capture started", file=shown.file, payload=shown.payload, filter=shown.filter)
     return shown
 
 
 async def stop_capture(backend: PoolBackend, call: OperationCall) -> CaptureShown:
     """Answer when the file is whole."""
-    one = found(backend, call)
-    await backend.captures.stop(one)
-    shown = one.shown()
+    capture = find_capture(backend, call)
+    await backend.captures.stop(capture)
+    shown = capture.shown()
     backend.log.info("capture stopped", file=shown.file, exchanges=shown.exchanges, dropped=shown.dropped)
     return shown
 
 
-def found(backend: PoolBackend, call: OperationCall) -> PoolCapture:
+def find_capture(backend: PoolBackend, call: OperationCall) -> PoolCapture:
     """Return the capture that the path names. Raises Problem."""
     try:
         return backend.captures[call.path["name"]]
@@ -151,7 +155,7 @@ def found(backend: PoolBackend, call: OperationCall) -> PoolCapture:
         raise Problem(404, "no_such_capture", str(error)) from None
 
 
-def asked(call: OperationCall) -> dict[str, Any]:
+def query_of(call: OperationCall) -> dict[str, Any]:
     """Return the query, as it can be sent."""
     query: dict[str, Any] = call.query.model_dump()
     return query

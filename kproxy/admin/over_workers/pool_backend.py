@@ -102,12 +102,12 @@ class PoolBackend:
 
     async def ask(self, question: Question[A], patience: float = PATIENCE) -> list[tuple[Recipient, A]]:
         """Ask all workers. Raises Problem when one says nothing."""
-        found = []
-        for worker, said in await ask_all(self.pool, question, patience):
-            if isinstance(said, Unanswered):
-                raise Problem(500, "internal", f"worker {worker.index}: {said}")
-            found.append((worker, said))
-        return found
+        answers = []
+        for worker, answer in await ask_all(self.pool, question, patience):
+            if isinstance(answer, Unanswered):
+                raise Problem(500, "internal", f"worker {worker.index}: {answer}")
+            answers.append((worker, answer))
+        return answers
 
     async def operate(self, index: int, question: Operate) -> Operated:
         """Ask one worker to do an operation. Raises Problem when it is not running."""
@@ -120,8 +120,8 @@ class PoolBackend:
             raise Problem(500, "internal", f"worker {index}: {error}") from None
 
 
-def shown(said: Operated) -> Any:
+def shown(answer: Operated) -> Any:
     """Return the JSON of an answer. Raises the Problem that it is."""
-    if said.code:
-        raise Problem(said.status, said.code, said.message)
-    return said.shown
+    if answer.code:
+        raise Problem(answer.status, answer.code, answer.message)
+    return answer.shown

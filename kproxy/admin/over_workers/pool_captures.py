@@ -112,16 +112,16 @@ class PoolCaptures:
         path = self.folder / name
         try:
             make_folder(self.folder)
-            made = self._make(path, wanted, query)
+            capture = self._make(path, wanted, query)
         except OSError as error:
             raise not_written(path, error) from None
         self.by_name.pop(name, None)
-        self.by_name[name] = made
+        self.by_name[name] = capture
         self._forget()
-        await self._look(made)
-        if made.stopped == "failed":
-            raise Problem(409, "capture_failed", f"{path} cannot be written: {made.error}")
-        return made
+        await self._look(capture)
+        if capture.stopped == "failed":
+            raise Problem(409, "capture_failed", f"{path} cannot be written: {capture.error}")
+        return capture
 
     def _make(self, path: Path, wanted: Filter, query: Any) -> PoolCapture:
         """Make a capture with its file begun. Raises OSError."""
@@ -139,95 +139,95 @@ class PoolCaptures:
                            limits.seconds, limits.exchanges)  # fmt: skip
         return PoolCapture(path, wanted, policy, limits, join, totals, writer, file)
 
-    async def stop(self, one: PoolCapture, why: str = "asked") -> None:
+    async def stop(self, capture: PoolCapture, why: str = "asked") -> None:
         """Stop a capture; return when its file is whole."""
-        async with one.changing:
-            if not one.stopped:
-                one.stopped = why
-            await self._ask(one, "stop_capture")
-            self._end(one)
+        async with capture.changing:
+            if not capture.stopped:
+                capture.stopped = why
+            await self._ask(capture, "stop_capture")
+            self._end(capture)
 
     def close(self) -> None:
         """Finish all files: workers have ended, and with them what they wrote."""
-        for one in self.by_name.values():
-            one.stopped = one.stopped or "proxy_ended"
-            self._end(one)
+        for capture in self.by_name.values():
+            capture.stopped = capture.stopped or "proxy_ended"
+            self._end(capture)
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See to it that all workers go on, or end, together, until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(LOOK)
-            for one in list(self.by_name.values()):
-                if not one.stopped:
-                    await self._look(one)
+            for capture in list(self.by_name.values()):
+                if not capture.stopped:
+                    await self._look(capture)
 
     def __getitem__(self, name: str) -> PoolCapture:
         """Return a capture by its name, with or without `.pcapng`. Raises NoSuchCapture."""
-        found = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
-        if found is None:
+        capture = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
+        if capture is None:
             raise NoSuchCapture(f'there is no capture "{name}"')
-        return found
+        return capture
 
     async def look(self) -> None:
         """Have the newest numbers of those that run."""
-        for one in list(self.by_name.values()):
-            if not one.stopped:
-                await self._look(one)
+        for capture in list(self.by_name.values()):
+            if not capture.stopped:
+                await self._look(capture)
 
-    async def _look(self, one: PoolCapture) -> None:
+    async def _look(self, capture: PoolCapture) -> None:
         """Have all workers write into it, and find out whether one of them has come to an end."""
-        async with one.changing:
+        async with capture.changing:
             for worker in self.pool.workers:
                 channel = worker.channel
-                if one.stopped or not worker.ready or channel is None or channel in one.parts:
+                if capture.stopped or not worker.ready or channel is None or channel in capture.parts:
                     continue
-                one.parts[channel] = {}
+                capture.parts[channel] = {}
                 try:
-                    await channel.ask(one.join, PATIENCE)
+                    await channel.ask(capture.join, PATIENCE)
                 except Unanswered as error:
                     if not channel.closed:
-                        one.stopped, one.error = "failed", f"worker {worker.index}: {error}"
-            await self._ask(one, "get_capture")
-            for part in one.parts.values():
-                if part.get("stopped") and not one.stopped:
-                    one.stopped = part["stopped"]
-                    one.error = part["error"] or ""
-            if not one.stopped and monotonic() - one.began >= one.limits.seconds:
-                one.stopped = "max_seconds"
-        if one.stopped:
-            await self.stop(one)
+                        capture.stopped, capture.error = "failed", f"worker {worker.index}: {error}"
+            await self._ask(capture, "get_capture")
+            for part in capture.parts.values():
+                if part.get("stopped") and not capture.stopped:
+                    capture.stopped = part["stopped"]
+                    capture.error = part["error"] or ""
+            if not capture.stopped and monotonic() - capture.began >= capture.limits.seconds:
+                capture.stopped = "max_seconds"
+        if capture.stopped:
+            await self.stop(capture)
 
-    async def _ask(self, one: PoolCapture, name: str) -> None:
+    async def _ask(self, capture: PoolCapture, name: str) -> None:
         async def ask(channel: Channel) -> None:
             try:
-                said = await channel.ask(Operate(name, {"name": one.path.name}, {}), PATIENCE)
+                answer = await channel.ask(Operate(name, {"name": capture.path.name}, {}), PATIENCE)
             except Unanswered:
                 return  # what it said last counts
-            if said.shown is not None:
-                one.parts[channel] = said.shown
+            if answer.shown is not None:
+                capture.parts[channel] = answer.shown
 
         async with trio.open_nursery() as nursery:
-            for channel in list(one.parts):
+            for channel in list(capture.parts):
                 if not channel.closed:
                     nursery.start_soon(ask, channel)
 
-    def _end(self, one: PoolCapture) -> None:
+    def _end(self, capture: PoolCapture) -> None:
         """Write the last block, with what all have written."""
-        if one.ended is not None:
+        if capture.ended is not None:
             return
-        one.ended = monotonic()
-        size, exchanges = one.totals.grow(0)
-        written = one.writer.written
-        written.exchanges, written.broker_exchanges = exchanges, one.sum("broker_exchanges")
-        written.connections = one.sum("connections")
+        capture.ended = monotonic()
+        size, exchanges = capture.totals.grow(0)
+        written = capture.writer.written
+        written.exchanges, written.broker_exchanges = exchanges, capture.sum("broker_exchanges")
+        written.connections = capture.sum("connections")
         written.size = size
         try:
-            with one.file:
-                one.writer.finish(one.ended, one.stopped, one.sum("dropped"))
+            with capture.file:
+                capture.writer.finish(capture.ended, capture.stopped, capture.sum("dropped"))
         except OSError as error:
-            one.stopped, one.error = "failed", (error.strerror or str(error)).lower()
-        self.table.forget(one.join.owner)
+            capture.stopped, capture.error = "failed", (error.strerror or str(error)).lower()
+        self.table.forget(capture.join.owner)
 
     def _forget(self) -> None:
         over = [name for name, one in self.by_name.items() if one.stopped]

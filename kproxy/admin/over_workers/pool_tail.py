@@ -83,6 +83,6 @@ class PoolTail(StreamingResponse):
             task_status.started()
         with suppress(Unanswered):
             while True:
-                found = await channel.ask(NextLines(self.number), math.inf)
-                if found.text:
-                    await into.send(found.text)
+                more = await channel.ask(NextLines(self.number), math.inf)
+                if more.text:
+                    await into.send(more.text)

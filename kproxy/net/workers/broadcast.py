@@ -39,17 +39,17 @@ async def ask_all(pool: Recipients, question: Question[A], patience: float) -> l
     meanwhile is left out."""
     answers: list[tuple[Recipient, A | Unanswered]] = []
 
-    async def one(worker: Recipient, channel: Channel) -> None:
-        said: A | Unanswered
+    async def ask_one(worker: Recipient, channel: Channel) -> None:
+        answer: A | Unanswered
         try:
-            said = await channel.ask(question, patience)
+            answer = await channel.ask(question, patience)
         except Unanswered as error:
-            said = error
+            answer = error
         if worker.channel is channel and not channel.closed:  # closed: its process has ended, or is about to
-            answers.append((worker, said))
+            answers.append((worker, answer))
 
     async with trio.open_nursery() as nursery:
         for worker in pool.workers:
             if worker.ready and worker.channel is not None:
-                nursery.start_soon(one, worker, worker.channel)
+                nursery.start_soon(ask_one, worker, worker.channel)
     return sorted(answers, key=lambda each: each[0].index)

@@ -113,10 +113,10 @@ class Channel:
     async def ask(self, question: Question[A], patience: float = PATIENCE) -> A:
         """Ask and wait for the answer. Raises Unanswered."""
         done = trio.Event()
-        told: list[tuple[Any, Unanswered | None]] = []
+        outcomes: list[tuple[Any, Unanswered | None]] = []
 
         def then(answer: A | None, failure: Unanswered | None) -> None:
-            told.append((answer, failure))
+            outcomes.append((answer, failure))
             self.reactor.notify(done)
 
         serial = self.ask_then(question, then)
@@ -125,9 +125,9 @@ class Channel:
                 await done.wait()
         finally:
             self.waiting.pop(serial, None)
-        if not told:
+        if not outcomes:
             raise Unanswered(f"no answer to {type(question).__name__} within {patience:g} s")
-        answer, failure = told[0]
+        answer, failure = outcomes[0]
         if failure is not None:
             raise failure
         return answer  # type: ignore[no-any-return]
@@ -229,29 +229,29 @@ class Channel:
         try:
             if decoder is None or handler is None:
                 raise InternalError(f"nobody here knows what {kind} is")
-            said = handler(decoder.decode(body))
+            answer = handler(decoder.decode(body))
         except Exception as error:  # noqa: BLE001  # it is that message that failed, others must not
             self._failed(serial, kind, error)
             return
-        if inspect.isawaitable(said):
-            self.reactor.spawn(self._later, serial, kind, said)
+        if inspect.isawaitable(answer):
+            self.reactor.spawn(self._later, serial, kind, answer)
         else:
-            self._answer(serial, kind, said)
+            self._answer(serial, kind, answer)
 
-    async def _later(self, serial: int, kind: str, said: Awaitable[object]) -> None:
+    async def _later(self, serial: int, kind: str, pending: Awaitable[object]) -> None:
         try:
-            answer = await said
+            answer = await pending
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(serial, kind, error)
             return
         self._answer(serial, kind, answer)
 
-    def _answer(self, serial: int, kind: str, said: object) -> None:
+    def _answer(self, serial: int, kind: str, answer: object) -> None:
         if not serial:
             return
         self.before_answers()
         try:
-            self._send(-serial, "", said)
+            self._send(-serial, "", answer)
         except (InternalError, TypeError) as error:  # too long, or nothing that can be sent
             self._failed(serial, kind, error)
 

@@ -162,25 +162,25 @@ class PoolRuleKeeper(RuleKeeper):
     async def _hand_out(self, saved: Saved) -> None:
         """Put what the store says into force in all processes, or the store back to what it was. Raises
         NotEverywhere."""
-        state, told = self.in_force, self.packed
+        state, message = self.in_force, self.packed
         try:
-            state, told = await trio.to_thread.run_sync(self._as_told)
-            asked = await ask_all(self.pool, Prepare(told), PATIENCE)
-            refused = [f"worker {worker.index}: {said}" for worker, said in asked if said is not None]
+            state, message = await trio.to_thread.run_sync(self._as_told)
+            answers = await ask_all(self.pool, Prepare(message), PATIENCE)
+            refused = [f"worker {worker.index}: {answer}" for worker, answer in answers if answer is not None]
         except InternalError as error:
             refused = [str(error)]
         if refused:
             self.store.restore(saved, monotonic())
             raise NotEverywhere(f"nothing was changed: {'; '.join(refused)}")
-        self.in_force, self.packed = state, told
+        self.in_force, self.packed = state, message
         done = await ask_all(self.pool, Commit(state.number), COMMIT_PATIENCE)
-        prepared = {id(worker.channel) for worker, _ in asked}
-        for worker, said in done:
-            if said is None:
+        prepared = {id(worker.channel) for worker, _ in answers}
+        for worker, answer in done:
+            if answer is None:
                 self.numbers[worker.index] = state.number
             elif id(worker.channel) in prepared:
                 self.log.error("a worker has not taken over rules that it was ready for", worker=worker.index,
-                               error=str(said))  # fmt: skip
+                               error=str(answer))  # fmt: skip
                 self.pool.restart(worker, "it has not taken over rules that it was ready for")
         self._forget()
 
@@ -211,9 +211,9 @@ class PoolRuleKeeper(RuleKeeper):
             if total is not None and total.resets != running.resets:
                 total = None
             for counts in self.latest.values():
-                one = counts.get(running.born)
-                if one is not None and one.resets == running.resets:
-                    total = added(total, one)
+                count = counts.get(running.born)
+                if count is not None and count.resets == running.resets:
+                    total = added(total, count)
             running.held = [_nothing] * (0 if total is None else total.held)
             if total is not None:
                 show(running, total)
@@ -296,16 +296,17 @@ def handed_rule(stored_rule: StoredRule) -> HandedRule:
     )
 
 
-def added(total: RuleCount | None, one: RuleCount, *, ended: bool = False) -> RuleCount:
+def added(total: RuleCount | None, count: RuleCount, *, ended: bool = False) -> RuleCount:
     """Add up two counts of a rule. A worker that has ended holds nothing."""
-    held = 0 if ended else one.held
-    if total is not None and total.resets > one.resets:
+    held = 0 if ended else count.held
+    if total is not None and total.resets > count.resets:
         return total
-    if total is None or total.resets != one.resets:
-        return msgspec.structs.replace(one, held=held)
+    if total is None or total.resets != count.resets:
+        return msgspec.structs.replace(count, held=held)
     return RuleCount(
-        one.born, one.resets, total.matched + one.matched, total.fired + one.fired, total.applied + one.applied,
-        total.held + held, total.problems + one.problems, one.problem or total.problem,
+        count.born, count.resets, total.matched + count.matched, total.fired + count.fired,
+        total.applied + count.applied, total.held + held, total.problems + count.problems,
+        count.problem or total.problem,
     )  # fmt: skip
 
 

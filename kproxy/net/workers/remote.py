@@ -77,36 +77,36 @@ class RemotePorts:
     def met(self, notice: NodesMoved) -> None:
         self.topologies[notice.cluster].learn(notice.nodes)
 
-    def ensure(self, asked: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
+    def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Return at once what was asked for of late, else None, and `then` is called."""
-        self.topologies[self.clusters[asked.listener]].learn(asked.nodes)
-        key = asked.listener, pack(asked.advertise), asked.local_host
+        self.topologies[self.clusters[request.listener]].learn(request.nodes)
+        key = request.listener, pack(request.advertise), request.local_host
         now = monotonic()
         known = self.known.get(key, {})
-        found: ClientAddresses = {}
-        for node, address in asked.nodes.items():
-            at, place, until = known.get(node, (None, None, 0.0))
+        addresses: ClientAddresses = {}
+        for node, address in request.nodes.items():
+            at, client_address, until = known.get(node, (None, None, 0.0))
             if at != tuple(address) or until < now:
-                self._ask(asked, key, then)
+                self._ask(request, key, then)
                 return None
-            found[node] = place
-        return found
+            addresses[node] = client_address
+        return addresses
 
-    def _ask(self, asked: AddressRequest, key: AddressKey, then: Callable[[ClientAddresses], object]) -> None:
+    def _ask(self, request: AddressRequest, key: AddressKey, then: Callable[[ClientAddresses], object]) -> None:
         def answered(given: FoundAddresses | None, failure: Unanswered | None) -> None:
             if given is None:  # the supervisor is gone, and so are we in a moment
                 return
-            self._remember(asked, key, given.addresses)
+            self._remember(request, key, given.addresses)
             then(given.addresses)
 
-        self.channel.ask_then(FindAddresses(asked.listener, asked.nodes, key[1], asked.local_host), answered)
+        self.channel.ask_then(FindAddresses(request.listener, request.nodes, key[1], request.local_host), answered)
 
-    def _remember(self, asked: AddressRequest, key: AddressKey, addresses: ClientAddresses) -> None:
-        if sum(map(len, self.known.values())) + len(asked.nodes) > MOST_ADDRESSES:
+    def _remember(self, request: AddressRequest, key: AddressKey, addresses: ClientAddresses) -> None:
+        if sum(map(len, self.known.values())) + len(request.nodes) > MOST_ADDRESSES:
             self.known.clear()
         until = monotonic() + FRESH
         self.known.setdefault(key, {}).update(
-            {node: ((address[0], address[1]), addresses.get(node), until) for node, address in asked.nodes.items()}
+            {node: ((address[0], address[1]), addresses.get(node), until) for node, address in request.nodes.items()}
         )
 
 

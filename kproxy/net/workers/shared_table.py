@@ -157,11 +157,11 @@ class SharedCells:
 
     def free(self, memory: mmap.mmap) -> int:
         """Return a slot that is free, else the one that was used longest ago, or is needed for the shortest time."""
-        found, oldest = self.first, inf
+        slot, oldest = self.first, inf
         for at in range(self.first, self.first + GROUP, SLOT):
             if memory[at : at + KEY] == FREE:
                 return at
             stamp: float = _STAMP.unpack_from(memory, at + KEY)[0]
             if stamp < oldest:
-                found, oldest = at, stamp
-        return found
+                slot, oldest = at, stamp
+        return slot

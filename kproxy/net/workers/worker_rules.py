@@ -61,20 +61,20 @@ class WorkerRules:
         channel.on_question(CountRules, self.count)
         channel.on_question(ReleaseRule, self.release)
 
-    async def prepare(self, asked: Prepare) -> None:
+    async def prepare(self, question: Prepare) -> None:
         """Make the models of a state ready, beside the loop. Raises InternalError."""
-        self.prepared = await trio.to_thread.run_sync(self._read, asked.state)
+        self.prepared = await trio.to_thread.run_sync(self._read, question.state)
 
     def _read(self, state: bytes) -> Prepared:
         read = msgspec.msgpack.decode(state, type=RulesState)
         return self._ready(read, models(read, self.models))
 
-    async def commit(self, asked: Commit) -> None:
+    async def commit(self, question: Commit) -> None:
         """Put a state into force. Raises InternalError when it is not what was prepared."""
         prepared, self.prepared = self.prepared, None
-        if prepared is None or prepared.state.number != asked.number:
-            found = "none" if prepared is None else prepared.state.number
-            raise InternalError(f"rules {asked.number} are to be put into force, {found} are prepared")
+        if prepared is None or prepared.state.number != question.number:
+            number = "none" if prepared is None else prepared.state.number
+            raise InternalError(f"rules {question.number} are to be put into force, {number} are prepared")
         before = self.in_force
         self._take(prepared)
         await in_turns(self.swap(prepared.rule_set) or ())
@@ -83,31 +83,33 @@ class WorkerRules:
             if id(running) not in staying:
                 running.release()
 
-    def count(self, asked: CountRules) -> list[RuleCount]:
+    def count(self, question: CountRules) -> list[RuleCount]:
         """Return the counters of the rules that have any: of thousands of rules most have none."""
         return [counted(one) for one in self.running.values() if one.matched or one.held]
 
-    def release(self, asked: ReleaseRule) -> int:
+    def release(self, question: ReleaseRule) -> int:
         """Let go the requests that the rule holds here; return how many."""
-        running = self.running.get(asked.born)
+        running = self.running.get(question.born)
         return 0 if running is None else running.release()
 
-    def _ready(self, state: RulesState, made: dict[bytes, Rule]) -> Prepared:
+    def _ready(self, state: RulesState, rule_models: dict[bytes, Rule]) -> Prepared:
         running, active, positions = {}, [], []
-        for one in state.rules:
-            rule = made[one.content]
-            if one.born:
+        for handed in state.rules:
+            rule = rule_models[handed.content]
+            if handed.born:
                 assert isinstance(rule, LiveRule), "others are not born"
-                found = self.running.get(one.born)
-                if found is None:
-                    found = Running(rule, one.origin, state.seed, one.began, self._common(one))
-                    found.born, found.lives, found.resets = one.born, one.lives, one.resets
-                running[one.born], rule = found, found.rule
-            if one.active:
+                known = self.running.get(handed.born)
+                if known is None:
+                    known = Running(rule, handed.origin, state.seed, handed.began, self._common(handed))
+                    known.born, known.lives, known.resets = handed.born, handed.lives, handed.resets
+                running[handed.born], rule = known, known.rule
+            if handed.active:
                 active.append(rule)
-                positions.append(one.position)
-        rule_set = RuleSet(active, positions, [running[one.born] for one in state.rules if one.active and one.born])
-        return Prepared(state, made, running, rule_set)
+                positions.append(handed.position)
+        rule_set = RuleSet(
+            active, positions, [running[handed.born] for handed in state.rules if handed.active and handed.born]
+        )
+        return Prepared(state, rule_models, running, rule_set)
 
     def _take(self, prepared: Prepared) -> None:
         """Put the state into force: the part that cannot fail."""
@@ -136,22 +138,22 @@ def owner(born: int, lives: int) -> bytes:
 
 def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
     """Return the models of all rules, by their content. Raises InternalError where one cannot be made."""
-    made = {}
-    for one in state.rules:
-        rule = known.get(one.content)
+    by_content = {}
+    for handed in state.rules:
+        rule = known.get(handed.content)
         if rule is None:
             try:
-                rule = KINDS[one.raw["kind"]].model_validate(one.raw)
+                rule = KINDS[handed.raw["kind"]].model_validate(handed.raw)
             except Exception as error:
                 raise InternalError(
-                    f'{one.position}: the rule "{one.raw.get("name")}" cannot be made: {error}'
+                    f'{handed.position}: the rule "{handed.raw.get("name")}" cannot be made: {error}'
                 ) from error
             _ = rule.content  # found out here, beside the loop
-        made[one.content] = rule
-    return made
+        by_content[handed.content] = rule
+    return by_content
 
 
-def counted(one: Running) -> RuleCount:
+def counted(running: Running) -> RuleCount:
     """Return the counters of a rule in this process."""
-    done = one.matched, one.fired, one.applied
-    return RuleCount(one.born, one.resets, *done, len(one.held), one.problems, one.problem)
+    done = running.matched, running.fired, running.applied
+    return RuleCount(running.born, running.resets, *done, len(running.held), running.problems, running.problem)
