@@ -292,7 +292,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.ask(name, random)
         self.write(CLIENT, cut)
 
-    @precondition(lambda self: self.talking)
+    @precondition(lambda self: self.talking and self.asked)
     @rule(back=st.integers(1, 4), times=st.integers(1, 5), cut=CUTS)
     def client_asks_the_same_again(self, back: int, times: int, cut: int) -> None:
         """One of its last requests, but for the correlation id."""
