@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from math import inf
 from typing import Protocol
 
-from kproxy.rules.bucket import Bucket, Buckets, FetchBucket
+from kproxy.rules.bucket import LONGEST_DEBT, Bucket, Buckets, FetchBucket
 from kproxy.rules.common_bucket import CommonBucket, CommonFetchBucket
 from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
@@ -49,6 +50,8 @@ EXEMPT = frozenset((
 which Kafka answers before it knows whose quota they would be."""
 LATE = "late"
 """In the memory of a connection, by quota: its requests wait before they go on."""
+TOLD = "told"
+"""In the memory of a connection, by quota: until when it is not read, once it has been told."""
 SHORTEST = 0.001
 """Seconds; the unit of throttle_time_ms. A smaller debt is left to the next frame."""
 
@@ -140,11 +143,13 @@ class QuotaEffect(Effect):
         if self.fetch is not None and key in FETCHES:
             charged.append((self.fetch, [(one, 0.0) for one, _ in self.counted(exchange, entities)]))
         first = self.turn(exchange.connection, charged, now)
-        if first > self.longest:
+        if first == inf:
             return (Close(),)
         wait = max((charge(buckets, charges, now) for buckets, charges in charged[: self.of_requests(key)]), default=0)
         if self.fetch is not None and key in FETCHES and has_max_bytes(key, exchange.version):
             edited = self.clamp(self.fetch, exchange, entities, now)
+        if wait >= SHORTEST:
+            exchange.connection.memory[TOLD, self] = now + min(wait, self.longest)
         throttle = (*((Delay(first),) if first else ()), *self.throttle(wait - first))
         return (Edit(), *throttle) if edited else throttle
 
@@ -157,16 +162,27 @@ class QuotaEffect(Effect):
         self, connection: ConnectionView, charged: Sequence[tuple[Buckets[QuotaKey], Sequence[Charge]]], now: float
     ) -> float:
         """Return the seconds that a request waits before it goes on: until the debt is paid that others have left, if
-        its connection began with such a debt. Else who reconnects for each request would never wait. More than
-        `max_throttle`: a connection that has just begun is not served now."""
+        its connection began with such a debt. Else who reconnects for each request would never wait. Infinite: it is
+        not served now, for its connection has just begun, and the debt is longer than `max_throttle`.
+
+        One that has come behind another that has to wait waits for the debt beyond `max_throttle`, too, for which
+        nobody is muted: else who sends a thousand at once would be served a thousand each time. If the debt is longer
+        than any that is kept, it is not served either."""
         late = connection.memory.get((LATE, self))
-        if late is False or not charged:
+        behind = now < connection.memory.get((TOLD, self), 0.0)
+        if (late is False and not behind) or not charged:
             return 0.0
         debt = max(charge(buckets, [(key, 0.0) for key, _ in charges], now) for buckets, charges in charged)
+        if behind and debt > LONGEST_DEBT - 1.0:
+            return inf
+        if late is False:
+            return max(debt - self.longest, 0.0)
         if debt < SHORTEST:
             debt = 0.0
         connection.memory[LATE, self] = debt > 0
-        return debt if late is None else min(debt, self.longest)
+        if late is None:
+            return debt if debt <= self.longest else inf
+        return debt if behind else min(debt, self.longest)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Sequence[Decision]:
         """Charge fetched bytes when their number is known; the data goes on at once."""

@@ -8,9 +8,9 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.rules.document import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.quota_effect import QuotaEffect
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.testing.dialogue import Dialogue, frames, request, response
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
+PRODUCE, FETCH, METADATA, CLIENT = 0, 1, 3, 0
 SIZE = 10_000
 STEP = 0.01
 ANYWHERE = Facts(listener="l", cluster="c", node=None, client_address="10.0.0.1")
@@ -53,14 +53,48 @@ def test_who_reconnects_for_each_request_is_limited_all_the_same(quota: str, pip
     total = 0
     for _ in range(100):
         talk = limited.connect()
-        frames = [produce(number) for number in range(pipelined)]
-        talk.client(b"".join(frames))
-        at = sent_at(talk, sum(map(len, frames)))
+        asked = [produce(number) for number in range(pipelined)]
+        talk.client(b"".join(asked))
+        at = sent_at(talk, sum(map(len, asked)))
         assert at is not None
         limited.now = at  # the client goes, and does not wait for what it would be told
         total += each * pipelined
 
     assert total / (limited.now + 1.0) == pytest.approx(rate, rel=0.1)
+
+
+@pytest.mark.parametrize("begins_late", [False, True])
+def test_who_sends_many_at_once_is_limited_all_the_same(begins_late: bool) -> None:
+    """Behind a request that has to wait, those beyond max_throttle wait, too. All that was read at once went on before
+    that, and as much again after the longest wait."""
+    limited = Limited("requests: 10/s, max_throttle: 5s")
+    if begins_late:
+        limited.connect().client(b"".join(request(METADATA, 9, number, topics=[]) for number in range(20)))
+    talk = limited.connect()
+    sent = answered = 0
+    while talk.now < 60:
+        if talk.read[CLIENT]:
+            talk.client(b"".join(request(METADATA, 9, sent + number, topics=[]) for number in range(300)))
+            sent += 300
+        asked = frames(talk.to_broker)
+        for one in asked[answered:]:
+            talk.broker(response(METADATA, 9, int.from_bytes(one[4:8], "big")))
+        answered = len(asked)
+        talk.later(0.5)
+
+    assert talk.closed is None
+    assert 500 <= answered <= 10 * (60 + 1 + 5) * 1.1
+
+
+def test_who_sends_more_at_once_than_any_debt_is_closed() -> None:
+    """Debts are kept for ten minutes; what is beyond would go on when these are over."""
+    limited = Limited("requests: 1/s, max_throttle: 5s")
+    talk = limited.connect()
+    talk.client(b"".join(request(METADATA, 9, number, topics=[]) for number in range(3000)))
+    talk.later(1000)
+
+    assert talk.closed is not None
+    assert len(frames(talk.to_broker)) <= 610
 
 
 def test_connections_side_by_side_share_the_limit() -> None:
@@ -110,10 +144,10 @@ def test_a_connection_that_began_without_a_debt_is_answered_at_once() -> None:
     """As ever: the request is done, and its answer says how long to wait."""
     limited = Limited("produce: 50kB/s")
     talk = limited.connect()
-    frames = [produce(number, 100_000) for number in range(3)]
-    talk.client(b"".join(frames))
+    asked = [produce(number, 100_000) for number in range(3)]
+    talk.client(b"".join(asked))
 
-    assert talk.to_broker == b"".join(frames)
+    assert talk.to_broker == b"".join(asked)
 
 
 def test_limits_are_kept_by_names_of_bounded_length() -> None:
