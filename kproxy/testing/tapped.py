@@ -20,7 +20,7 @@ import structlog
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.net.phase import Phase
 from kproxy.net.side import VIEW
-from kproxy.net.taps import Taps
+from kproxy.net.taps import JournalFor, Taps
 from kproxy.net.turns import BUFFER
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.sink import Sink
@@ -68,11 +68,12 @@ class Out(bytearray):
 
 
 class Tapped(Driver):
-    """`first`: sinks from the beginning on; `guests`: those that come and go at any moment. `summary` counts, too."""
+    """`first`: sinks from the beginning on; `guests`: those that come and go at any moment. `summary` counts, too, and
+    exchanges are told what `journal_for` makes."""
 
     def __init__(
         self, *args: Any, chances: Random, first: Iterable[Sink] = (), guests: Iterable[Sink] = (),
-        summary: Summary | None = None, **more: Any,
+        summary: Summary | None = None, journal_for: JournalFor | None = None, **more: Any,
     ) -> None:  # fmt: skip
         self.fanout = Fanout(structlog.get_logger())
         self.link: Any = None
@@ -80,6 +81,8 @@ class Tapped(Driver):
         self.chances, self.guests = chances, list(guests)
         if summary is not None:
             self.taps.summary_for = lambda who: summary
+        if journal_for is not None:
+            self.taps.journal_for = journal_for
         for sink in first:
             self.fanout.add(sink)
         self.ready = False

@@ -32,6 +32,8 @@ MOST_AT_ONCE = 32
 """Exchanges that are told in one go: a fifth of a millisecond."""
 MOST_FORMS = 8
 """Templates that are tried for a frame. Clients have three: lengths of records take one byte, two or three."""
+MOST_LINES = 512
+"""Lines that are learnt on one connection until all is forgotten: 1 MB, or 10 if somebody wants it to be long."""
 AGAIN = 1 / 16
 """Part of the work of learning that an exchange makes up for that matches."""
 HIGHEST = 1 << 62
@@ -64,7 +66,8 @@ class Journal(Protocol):
 
 
 class Recording(Protocol):
-    """Part of a watcher that exchanges are recorded with. `recorded`: templates by API key << 16 | version."""
+    """Part of a watcher that exchanges are recorded with. `recorded`: templates by API key << 16 | version, of which
+    `learnt` lines came."""
 
     open: Exchanges
     awaited: int
@@ -72,6 +75,7 @@ class Recording(Protocol):
     responses: int
     room: int
     recorded: dict[int, RequestTemplates]
+    learnt: int
     journal: Journal | None
 
 
@@ -193,13 +197,21 @@ def learn(watcher: Recording, seen: Seen, wanted: Wanted) -> None:
         return
     if asked is None or answered is None:
         return
-    standing, line = journal.standing, journal.learn(seen, asked, answered)
-    if line is not None:
-        known = known_frames(family.forms, asked)
-        template = known.get(asked.constants)
-        if template is None:
-            template = known[asked.constants] = RequestTemplate(family, wanted, seen.client_id, seen.acks)
-        known_frames(template.responses, answered)[answered.constants] = standing, line
+    standing, known = journal.standing, known_frames(family.forms, asked)
+    template = known.get(asked.constants) or RequestTemplate(family, wanted, seen.client_id, seen.acks)
+    lines = known_frames(template.responses, answered)
+    earlier = lines.get(answered.constants)
+    if earlier is not None and earlier[0] is standing:  # learnt of one that was in flight with this one
+        return
+    line = journal.learn(seen, asked, answered)
+    if line is None:
+        return
+    lines[answered.constants] = standing, line
+    known[asked.constants] = template
+    watcher.learnt += 1
+    if watcher.learnt > MOST_LINES:
+        watcher.recorded.clear()
+        watcher.learnt = 0
 
 
 def worth_learning(family: RequestTemplates) -> bool:
@@ -212,7 +224,7 @@ def known_frames(forms: list[NumberTemplate], learnt: LearntFrame) -> dict[Any, 
     """Return what is known by the template that was learnt, or by one of the same form, with room for one more."""
     for template in forms:
         if template.form == learnt.template.form:
-            if len(template.known) >= MOST_LEARNT:
+            if len(template.known) >= MOST_LEARNT and learnt.constants not in template.known:
                 template.known.clear()
             return template.known
     if len(forms) >= MOST_FORMS:

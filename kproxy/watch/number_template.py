@@ -101,12 +101,12 @@ class NumberTemplate:
 
     def fits(self, buf: Any, end: int, fields: Any, numbers: tuple[int, ...]) -> bool:
         """Return True if the batch is all that the frame, which ends at `end`, has beyond its constants."""
-        size, _, length, count, *_ = numbers
+        length, behind = numbers[2], self.behind
         return (
-            size == length + self.overhead
-            and count > 0
+            numbers[0] == length + self.overhead
+            and numbers[3] > 0
             and fields[self.length_at] == records_length(length, self.compact)
-            and (not self.behind or buf[end - len(self.behind) : end] == self.behind)
+            and (not behind or buf[end - len(behind) : end] == behind)
         )
 
 

@@ -45,6 +45,7 @@ class ShortWay:
     awaited: int
     incoming: RequestStream
     journal: Journal | None
+    learnt: int
     most: int
     open: Exchanges
     outgoing: ResponseStream

@@ -158,6 +158,7 @@ class Watcher(ShortWay):
         self.plan = Plan(interest, None if self.summary is None else self.summary.wants)
         self.asks: dict[int, Asks] = {}
         self.recorded: dict[int, RequestTemplates] = {}
+        self.learnt = 0  # lines of those
         self.ask = NOTHING_ASKED
 
     def end(self, now: float, *, closed: bool = False) -> None:

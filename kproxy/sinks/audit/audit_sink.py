@@ -104,12 +104,7 @@ class AuditSink:
 
     def journal_for(self, who: Who) -> RequestLines:
         """Return what writes the request events of this connection that are like others before them."""
-        account = self.account(cast("LiveWho", who))
-
-        def saw_client(client_id: str | None) -> None:
-            account.client_id = client_id
-
-        return RequestLines(account.who, self.events, self.wall, self.config.partitions, saw_client)
+        return RequestLines(self.account(cast("LiveWho", who)), self.events, self.wall, self.config.partitions)
 
     def counts(self, key: int, version: int) -> bool:
         """Return True if the requests of this API are told as a summary."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.watch.journal import Recorded
@@ -13,22 +13,28 @@ from kproxy.watch.seen import Seen
 from .connection_event import LiveWho
 from .gate import EventGate
 from .line_template import LineTemplate, line_template
-from .text import byte_stamp, milliseconds
+from .text import byte_stamp
 
 if TYPE_CHECKING:
     from kproxy.capture.writer import ToWallTime
 
 
+class ClientAccount(Protocol):
+    """What the audit keeps of an open connection."""
+
+    who: LiveWho
+    client_id: str | None
+
+
 class RequestLines:
     """`watch.journal.Journal` of a connection. `most`: topics, partitions and resources, each, in an event."""
 
-    __slots__ = ("about", "events", "most", "saw_client", "wall", "who")
+    __slots__ = ("about", "account", "events", "most", "wall", "who")
 
-    def __init__(
-        self, who: LiveWho, events: EventGate, wall: ToWallTime, most: int, saw_client: Callable[[str | None], None]
-    ) -> None:
-        """`saw_client`: is told the client id of the last exchange."""
-        self.who, self.events, self.wall, self.most, self.saw_client = who, events, wall, most, saw_client
+    def __init__(self, account: ClientAccount, events: EventGate, wall: ToWallTime, most: int) -> None:
+        """`account`: is told the client id of the last exchange."""
+        who = account.who
+        self.account, self.who, self.events, self.wall, self.most = account, who, events, wall, most
         self.about = {"connection": who.number}
 
     @property
@@ -44,7 +50,9 @@ class RequestLines:
         events: list[tuple[bytes, bytes]] = []
         for line, begun, asked, answered in exchanges:
             if begun != last:
-                last, came, latency = begun, byte_stamp(wall(begun)), milliseconds(now - begun)
+                last, came, latency = begun, byte_stamp(wall(begun)), round((now - begun) * 1000, 3)
+                if latency <= 0:  # as `milliseconds` has it
+                    latency = 0.0
             events.append((came, line.data(came, ended, latency, asked, answered)))
-        self.saw_client(exchanges[-1][0].client_id)
+        self.account.client_id = line.client_id
         self.events.put_encoded(REQUEST_EVENT.name, events, self.about)

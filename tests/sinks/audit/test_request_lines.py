@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from json import dumps
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -17,9 +18,12 @@ from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import OutletCounters, Unblocked
 from kproxy.sinks.audit.gate import EventGate
 from kproxy.sinks.audit.recorder import PutRecovered, Recorder
+from kproxy.sinks.audit.request_lines import RequestLines
 from kproxy.sinks.fanout import Fanout
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.random_peers import Manners
+from kproxy.testing.tapped import Tapped
+from kproxy.watch.journal import MOST_LINES, RequestTemplates
 from kproxy.watch.watcher import Watcher
 from kproxy.wire.records import Producer, Record, encode_batch
 from tests.watch.test_short_way import fetch, heartbeat, produce
@@ -50,7 +54,7 @@ class Lines:
         self, line: bytes, number: int, day: str, type_name: str, data: EventData,
         must: bool = False, then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        assert data["connection"] == 3
+        assert isinstance(data["connection"], int)
         self.lines.append(line)
 
     def missing(self, number: int, reason: str) -> None:
@@ -292,3 +296,81 @@ def test_what_comes_again_is_recorded_by_templates(
         pairs = [make(Steady(), version, number) for number in range(first, first + together)]
         talk += [(CLIENT, b"".join(asked for asked, _ in pairs)), (BROKER, b"".join(answered for _, answered in pairs))]
     assert compare(talk, Random(1), events=False) == (100 - together, 100)
+
+
+def test_what_is_learnt_is_bounded() -> None:
+    """A client that makes up names for ever does not have more than so many lines kept."""
+    audited = Audited(fast=True)
+    kept = 0
+    for number in range(1500):
+        client = f"client {number // 2}"
+        audited.hear(CLIENT, request(HEARTBEAT, 4, number, client))
+        audited.hear(BROKER, response(HEARTBEAT, 4, number))
+        audited.watcher.recorded.get(HEARTBEAT << 16 | 4, RequestTemplates()).misses = 0
+        families = audited.watcher.recorded.values()
+        kept = max(kept, sum(len(form.known) for family in families for form in family.forms))
+    assert audited.templated > 600
+    assert 100 < kept <= MOST_LINES
+
+
+RULES: dict[str, list[dict[str, Any]]] = {
+    "none": [],
+    "renamed": [{"name": "renamed", "kind": "rename_topic", "topics": {"topic-1": "another"}}],
+    "failing": [
+        {"name": "failing", "kind": "error", "match": {"api": "Produce"}, "when": {"nth": 4},
+         "error": "NOT_LEADER_OR_FOLLOWER"},
+    ],
+    "altered": [
+        {"name": "altered", "kind": "error", "match": {"api": "Produce"}, "when": {"every": 5}, "at": "response",
+         "error": "REQUEST_TIMED_OUT"},
+    ],
+    "slow": [{"name": "slow", "kind": "delay", "match": {"api": "Fetch"}, "when": {"every": 3}, "delay": "20ms"}],
+}  # fmt: skip
+
+
+def through_proxy(rules: list[dict[str, Any]], fast: bool, random: Random) -> tuple[int, list[bytes]]:
+    """Play producers, consumers and a group's member through a session with rules and taps; the audit's lines."""
+    outlet = Lines()
+    gate = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None)
+    sink = AuditSink(AuditConfig(dir="audit", detail="requests"), gate, wall)
+    templated = 0
+
+    def journal_for(who: Any) -> Any:
+        journal, write = sink.journal_for(who), RequestLines.write
+
+        class Counting:
+            standing = property(lambda self: journal.standing)
+            learn = staticmethod(journal.learn)
+
+            def write(self, exchanges: Sequence[Any], now: float) -> None:
+                nonlocal templated
+                templated += len(exchanges)
+                write(journal, exchanges, now)
+
+        return Counting()
+
+    talk = Tapped(dumps({"rules": rules}), chances=random, first=[sink], journal_for=journal_for if fast else None)
+    answered = 0
+    for number in range(10, 100):
+        make, versions = KINDS[random.choice((2, 3, 4, 5))]
+        asked, answer = make(Steady(), versions[len(versions) // 2], number)
+        answer = answer.replace(b"topic-1", b"another") if "topics" in str(rules) else answer
+        talk.client(asked).later(0.05)
+        if number in ids(talk.to_broker[answered:]):
+            talk.broker(answer)
+        answered = len(talk.to_broker)
+        talk.later(0.1)
+    talk.end()
+    assert talk.fanout.failures == 0
+    return templated, outlet.lines
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_lines_of_what_rules_do(rules: list[dict[str, Any]], seed: int) -> None:
+    """Behind a session with rules the lines are those of an audit that reads everything, and most are templates'."""
+    (templated, fast), (none, slow) = (through_proxy(rules, one, Random(seed)) for one in (True, False))
+    assert fast == slow
+    assert len(fast) > 80
+    assert none == 0
+    assert templated > 40
