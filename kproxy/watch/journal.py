@@ -186,7 +186,10 @@ def learn(watcher: Recording, seen: Seen, wanted: Wanted) -> None:
     request, response, journal = seen.request, seen.response, watcher.journal
     if journal is None or request is None or response is None or not may_come_again(seen):
         return
-    family = watcher.recorded.setdefault(code_of(seen.key, seen.version), RequestTemplates())
+    code = code_of(seen.key, seen.version)
+    family = watcher.recorded.get(code)
+    if family is None:
+        family = watcher.recorded[code] = RequestTemplates()
     requested, responded = seen.request_body, seen.response_body
     if requested is None or responded is None or not worth_learning(family):
         return
