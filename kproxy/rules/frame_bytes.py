@@ -37,17 +37,19 @@ def kept(length: int, size: int | None, fraction: float) -> int:
 def flipped(data: bytes, start: int, end: int, bits: int, random: Random) -> bytes:
     """Return the data with other values for so many different bits of data[start:end], or for all of them if there are
     not so many."""
-    places = list(range(start * 8, end * 8)) if (end - start) * 8 <= bits else _draw(start * 8, end * 8, bits, random)
     spoilt = bytearray(data)
-    for place in each(places):
-        spoilt[place >> 3] ^= 0x80 >> (place & 7)
-    return bytes(spoilt)
-
-
-def _draw(start: int, end: int, count: int, random: Random) -> set[int]:
-    places: set[int] = set()
-    while len(places) < count:
-        if not len(places) % FEW:
+    first, count = start * 8, (end - start) * 8
+    if count <= bits:
+        for place in each(range(first, first + count)):
+            spoilt[place >> 3] ^= 0x80 >> (place & 7)
+        return bytes(spoilt)
+    left = bits
+    while left:
+        if not left % FEW:
             breathe()
-        places.add(start + int(random.random() * (end - start)))  # random() alone is the same in every Python
-    return places
+        place = first + int(random.random() * count)  # random() alone is the same in every Python
+        at, bit = place >> 3, 0x80 >> (place & 7)
+        if not (spoilt[at] ^ data[at]) & bit:  # a set of those that were drawn would take as long to free as to fill
+            spoilt[at] ^= bit
+            left -= 1
+    return bytes(spoilt)

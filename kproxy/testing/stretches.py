@@ -5,7 +5,7 @@
         talk.client(large(3, 12, "request", 100_000))
     watch.longest       # seconds of CPU between two places where others may run (wire/breath.py)
 
-`python -m kproxy.testing.stretches` prints a table, of each kind with one API; `--sieve FILE` goes through all cases
+`python -m kproxy.testing.stretches --sieve FILE` measures all cases, and prints the table of docs/operations.md
 (stretch_tables.py, stretch_sieve.py).
 
 CPU time is measured, for other programs do not count; the garbage collector is off, for its work is not of a message.
@@ -17,7 +17,7 @@ import gc
 import json
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -64,8 +64,16 @@ class Stopwatch:
                 self.where = "".join(traceback.format_stack(limit=14)[:-1])
         self.last = thread_time()
 
+    def apart(self, work: Callable[[], Any]) -> Any:
+        """Do what a thread does in a proxy, while others run: it is in no stretch."""
+        self.look()
+        try:
+            return work()
+        finally:
+            self.last = thread_time()
+
     def __enter__(self) -> Stopwatch:
-        self.before = breath.use(self.look)
+        self.before = breath.use(self.look, self.apart)
         self.enabled = gc.isenabled()
         gc.disable()
         self.last = thread_time()

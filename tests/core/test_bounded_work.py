@@ -19,7 +19,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.testing import stretches
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.testing.stretches import Case, Stopwatch, cases, large
+from kproxy.testing.stretches import READ, Case, Stopwatch, cases, large
 from kproxy.watch.cells import WELL, Line
 from kproxy.watch.summary import Summary
 from kproxy.wire import breath
@@ -54,12 +54,12 @@ def test_every_kind_is_measured() -> None:
     assert set(KINDS) - {case.kind for case in ALL} <= without_frames
 
 
-def shortest(measure: Callable[[], Stopwatch]) -> float:
-    """The longest stretch of the best attempt."""
+def shortest(measure: Callable[[], Stopwatch], enough: float = LONGEST) -> float:
+    """The longest stretch of the best attempt; what is not longer than `enough` is not tried again."""
     found = 1.0
     for _ in range(TRIES):
         found = min(found, measure().longest)
-        if found <= LONGEST:
+        if found <= enough:
             break
     return found
 
@@ -182,6 +182,26 @@ def test_many_small_frames_in_one_read() -> None:
         talk.client(frames)
     assert watch.looks >= 3000
     assert watch.longest <= 0.050
+
+
+@pytest.mark.parametrize("rules", ["", "rules: [{name: slow, kind: delay, delay: 1ms}]", TENANT])
+@pytest.mark.parametrize(("key", "version"), [(16, 0), (18, 0), (999, 0)])
+def test_many_opaque_frames_in_one_read(key: int, version: int, rules: str) -> None:
+    """Of 14 bytes each, as many as one read takes, of APIs that are known and of one that is not; and their answers."""
+    count = READ // 14
+    asked = b"".join(struct.pack(">ihhih", 10, key, version, number, -1) for number in range(count))
+    said = b"".join(struct.pack(">iiih", 10, number, 0, 0) for number in range(count))
+
+    def measure() -> Stopwatch:
+        talk, watch = Dialogue(rules), Stopwatch()
+        with watch:
+            talk.client(asked)
+            talk.later(60)
+            if talk.closed is None:
+                talk.broker(said)
+        return watch
+
+    assert shortest(measure, 0.050) <= 0.050
 
 
 def test_the_measure_itself_sees_a_long_stretch(monkeypatch: pytest.MonkeyPatch) -> None:

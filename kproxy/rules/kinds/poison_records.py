@@ -11,7 +11,7 @@ from pydantic import Field
 from kproxy.rules.bodies.records import RecordBudget, Whole, change_records, differ
 from kproxy.rules.bodies.topics import PartitionBody
 from kproxy.rules.kinds.records_rule import SomeRecordsRule
-from kproxy.wire.breath import each
+from kproxy.wire.breath import breathe, each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.records import Record
 
@@ -56,8 +56,9 @@ class PoisonRecords(SomeRecordsRule):
         content = bytearray((record.value if self.where == "value" else record.key) or b"")
         if not content:
             return record
+        breathe()  # for each record: one costs as much as many that are only looked at
         random = self.random(place, record.offset)
-        for at in random.sample(range(len(content)), min(self.bytes, len(content))):
+        for at in each(random.sample(range(len(content)), min(self.bytes, len(content)))):
             content[at] ^= random.randint(1, LAST_BYTE)
         return (
             replace(record, value=ByteString(content))

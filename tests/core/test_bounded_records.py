@@ -1,0 +1,107 @@
+"""However many records a batch has, or batches a partition, no rule about records works on them for long in one go.
+
+By default sampled: of each rule three forms, with a tenth of the records and a bound to match. KPROXY_TEST_ALL=1 takes
+100,000 records in all forms.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from typing import Any
+
+import pytest
+
+from kproxy.core.commands import BROKER
+from kproxy.rules.kinds import KINDS
+from kproxy.rules.kinds.records_rule import RecordsRule
+from kproxy.testing.dialogue import Dialogue
+from kproxy.testing.stretches import READ, Stopwatch, batch, large
+from kproxy.wire.records import encode_batch, encode_message_set
+from kproxy.wire.records.record import Record
+
+EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
+COUNT, LONGEST = (100_000, 0.050) if EVERYTHING else (10_000, 0.015)
+TRIES = 4
+PRODUCE, FETCH = (0, 9, 2), (1, 11, 3)
+"""API key, version with batches, version with message sets."""
+
+FORMS = ("plain", "gzip", "snappy", "lz4", "zstd", "batches", "headers", "values", "set", "set in one message")
+RULES: dict[str, dict[str, Any]] = {
+    "twice": {"kind": "duplicate_records"},
+    "half": {"kind": "drop_records", "fraction": 0.5},
+    "none": {"kind": "drop_records", "fraction": 1.0},
+    "value": {"kind": "set_record", "value": "x"},
+    "timestamp": {"kind": "set_record", "timestamp_by": "1h"},
+    "header": {"kind": "set_record", "headers": {"a": None}},
+    "flipped": {"kind": "corrupt_records", "bits": 64},
+    "poison": {"kind": "poison_records", "fraction": 0.9, "bytes": 1000},
+    "disorder": {"kind": "reorder_records"},
+    "codec": {"kind": "malformed_batch", "how": "unknown_codec"},
+    "abort": {"kind": "malformed_batch", "how": "double_abort", "at": "fetch"},
+    "empty": {"kind": "empty_fetch", "max_bytes": 1_000_000},
+    "bits": {"kind": "corrupt", "where": "records", "bits": 1_000_000, "match": {"api": "Fetch"}},
+    "mark": {"kind": "set_watermark", "by": -10},
+    "small": {"kind": "require", "max_record": 1},
+    "packed": {"kind": "require", "compression": ["zstd"]},
+}
+FETCH_ONLY = {"empty_fetch", "set_watermark", "corrupt"}
+
+
+@cache
+def records(form: str) -> bytes:
+    """So many records of a partition, or one with so many headers."""
+    match form:
+        case "plain" | "gzip" | "snappy" | "lz4" | "zstd":
+            return batch(COUNT, FORMS.index(form))
+        case "batches":
+            return b"".join(encode_batch([Record(at, 1, b"k", b"v")]) for at in range(COUNT))
+        case "values":
+            return encode_batch([Record(at, 1, b"k", b"v" * 1000) for at in range(COUNT // 20)])
+        case "headers":
+            return encode_batch([Record(0, 1, b"k", b"v", tuple((f"h{at}", b"x") for at in range(COUNT)))])
+        case _:
+            made = [Record(at, 1_700_000_000_000 + at, b"k", b"v" * 20) for at in range(COUNT)]
+            return encode_message_set(made, 1, codec=0 if form == "set" else 1)
+
+
+def ways(rule: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rule for what is written, and for what is read, where it can be about both."""
+    if rule["kind"] == "require" or rule["kind"] in FETCH_ONLY or "at" in rule:
+        return [rule]
+    return [rule | {"at": at} for at in ("produce", "fetch")]
+
+
+CASES = [
+    (name, at, form)
+    for number, name in enumerate(RULES)
+    for at in range(len(ways(RULES[name])))
+    for form in (FORMS if EVERYTHING else dict.fromkeys((FORMS[(number + at) % len(FORMS)], "batches", "values")))
+]
+
+
+@pytest.mark.parametrize(("name", "at", "form"), CASES)
+def test_many_records(name: str, at: int, form: str) -> None:
+    rule = ways(RULES[name])[at]
+    fetch = rule.get("at") == "fetch" or rule["kind"] in FETCH_ONLY
+    key, new, old = FETCH if fetch else PRODUCE
+    version = old if form.startswith("set") else new
+    asked, said = (large(key, version, way, 1, records=records(form)) for way in ("request", "response"))
+    found = 1.0
+    for _ in range(TRIES):
+        talk, watch = Dialogue(json.dumps({"rules": [{"name": "r"} | rule]})), Stopwatch(trace=True)
+        with watch:
+            talk.client(asked, READ)
+            if talk.closed is None and talk.out[BROKER]:
+                talk.broker(said, READ)
+        assert sum(live.matched for live in talk.rules.live) > 0
+        found = min(found, watch.longest)
+        if found <= LONGEST:
+            break
+    assert found <= LONGEST, f"{found * 1000:.0f} ms\n{watch.where}"
+
+
+def test_all_kinds_that_change_records_are_measured() -> None:
+    changing = {kind for kind, model in KINDS.items() if issubclass(model, RecordsRule)}
+    assert changing <= {rule["kind"] for rule in RULES.values()}
