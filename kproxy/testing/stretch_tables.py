@@ -1,8 +1,8 @@
 """Tables of the longest stretches, by group of kinds and by which frame is long, as Markdown.
 
 `python -m kproxy.testing.stretches --sieve FILE` searches all cases (stretch_sieve.py), tells what is too long as soon
-as it is found, and prints the table in the end; `--sample FILE` goes through one API and form of each kind.
-`--table FILE` prints what was found so far.
+as it is found, and prints the table in the end; `--sample FILE` goes through one API and form of each kind; `--table
+FILE` prints what was found so far.
 """
 
 from __future__ import annotations

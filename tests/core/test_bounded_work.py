@@ -1,7 +1,7 @@
 """However long a frame is, a session never works on it for long without a place where others may run.
 
 By default sampled: of each kind one API, version, form and selector, with a tenth of the elements and a bound to match.
-KPROXY_TEST_ALL=1 takes 100,000 elements, and all 39,000 cases: every API, the first and the last version, both forms
+KPROXY_TEST_ALL=1 takes 100,000 elements, and all 97,000 cases: every API, the first and the last version, both forms
 (many elements, or many in one element) and each selector; that takes hours.
 """
 
