@@ -12,8 +12,9 @@ from functools import cache
 
 from kproxy.rules.permissions import permissions
 from kproxy.wire import layout, schema
-from kproxy.wire.api_keys import API_VERSIONS
+from kproxy.wire.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH
 from kproxy.wire.error_walk import code_slots, error_codes_in
+from kproxy.wire.frames import CORRELATION_ID_ENDS
 from kproxy.wire.layout import FIXED
 from kproxy.wire.primitives import Buffer
 
@@ -21,16 +22,15 @@ from .credentials import RESPONSE
 from .seen import NO_ERRORS, Errors, Form, Seen
 
 SIZE_BYTES = 4
-CORRELATION_ENDS = 8
 MOST_CODES = 20
 """Different errors that are told of one response. A broker has few in one; a number may be any of 65,535."""
 LONGEST_LIST = 256 * 1024
 """Bytes of an answer that is read although it only shows something, such as Metadata of all topics: 30 ms at worst, in
 which no other connection is served. What a request has changed is read whatever the length."""
-LISTS = frozenset(key for key, asked in permissions().items() if asked.changes == "nothing") - {1, 78}
+LISTS = frozenset(key for key, asked in permissions().items() if asked.changes == "nothing") - {FETCH, SHARE_FETCH}
 """APIs that only show something; without Fetch and ShareFetch: most of a long answer of theirs is records, of which
 only the headers are read."""
-ROW_APIS = frozenset((0, 1, 78))
+ROW_APIS = frozenset((PRODUCE, FETCH, SHARE_FETCH))
 """Produce, Fetch and ShareFetch."""
 
 
@@ -46,7 +46,7 @@ def place(key: int, version: int) -> tuple[int, bool] | None:
     if key not in schema.paths() or version not in schema.load(key).versions:
         return None
     tags = schema.load(key).header_version("response", version) >= 1
-    at = CORRELATION_ENDS + tags
+    at = CORRELATION_ID_ENDS + tags
     for slot in layout.body(key, version, "response").slots:
         if slot.kind == "error_code" and not slot.array:
             return at, tags
@@ -59,7 +59,7 @@ def place(key: int, version: int) -> tuple[int, bool] | None:
 def error_at(key: int, version: int, head: Buffer) -> int | None:
     """The error code at the top of a response whose first bytes these are, 0 for none; None: it has no such place."""
     where = place(key, version)
-    if where is None or len(head) < where[0] + 2 or (where[1] and head[CORRELATION_ENDS]):
+    if where is None or len(head) < where[0] + 2 or (where[1] and head[CORRELATION_ID_ENDS]):
         return None
     return int.from_bytes(head[where[0] : where[0] + 2], "big", signed=True)
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
 
+from kproxy.wire.records.entry import OVERHEAD
+
 from .cells import BOUNDS, ApiKey, PartKey
 from .summary import Summary
 from .wanted import Wanted
@@ -39,8 +41,6 @@ BATCH_ASKED = "8xi4xB4xh20xq6xi"
 """Of a batch header: length, magic, attributes, producer id, count."""
 BATCH_READ = "qi4xB4xhi30xi"
 """Base offset, length, magic, attributes, last offset delta, count."""
-BATCH_OVERHEAD = 12
-"""Bytes of a batch that its length does not count."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -68,7 +68,7 @@ class Place:
     @property
     def overhead(self) -> int:
         """The frame's size, without the batch's length."""
-        return self.before + self.width + BATCH_OVERHEAD + self.behind
+        return self.before + self.width + OVERHEAD + self.behind
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -117,7 +117,7 @@ class Ask:
         if self.part is None:
             return None
         topic, partition, codec, idempotent = self.part
-        return [(topic, partition, size - self.overhead + BATCH_OVERHEAD, 1, count, codec, idempotent)]
+        return [(topic, partition, size - self.overhead + OVERHEAD, 1, count, codec, idempotent)]
 
 
 class Answer:
@@ -186,7 +186,7 @@ class Answer:
         overhead = self.overhead if self.kind == BATCH else self.ask.overhead
         target = api if cell is None else cell
         target.records += self.records
-        target.bytes += size - count * (overhead - BATCH_OVERHEAD)
+        target.bytes += size - count * (overhead - OVERHEAD)
         target.batches += count
         if cell is None:
             api.told = True

@@ -21,6 +21,7 @@ from kproxy.wire.headers import header_version
 from kproxy.wire.layout import Slot
 from kproxy.wire.primitives import Buffer, read_compact_length
 from kproxy.wire.records.digest import CODECS, read_digest
+from kproxy.wire.records.entry import CODEC, CONTROL, OVERHEAD
 from kproxy.wire.walk_source import WalkWriter
 from kproxy.wire.walk_support import Bad, far
 
@@ -70,8 +71,6 @@ ROWS = {
 
 BATCH = Struct(">q i 4x B 4x h i 16x q 6x i".replace(" ", ""))
 """Base offset, length, magic, attributes, last offset delta, producer id, count."""
-CONTROL, CODEC = 0x20, 7
-OVERHEAD = 12
 LENGTH = Struct(">i")
 
 

@@ -17,6 +17,8 @@ REQUEST_HEADER = 8
 """Bytes of the smallest request header: api key, version, correlation id."""
 RESPONSE_HEADER = 4
 """Bytes of the smallest response header: the correlation id. Raw SASL tokens have no header, and may be empty: 0."""
+CORRELATION_ID_ENDS = 4 + RESPONSE_HEADER
+"""Bytes from the first of a response's size to the end of its correlation id."""
 
 
 class Splitter:

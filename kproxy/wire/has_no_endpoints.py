@@ -15,12 +15,11 @@ from typing import Any
 from ..errors import DecodeError
 from . import layout, schema
 from .breath import FEW
+from .frames import CORRELATION_ID_ENDS
 from .layout import Slot, Struct
 from .primitives import Buffer
 from .walk_source import WalkWriter
 from .walk_support import Bad
-
-CORRELATION_ID_ENDS = 8  # from the first byte of a frame's size
 
 MOST_ELEMENTS = 127
 """A compact count of one byte. It is its array's length plus one, and 0 is null."""
@@ -83,5 +82,5 @@ def has_no_endpoints(key: int, version: int, wanted: AbstractSet[str]) -> Endpoi
             put(f"return {maker.at()} == end")
         with put.block("except Wrong:"):
             put("return False")
-    made: Any = put.build("check", f"{api.name} v{version} endpoint check")
-    return made  # type: ignore[no-any-return]
+    check: Any = put.build("check", f"{api.name} v{version} endpoint check")
+    return check  # type: ignore[no-any-return]

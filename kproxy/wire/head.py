@@ -12,11 +12,9 @@ from struct import Struct
 from typing import Any
 
 from . import layout, schema
+from .frames import REQUEST_HEADER, RESPONSE_HEADER
 from .layout import FIXED
 from .primitives import Buffer
-
-REQUEST_FIXED = 8  # api_key INT16, api_version INT16, correlation_id INT32
-RESPONSE_FIXED = 4  # correlation_id INT32
 
 Spans = Callable[[Buffer, int, int], list[tuple[int, int]] | None]
 
@@ -72,12 +70,12 @@ def body_start(buf: Buffer, pos: int, end: int, header_version: int, direction: 
     string (KIP-482). Response headers: 0 is the correlation id, 1 has a tag buffer after it.
     """
     if direction == "request":
-        start: int | None = pos + REQUEST_FIXED
+        start: int | None = pos + REQUEST_HEADER
         flexible = header_version >= 2
         if header_version >= 1:
-            start = after_classic_string(buf, pos + REQUEST_FIXED, end)
+            start = after_classic_string(buf, pos + REQUEST_HEADER, end)
     else:
-        start = pos + RESPONSE_FIXED
+        start = pos + RESPONSE_HEADER
         flexible = header_version >= 1
     if start is None or start > end:
         return None

@@ -173,12 +173,12 @@ def read_entry(raw: memoryview, magic: int) -> Batch | LegacyEntry:
 def crc_of(raw: Buffer, magic: int) -> int:
     """Return the checksum that an entry with these bytes should carry."""
     view = memoryview(raw)[BATCH_CRC_FROM if magic == 2 else LEGACY_CRC_FROM :]
-    found, add = 0, crc32c if magic == 2 else zlib.crc32
+    crc, add = 0, crc32c if magic == 2 else zlib.crc32
     for start in range(0, len(view), AT_ONCE):
         if start:
             rest()
-        found = add(view[start : start + AT_ONCE], found)
-    return found
+        crc = add(view[start : start + AT_ONCE], crc)
+    return crc
 
 
 def check_crc(entry: Batch | LegacyEntry) -> None:
