@@ -26,8 +26,8 @@ LONGEST_DEBT = 600.0
 """Seconds of debt that are carried. Who is made to wait no longer than `max_throttle` may go on overdrawing; without an
 end, whoever shares the bucket would be slowed for days after that."""
 LEAST_FETCH, SMALL_FETCH = 0.1, 64 << 10
-"""What a Fetch may always ask for: a tenth of a burst, or so many bytes, but no more than a burst. A response is cut at
-`max_bytes` in the middle of a batch, which clients throw away and fetch again: the smaller, the more is lost."""
+"""Bytes that a Fetch may always ask for: a tenth of a burst, or so many bytes, but no more than a burst. A response is
+cut at `max_bytes` in the middle of a batch, which clients throw away and fetch again: the smaller, the more is lost."""
 
 
 class Bucket:

@@ -33,15 +33,15 @@ def chosen(raw: dict[Any, Any]) -> list[SelectedVersions]:
         return []
     listed = isinstance(match["api"], list)
     texts = match["api"] if listed else [match["api"]]
-    found = []
+    selected = []
     for index, text in enumerate(texts):
         where = ("match", "api", index) if listed else ("match", "api")
         keys = keys_or_none(text)
         by_name = len(keys) == 1 and (not isinstance(text, str) or text.isdigit() or text in schema.names())
         for key in sorted(keys):
             api = schema.load(key)
-            found.append(SelectedVersions(api, versions_of(api, match.get("version")), where, by_name))
-    return found
+            selected.append(SelectedVersions(api, versions_of(api, match.get("version")), where, by_name))
+    return selected
 
 
 def keys_or_none(text: Any) -> frozenset[int]:

@@ -37,14 +37,14 @@ class CommonTrigger(Trigger):
             cells.put(count.seen, count.fired, count.draws, nan if count.since is None else count.since)
 
     def cells_of(self, what: str | None) -> Cells:
-        found = self.cells.get(what)
-        if found is None:
+        cells = self.cells.get(what)
+        if cells is None:
             if len(self.cells) >= MOST_COUNTS:
                 self.cells.popitem(last=False)
-            found = self.cells[what] = self.common.cells(what)
+            cells = self.cells[what] = self.common.cells(what)
         elif what is not None:
             self.cells.move_to_end(what)
-        return found
+        return cells
 
 
 def load(count: TriggerCount, numbers: tuple[float, ...] | None, let_go: int) -> None:

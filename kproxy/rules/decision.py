@@ -16,7 +16,7 @@ How = Literal["fin", "rst", "half"]
 """fin: closed after what is queued has been written. rst: at once, with a reset. half: kproxy sends nothing more to
 the client, which may still send."""
 AfterDrop = Literal["stall", "close", "continue"]
-"""What becomes of a connection on which a frame was dropped: nothing more is sent on it, it is closed, or it
+"""Fate of a connection on which a frame was dropped: nothing more is sent on it, it is closed, or it
 goes on."""
 
 

@@ -70,12 +70,12 @@ def refusals(
     """Return errors in the broker's place, each for the entities that get it; `error` is one for all instead of the
     API's."""
     key = exchange.api.key
-    found: dict[int, list[Entity]] = defaultdict(list)
+    by_code: dict[int, list[Entity]] = defaultdict(list)
     for entity in each(entities):
-        found[denial(key, selected, entity) if error is None else error].append(entity)
+        by_code[denial(key, selected, entity) if error is None else error].append(entity)
     if only_at_top(shape(key, exchange.version)):
-        return (Fail(next(iter(found)), whole=True),)
-    return tuple(Fail(code, entities=spread_tuple(tuple(some))) for code, some in found.items())
+        return (Fail(next(iter(by_code)), whole=True),)
+    return tuple(Fail(code, entities=spread_tuple(tuple(some))) for code, some in by_code.items())
 
 
 def refusal_of_all(key: int, error: int | None) -> Fail:

@@ -74,24 +74,24 @@ def rules_from(sources: list[Source], listeners: Mapping[str, ListenerTraits] | 
 def check_documents(
     documents: Sequence[Document],
     listeners: Mapping[str, ListenerTraits] | None,
-    is_on: Callable[[ParsedRule], bool] = lambda one: True,
+    is_on: Callable[[ParsedRule], bool] = lambda parsed: True,
 ) -> None:
     """Note what is wrong between rules: their names, and what can be in force together. `is_on`: which are."""
-    check_names([one for document in documents for one in document.parsed_rules])
-    parsed_rules = [one for document in documents for one in document.parsed_rules if is_on(one)]
+    check_names([parsed for document in documents for parsed in document.parsed_rules])
+    parsed_rules = [parsed for document in documents for parsed in document.parsed_rules if is_on(parsed)]
     check_alone(parsed_rules, listeners)
-    base = [one for one in parsed_rules if one.stage is None]
+    base = [parsed for parsed in parsed_rules if parsed.stage is None]
     check_together(base)
-    if not any(one.stage is not None and meets_others(one) for one in parsed_rules):
+    if not any(parsed.stage is not None and meets_others(parsed) for parsed in parsed_rules):
         return
     stages: dict[tuple[int, int], list[ParsedRule]] = {}
-    for one in parsed_rules:
-        if one.stage is not None:
-            stages.setdefault((id(one.source), one.stage), []).append(one)
+    for parsed in parsed_rules:
+        if parsed.stage is not None:
+            stages.setdefault((id(parsed.source), parsed.stage), []).append(parsed)
     for stage in stages.values():
         if any(map(meets_others, stage)):
             here = set(map(id, stage))
-            check_together([one for one in parsed_rules if one.stage is None or id(one) in here])
+            check_together([parsed for parsed in parsed_rules if parsed.stage is None or id(parsed) in here])
 
 
 def rule_files(paths: Iterable[str | Path]) -> list[Path]:
@@ -166,7 +166,7 @@ def _read_rule(source: Source, at: Where, raw: Any, from_api: bool, stage: int |
     rule = None if from_api and _runs_code(source, at, raw) else _make_rule(source, at, raw)
     parsed = ParsedRule(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
     if rule is not None:
-        _ = rule.content, parsed.position  # found out here: whoever reads may do that beside a running proxy
+        _ = rule.content, parsed.position  # computed now: a document may be read in a thread, beside a running proxy
     return parsed
 
 

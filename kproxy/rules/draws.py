@@ -30,8 +30,8 @@ class Draws:
             memory = exchange.connection.memory
             if self not in memory:
                 memory[self] = Random(self.seed)
-            found: Random = memory[self]
-            return found
+            generator: Random = memory[self]
+            return generator
         client = exchange.client_id or ""
         if client not in self.clients:
             if len(self.clients) >= MOST_COUNTS:

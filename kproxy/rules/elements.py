@@ -81,7 +81,7 @@ class Sorted:
             if value is None or (name == "topic_id" and not value.int):
                 continue
             some = [sorted_.get(None, ()), sorted_.get(value, ())]
-            if name == "topic_id" and known.topic is not None:  # names tell, where both have one
+            if name == "topic_id" and known.topic is not None:  # a name decides, where both have one
                 continue
             if sum(map(len, some)) < len(best):
                 best = [*some[0], *some[1]]

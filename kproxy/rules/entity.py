@@ -32,7 +32,7 @@ LITERAL = 3
 PREFIXED = 4
 ANY_TYPE = 1
 EVERY = "*"
-"""As a literal name in an ACL: all there is of its type."""
+"""Literal name in an ACL that stands for all there is of its type."""
 CONFIG_TYPES = {2: "topic", 32: "group"}
 ACL_TYPES = {2: "topic", 3: "group", 5: "transactional_id"}
 KEY_TYPES = {0: "group", 1: "transactional_id"}
@@ -56,7 +56,7 @@ class Entity:
     member: str | None = None
     where: tuple[int, ...] = ()
     covers: tuple[tuple[str, str], ...] = ()
-    """Of ACLs that are made or deleted, what they hold for besides: role and beginning of names, "" for all."""
+    """Names that ACLs hold for besides, which are made or deleted: role and beginning of names, "" for all."""
 
 
 Roles = Mapping[str, Any]
@@ -108,30 +108,30 @@ def make(roles: Roles, where: tuple[int, ...]) -> Entity:
 
 def make_plain(roles: Roles, where: tuple[int, ...]) -> Entity:
     breathe()
-    found = roles.get
+    value = roles.get
     return Entity(
-        found("topic"),
-        None if (topic_id := found("topic_id")) == ZERO_UUID else topic_id,
-        found("partition"),
-        found("group"),
-        found("transactional_id"),
+        value("topic"),
+        None if (topic_id := value("topic_id")) == ZERO_UUID else topic_id,
+        value("partition"),
+        value("group"),
+        value("transactional_id"),
         None,
-        found("member"),
+        value("member"),
         where,
     )
 
 
 def make_special(roles: Roles, where: tuple[int, ...]) -> Entity:
     breathe()
-    said = dict(roles)
-    if "coordinator_key" in said:
-        said |= coordinator(said["coordinator_key"], said.get("key_type", 0))
-    elif said.get("user") is not None:
-        said["resource"] = USER_RESOURCE, said["user"]
-    elif said.get("resource_name") is not None:
-        said |= resource(said)
-    covers = granted(said) if "granted_acl" in said else ()
-    values = {name: said[name] for name in SAID if name in said and said[name] is not None}
+    known = dict(roles)
+    if "coordinator_key" in known:
+        known |= coordinator(known["coordinator_key"], known.get("key_type", 0))
+    elif known.get("user") is not None:
+        known["resource"] = USER_RESOURCE, known["user"]
+    elif known.get("resource_name") is not None:
+        known |= resource(known)
+    covers = granted(known) if "granted_acl" in known else ()
+    values = {name: known[name] for name in SAID if name in known and known[name] is not None}
     return Entity(**values, where=where, covers=covers)
 
 
@@ -167,12 +167,12 @@ def resource(said: Roles) -> dict[str, Any]:
         named = said.get("granted_type", LITERAL) == LITERAL and name != EVERY
     else:
         number, known, named = said.get("config_type", CLIENT_METRICS), CONFIG_TYPES, True
-    found: dict[str, Any] = {"resource": (number, name)}
+    named_roles: dict[str, Any] = {"resource": (number, name)}
     if named and number in known:
-        found[known[number]] = name
+        named_roles[known[number]] = name
     elif named and number == ANY_TYPE and "granted_acl" in said:
-        found |= dict.fromkeys(known.values(), name)
-    return found
+        named_roles |= dict.fromkeys(known.values(), name)
+    return named_roles
 
 
 def granted(said: Roles) -> tuple[tuple[str, str], ...]:

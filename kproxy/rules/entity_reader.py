@@ -91,8 +91,8 @@ class EntityReader:
         hits: Hits = []
         self.walk.run(buf, body, end, hits)
         seen, deepest, make = self.seen, self.deepest, self.make
-        found: list[Entity] = []
-        roles: list[dict[str, Any]] = [{} for _ in range(deepest + 2)]  # what is known at each level; last, at the top
+        entities: list[Entity] = []
+        roles: list[dict[str, Any]] = [{} for _ in range(deepest + 2)]  # known at each level; last, at the top
         index = [-1] * (deepest + 1)
         opened = TOP
         for number, start, stop in each(hits):
@@ -102,7 +102,7 @@ class EntityReader:
             level = field.level
             if field.opens:
                 if level <= opened < deepest:
-                    found.append(make(roles[opened], tuple(index[: opened + 1])))
+                    entities.append(make(roles[opened], tuple(index[: opened + 1])))
                 index[level] += 1
                 if not index[level]:  # later elements of an array overwrite the keys of the one before
                     roles[level] = dict(roles[level - 1])
@@ -112,10 +112,10 @@ class EntityReader:
             if field.read is not None:
                 roles[level][field.role] = field.read(buf, start, stop)
             if field.completes:
-                found.append(make(roles[level], tuple(index)))
+                entities.append(make(roles[level], tuple(index)))
         if opened < deepest or deepest < 0:
-            found.append(make(roles[opened], tuple(index[: opened + 1])))
-        return spread_tuple(tuple(found))
+            entities.append(make(roles[opened], tuple(index[: opened + 1])))
+        return spread_tuple(tuple(entities))
 
 
 def what(slot: Slot) -> str:
@@ -126,7 +126,7 @@ def what(slot: Slot) -> str:
 def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Sighting]]:
     """Return the meaning of the hit at each path. The innermost level's last field, in wire order, completes an
     entity."""
-    found = [
+    by_path = [
         (field, Sighting(TOP, role, reader(slots[field]), opens=False, completes=False)) for role, field in form.top
     ]
     order = list(slots)
@@ -139,8 +139,8 @@ def sightings(form: Shape, slots: dict[str, Slot]) -> list[tuple[str, Sighting]]
             for place, (where, role) in enumerate(keys):
                 read = None if what(slots[where]) == "count" else reader(slots[where])
                 seen = Sighting(number, role, read, place == 0, innermost and place == len(keys) - 1)
-                found.append((where, seen))
-    return found
+                by_path.append((where, seen))
+    return by_path
 
 
 def key_path(array: str, field: str, slots: dict[str, Slot]) -> str:

@@ -76,8 +76,8 @@ def validate(model: type[M], value: Any, source: Source, at: Where = (), context
         with counted(source.hints):
             return model.model_validate(value, context=context)
     except ValidationError as error:
-        for one in error.errors(include_url=False):
-            _note(source, (*at, *one["loc"]), one)
+        for mistake in error.errors(include_url=False):
+            _note(source, (*at, *mistake["loc"]), mistake)
         return None
 
 
@@ -131,14 +131,14 @@ def _numbers_for_truths(model: type[BaseModel], data: dict[Any, Any]) -> Iterato
 def _truths(model: type[BaseModel]) -> tuple[tuple[str, str, bool], ...]:
     """Return the keys whose values may be true or false as one choice of several: these, and whether numbers are
     others."""
-    found = []
+    choices = []
     for name, field in model.model_fields.items():
         leaves = list(_leaves(field.annotation))
         words = [repr(leaf) for leaf in leaves if not isinstance(leaf, type)]
         if any(isinstance(leaf, bool) for leaf in leaves):
             numbers = int in leaves
-            found.append((field.alias or name, ", ".join(["a whole number"] * numbers + words), numbers))
-    return tuple(found)
+            choices.append((field.alias or name, ", ".join(["a whole number"] * numbers + words), numbers))
+    return tuple(choices)
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:
@@ -149,8 +149,8 @@ def _leaves(annotation: Any) -> Iterator[Any]:
     elif origin is Annotated:
         yield from _leaves(inner[0])
     elif origin in (Union, UnionType):
-        for one in inner:
-            yield from _leaves(one)
+        for part in inner:
+            yield from _leaves(part)
     elif isinstance(annotation, type):
         yield annotation
 

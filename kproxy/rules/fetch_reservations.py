@@ -38,4 +38,4 @@ class FetchReservations:
         while self.given and next(iter(self.given.values()))[0] <= now:
             self.total -= self.given.popitem(last=False)[1][1]
         if not self.given:
-            self.total = 0.0  # without what rounding has left
+            self.total = 0.0  # rounding may have left a rest

@@ -40,14 +40,14 @@ def parse_path(text: str) -> Path:
     """Return the steps of a path. Raises ValueError for text that is none."""
     steps = []
     for part in text.split("."):
-        found = _PART.fullmatch(part)
-        if found is None:
+        match = _PART.fullmatch(part)
+        if match is None:
             raise ValueError(
                 f'"{text}" is no path: names joined by dots, [] for every element of an array or [0] for one, such as '
                 "topics[].partitions[0].leader_epoch"
             )
-        index = None if found[2] is None else int(found[2]) if found[2] else EVERY
-        steps.append(PathStep(found[1], index))
+        index = None if match[2] is None else int(match[2]) if match[2] else EVERY
+        steps.append(PathStep(match[1], index))
     return tuple(steps)
 
 

@@ -56,13 +56,13 @@ class Gate:
 
     def ask(self, facts: Facts) -> Barred | None:
         """Return why a client that connects may not come in, None if it may; count what the rules did."""
-        holding = [one for one in self.rules if one.rule.holds(facts)]
+        holding = [rule for rule in self.rules if rule.rule.holds(facts)]
         barred = self.evaluate(facts, holding)
-        unknown = not any(_model(one).lets_in(facts.client_address) for one in holding)
-        for one in holding:
-            one.count(fired=unknown if one.observes else barred is not None)
-            if barred is not None and not one.observes:
-                one.was_applied()
+        unknown = not any(_model(rule).lets_in(facts.client_address) for rule in holding)
+        for rule in holding:
+            rule.count(fired=unknown if rule.observes else barred is not None)
+            if barred is not None and not rule.observes:
+                rule.was_applied()
         return barred
 
     def look(self, facts: Facts) -> Barred | None:

@@ -33,16 +33,16 @@ _CALL = re.compile(
 def find_hook(call: str) -> UserHook:
     """Return the function that `module:function` names; its module is imported. Raises ValueError, which says why
     not."""
-    found = _CALL.fullmatch(call)
-    if found is None:
+    match = _CALL.fullmatch(call)
+    if match is None:
         raise ValueError(f'"{call}" is not module:function, such as hooks:slow_writes')
-    value = imported(found["module"])
-    for name in found["function"].split("."):
+    value = imported(match["module"])
+    for name in match["function"].split("."):
         if not hasattr(value, name):
             functions = [known for known in dir(value) if callable(getattr(value, known, None))]
             close = nearest(name, functions)
             hint = f', did you mean "{close}"?' if close else ""
-            raise ValueError(f'{found["module"]} has no "{name}"{hint}')
+            raise ValueError(f'{match["module"]} has no "{name}"{hint}')
         value = getattr(value, name)
     return checked(call, value)
 
@@ -78,21 +78,21 @@ def checked(call: str, value: Any) -> UserHook:
         inspect.signature(value).bind(None, None)
     except TypeError:
         raise ValueError(f"{call} has to take two arguments, (exchange, message)") from None
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         pass
     return value  # type: ignore[no-any-return]  # callable, as was looked at
 
 
-def decisions_of(said: Any, message: Message, direction: Direction) -> Sequence[Decision]:
+def decisions_of(result: Any, message: Message, direction: Direction) -> Sequence[Decision]:
     """Return the result of a hook as decisions that can be carried out. Raises TypeError, ValueError, EncodeError."""
-    listed = [] if said is None else list(said) if isinstance(said, list | tuple) else [said]
+    listed = [] if result is None else list(result) if isinstance(result, list | tuple) else [result]
     other: Direction = "response" if direction == "request" else "request"
-    for one in listed:
-        if not isinstance(one, DECISIONS):
-            raise TypeError(f"it returned {one!r}, which is no decision (kproxy.rules.decision), nor None")
-        if isinstance(one, ONLY_FOR[other]):
-            raise TypeError(f"{type(one).__name__} is for {other}s, this is a {direction}")
-        check(one, message)
+    for decision in listed:
+        if not isinstance(decision, DECISIONS):
+            raise TypeError(f"it returned {decision!r}, which is no decision (kproxy.rules.decision), nor None")
+        if isinstance(decision, ONLY_FOR[other]):
+            raise TypeError(f"{type(decision).__name__} is for {other}s, this is a {direction}")
+        check(decision, message)
     return listed
 
 
@@ -104,6 +104,6 @@ def check(decision: Decision, message: Message) -> None:
         case Answer(body=body):
             encode(Message(message.api, message.version, {"correlation_id": 0}, body))
         case Fail(code=code):
-            if not isinstance(code, int):  # whatever the annotation says
+            if not isinstance(code, int):  # hooks are a user's code, which no type checker may have seen
                 raise TypeError(f"the code of an error is a number, found {code!r}")
             error_number(code)

@@ -57,36 +57,36 @@ def lint_rules(
 ) -> list[LintWarning]:
     """Return all warnings about these rules, of which those without mistakes are looked at. Rules of a scenario's stage
     are seen beside those that are in force all the time."""
-    found: dict[str, LintWarning] = {}
+    warnings: dict[str, LintWarning] = {}
     base = [one for one in parsed_rules if one.stage is None]
     stages = dict.fromkeys((id(one.source), one.stage) for one in parsed_rules if one.stage is not None)
     together = [base, *([one for one in parsed_rules if one.stage is None or (id(one.source), one.stage) == stage]
                         for stage in stages)]  # fmt: skip
     for group in together:
         for doubt in of_rules(group, listeners):
-            found.setdefault(str(doubt), doubt)
-    return list(found.values())
+            warnings.setdefault(str(doubt), doubt)
+    return list(warnings.values())
 
 
 def of_rules(
     parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, ListenerTraits] | None
 ) -> Iterator[LintWarning]:
     """Yield the warnings about rules that are in force at the same time."""
-    always = [one.rule for one in parsed_rules if one.rule is not None and one.rule.is_unconditional]
+    always = [parsed.rule for parsed in parsed_rules if parsed.rule is not None and parsed.rule.is_unconditional]
     limits = VersionLimits(tuple(rule.limit for rule in always if isinstance(rule, LimitVersions)))
     names = NameMaps.of(layer for rule in always if isinstance(rule, NameRule) for layer in rule.layers())
     earlier: dict[str, Earlier] = {}
-    for one in parsed_rules:
-        rule = one.rule
+    for parsed in parsed_rules:
+        rule = parsed.rule
         if rule is None:
             continue
         for where, text in (*of_selectors(rule), *of_listeners(rule, listeners)):
-            yield LintWarning(one, where, text)
+            yield LintWarning(parsed, where, text)
         if isinstance(rule, LiveRule):
             for text in rule.warnings():
-                yield LintWarning(one, (), text)
+                yield LintWarning(parsed, (), text)
             for where, text in (*of_trigger(rule), *of_live(rule, limits, names, list(earlier.values()))):
-                yield LintWarning(one, where, text)
+                yield LintWarning(parsed, where, text)
             if decides(rule):
                 decided = Earlier(rule, selectors(rule.match), selectors(rule.not_))
                 if len(earlier) < MOST_DECIDING:
@@ -206,10 +206,10 @@ def of_names(match: FrameMatch, names: NameMaps | None) -> Iterator[LintMessage]
             if space is None or "*" in text or text.startswith("/") or not space.is_unreachable(text.encode()):
                 continue
             client = space.to_client(text.encode())
-            told = "clients cannot reach it" if client is None else f"clients call it {client.decode()}"
+            reason = "clients cannot reach it" if client is None else f"clients call it {client.decode()}"
             yield (
                 ("match", selector, index),
-                f'"{text}" never matches: rules select by the names that clients use, and {told}',
+                f'"{text}" never matches: rules select by the names that clients use, and {reason}',
             )
 
 

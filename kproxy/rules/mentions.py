@@ -30,7 +30,7 @@ ROLES: Mapping[str, frozenset[str]] = {
     "config_resource_name": frozenset(("topic", "group")),
     "acl_resource_name": frozenset(("topic", "group", "transactional_id")),
 }
-"""What a field of this kind may name."""
+"""Kind of a field → the roles of the names that it may hold."""
 TOPICS = ("topic_name", "topic_id")
 NAMES: Mapping[str, str] = {
     "topic_name": "topic", "topic_id": "topic_id", "group_id": "group", "transactional_id": "transactional_id",
@@ -85,13 +85,13 @@ def loose(key: int, version: int, direction: str) -> FieldPaths:
 def keyed(form: Shape, direction: str) -> set[str]:
     """Return the paths by which entities are told apart."""
     levels: tuple[Level, ...] = form.request if direction == "request" else (*form.response, *form.lists)
-    found = {field for _, field in form.top} if direction == "request" else set()
+    paths = {field for _, field in form.top} if direction == "request" else set()
     for level in levels:
         for array in level.arrays:
             path = f"{parent(level.path)}.{array}[]".lstrip(".")
-            found |= {path} if level.struct is None else {f"{path}.{field}" for _, field in level.keys}
-            found |= {f"{path}.{field}[]" for _, field in level.keys}
-    return found
+            paths |= {path} if level.struct is None else {f"{path}.{field}" for _, field in level.keys}
+            paths |= {f"{path}.{field}[]" for _, field in level.keys}
+    return paths
 
 
 def parent(path: str) -> str:
@@ -157,7 +157,7 @@ def values(struct: Struct, body: Mapping[str, Any], paths: FieldPaths) -> Iterat
         each = value if slot.array else (value,)
         if slot.struct is not None:
             if any(path.startswith(slot.path) for path in paths):
-                for one in each:
-                    yield from values(slot.struct, one, paths)
+                for element in each:
+                    yield from values(slot.struct, element, paths)
         elif slot.path in paths:
-            yield from ((slot, one) for one in each)
+            yield from ((slot, element) for element in each)

@@ -14,7 +14,7 @@ from kproxy.rules.match import is_expression
 PLAIN = re.compile(r"(?:[a-zA-Z0-9_-]|\\\.)*")
 """Letters at the beginning of a regular expression that stand for themselves."""
 REPEATS = ("*", "?", "{")
-"""What may make the letter before it none."""
+"""Signs of an expression that may make the letter before them none."""
 LEAST = 2
 """Bytes below which the test would hold for most frames."""
 
@@ -22,8 +22,8 @@ LEAST = 2
 def needed_bytes(pattern: str) -> bytes | None:
     """Return the longest run of bytes known to be in every text that `pattern` holds for; None: there is none to speak
     of. Exact text, a glob, or a regular expression that begins with letters and has no alternatives."""
-    found = leading_letters(pattern[1:-1]) if is_expression(pattern) else max(pattern.split("*"), key=len)
-    return found.encode() if len(found) >= LEAST and found.isascii() else None
+    letters = leading_letters(pattern[1:-1]) if is_expression(pattern) else max(pattern.split("*"), key=len)
+    return letters.encode() if len(letters) >= LEAST and letters.isascii() else None
 
 
 def leading_letters(expression: str) -> str:

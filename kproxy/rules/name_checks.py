@@ -27,7 +27,7 @@ _ANYTHING = b"\x00\x00"
 MOST_OVERLAPS = 50_000
 """Pairs of lines in one map that have names in common: some three seconds. Of globs in use each overlaps a few."""
 LOOK_UP = 0.02
-"""Of a pair: what a look-up costs that finds none."""
+"""Cost of a look-up that finds no pair, as a part of the cost of a pair."""
 LONGEST_GLOB = 1000
 """Characters of a glob; topic names have at most 249."""
 
@@ -87,14 +87,14 @@ class _Inverse:
             if other is not glob:
                 yield from self.meet(other, glob)
                 doubles += [glob] if id(glob) not in self.told else []
-        rest = ((one, two) for two in doubles for one in self.layer.entries if one is not two)
-        for one, two in chain(self.pairs(alone, exact), rest):
+        rest = ((first, second) for second in doubles for first in self.layer.entries if first is not second)
+        for first, second in chain(self.pairs(alone, exact), rest):
             self.overlaps += 1
             if self.overlaps > MOST_OVERLAPS:
                 message = f"more than {MOST_OVERLAPS} pairs of these names overlap on the brokers, which is too many to"
                 yield (), f"{message} see whether all of them can be undone; write fewer, wider globs"
                 return
-            yield from self.meet(one, two)
+            yield from self.meet(first, second)
 
     def pairs(
         self, globs: Mapping[NamePattern, RenameEntry], exact: Mapping[bytes, RenameEntry]

@@ -110,22 +110,22 @@ class NamePath:
         if self.left < 0:
             raise TooManySteps
 
-    def _check_entry(self, one: ParsedRule, field: str, entry: RenameEntry, number: int) -> None:
+    def _check_entry(self, parsed: ParsedRule, field: str, entry: RenameEntry, number: int) -> None:
         never = _never_comes(entry, self.steps[number - 1] if number else None)
         if never is not None:
-            one.note((field, entry.key), f'"{entry.key}" never comes to this rule: {never}', key=True)
+            parsed.note((field, entry.key), f'"{entry.key}" never comes to this rule: {never}', key=True)
         elif (taken := self.taken_by(entry.to_broker(entry.client.fill(SAMPLE)), number)) is not None:
-            one.note((field, entry.key), f'"{entry.value}" would be unreachable: {taken}')
+            parsed.note((field, entry.key), f'"{entry.value}" would be unreachable: {taken}')
 
     def taken_by(self, name: bytes, number: int) -> str | None:
         """Return which rule behind step `number` gives the same name to another one, in words: the name would be
         unreachable. None: no rule does. Raises TooManySteps."""
         passed: list[tuple[bytes, int]] = []
-        found: str | None = None
+        conflict: str | None = None
         while True:
             self.spend()
             if (name, number) in self.taken:
-                found = self.taken[name, number]
+                conflict = self.taken[name, number]
                 break
             passed.append((name, number))
             number = self.next_step(name, number)
@@ -138,10 +138,10 @@ class NamePath:
                 name = entry.to_broker(name)
             elif (source := step.layer.source(name)) is not None:
                 what = source.decode().replace(SAMPLE.decode(), "…")
-                found = f'the rule "{step.rule.name}" gives that name to "{what}"'
+                conflict = f'the rule "{step.rule.name}" gives that name to "{what}"'
                 break
-        self.taken.update(dict.fromkeys(passed, found))
-        return found
+        self.taken.update(dict.fromkeys(passed, conflict))
+        return conflict
 
     def next_step(self, name: bytes, number: int) -> int:
         """Return the first step behind this one that may be about the name; -1: there is none."""

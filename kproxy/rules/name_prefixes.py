@@ -11,7 +11,8 @@ from __future__ import annotations
 from kproxy.rules.name_layer import Layer, NamePattern, RenameEntry
 
 NO_NAMES = (b".", b"..")
-"""What no topic is called, though its letters are legal: a rename leaves out what would come from it, or lead to it."""
+"""Names that no topic has, though their letters are legal: a rename leaves out what would come from them, or lead to
+them."""
 
 
 def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:

@@ -64,8 +64,8 @@ class PatternSet:
         for size, table in self.ends.items():
             for _, number in table.get(text[length - size :], ()) if length >= size else ():
                 yield number
-        for one in self.sets:
-            yield from one.matching(text)
+        for regular_set in self.sets:
+            yield from regular_set.matching(text)
         for test, number in self.alone:
             if test(text):
                 yield number
@@ -107,11 +107,11 @@ class RegularSet:
             text.encode()
         except UnicodeEncodeError:  # from bytes that are not UTF-8, each of which counts as one "?"
             text = text.encode(errors="replace").decode()
-        found = self.compiled.Match(text) if self.compiled else ()
-        if not found:
+        hits = self.compiled.Match(text) if self.compiled else ()
+        if not hits:
             yield from (number for test, number in zip(self.tests, self.numbers, strict=True) if test(text))
             return
-        for place in found:
+        for place in hits:
             if place:
                 yield self.numbers[place - 1]
 
@@ -123,11 +123,11 @@ class RegularSet:
         options.log_errors = False
         options.dot_nl = True
         options.max_mem = SET_MEMORY
-        made = re2.Set.FullMatchSet(options)
+        regular_set = re2.Set.FullMatchSet(options)
         for expression in (EVERYTHING, *self.expressions):
-            made.Add(expression)
+            regular_set.Add(expression)
         try:
-            made.Compile()
+            regular_set.Compile()
         except re2.error:  # no memory for it
             return False
-        return made
+        return regular_set

@@ -145,7 +145,7 @@ def permissions() -> Mapping[int, Permission]:
 def read(text: str) -> Mapping[int, Permission]:
     """Return the lines of a table as it is written. Raises KeyError for an unknown API, ValueError for an unknown
     word."""
-    found = {}
+    permissions = {}
     for line in text.strip().splitlines():
         name, *words = line.split()
         extra = [word for word in words if word in (MAKES_TOPICS, BROKERS_ONLY)]
@@ -153,10 +153,10 @@ def read(text: str) -> Mapping[int, Permission]:
         for word, allowed in ((changes, get_args(ChangedState)), *((check, get_args(Check)) for check in checks)):
             if word not in allowed:
                 raise ValueError(f"{name}: {word!r}, expected one of {allowed}")
-        found[schema.names()[name]] = Permission(
+        permissions[schema.names()[name]] = Permission(
             tuple(checks),  # type: ignore[arg-type]  # checked above
             changes,  # type: ignore[arg-type]
             MAKES_TOPICS in extra,
             BROKERS_ONLY in extra,
         )
-    return MappingProxyType(found)
+    return MappingProxyType(permissions)

@@ -43,24 +43,24 @@ class PrincipalRule:
     def __init__(self, text: str) -> None:
         import re2  # 10 ms, and most listeners have no pattern
 
-        found = _RULE.fullmatch(text)
-        if found is None:
+        match = _RULE.fullmatch(text)
+        if match is None:
             raise ValueError(f'"{text}" is no rule: RULE:pattern/replacement/, with L or U behind it, or DEFAULT')
         options = re2.Options()
         options.log_errors, options.max_mem = False, MOST_MEMORY
         try:
-            self.pattern: Any = re2.compile(found[1].replace("\\/", "/"), options=options)
+            self.pattern: Any = re2.compile(match[1].replace("\\/", "/"), options=options)
         except re2.error as error:
-            said = error.args[0]
-            reason = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+            problem = error.args[0]
+            reason = problem.decode(errors="replace") if isinstance(problem, bytes) else str(problem)
             raise ValueError(f'the pattern of "{text}" cannot be read: {reason}') from None
-        self.replacement, self.case = found[2].replace("\\/", "/"), _CASES[found[3]]
+        self.replacement, self.case = match[2].replace("\\/", "/"), _CASES[match[3]]
         for number in map(int, _GROUP.findall(self.replacement)):
             if number > self.pattern.groups:
                 raise ValueError(f'"{text}" has ${number}, and its pattern has {self.pattern.groups} groups')
 
     def name(self, subject: str) -> str | None:
-        found = self.pattern.fullmatch(subject)
-        if found is None:
+        match = self.pattern.fullmatch(subject)
+        if match is None:
             return None
-        return self.case(_GROUP.sub(lambda group: found[int(group[1])] or "", self.replacement))
+        return self.case(_GROUP.sub(lambda group: match[int(group[1])] or "", self.replacement))

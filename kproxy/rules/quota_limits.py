@@ -20,7 +20,7 @@ QuotaWord = Literal["client_id", "principal", "client_address", "topic", "api", 
 LimitedResource = Literal["produce", "fetch", "requests", "connections"]
 RESOURCES: tuple[LimitedResource, ...] = ("produce", "fetch", "requests", "connections")
 AT_CONNECT: frozenset[QuotaWord] = frozenset(("client_address", "node", "listener"))
-"""What is known when a connection is made."""
+"""Words of `per` that are known when a connection is made."""
 
 LONGEST_TEXT = 255
 """Characters of a client id or topic by which a limit is kept: clients choose them, and 10,000 limits are kept."""

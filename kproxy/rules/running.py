@@ -73,7 +73,7 @@ class Running:
         when, seed = self.rule.when, f"{self.seed}:{self.rule.name}"
         self.trigger = Trigger(when, seed, began) if common is None else CommonTrigger(when, seed, began, common)
         self.effect = self.rule.start()
-        self.effect.seed = f"{seed}:draws"  # apart from the trigger's
+        self.effect.seed = f"{seed}:draws"  # else trigger and effect would draw the same numbers
         self.effect.common = common
 
     def release(self) -> int:

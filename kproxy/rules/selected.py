@@ -38,13 +38,13 @@ def keys_of(text: str | int) -> frozenset[int]:
         return frozenset((int(text),))
     if text in names:
         return frozenset((names[text],))
-    test = text_test(text)  # of the names of today: Offset* is not about ListOffsets, which once was Offset
-    found = frozenset(key for key in schema.paths() if test(schema.load(key).name))
-    if not found:
+    test = text_test(text)  # today's names only: Offset* is not about ListOffsets, which once was Offset
+    keys = frozenset(key for key in schema.paths() if test(schema.load(key).name))
+    if not keys:
         close = nearest(text, names)
         hint = f', did you mean "{close}"?' if close else f', "kproxy protocol" lists all {len(names)}'
         raise ValueError(f'unknown API "{text}"{hint}')
-    return found
+    return keys
 
 
 def api_keys(texts: list[str | int]) -> frozenset[int]:

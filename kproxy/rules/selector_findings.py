@@ -139,8 +139,8 @@ def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> Selecto
         assert name in OF_FRAME
         exchange: Any = SimpleNamespace(**{name: value, "request_size": value})
         word = "holds" if alone(match, name).holds_frame(exchange) else "fails"
-    found = "there is none" if value is None else f"it is {value}"
-    return SelectorFinding(name, word, f"{spelled(name)}: {found}, the rule wants {wants}")
+    text = "there is none" if value is None else f"it is {value}"
+    return SelectorFinding(name, word, f"{spelled(name)}: {text}, the rule wants {wants}")
 
 
 def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
@@ -155,8 +155,8 @@ def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> Sel
     if "open" in words:
         return SelectorFinding(name, "open", f"if its {spelled(name)} is {wants}")
     have = dict.fromkeys(str(value) for one in subject.entities if (value := getattr(one, name)) is not None)
-    found = f"it is {', '.join(have)}" if have else "it has none"
-    return SelectorFinding(name, "fails", f"{spelled(name)}: {found}, the rule wants {wants}")
+    text = f"it is {', '.join(have)}" if have else "it has none"
+    return SelectorFinding(name, "fails", f"{spelled(name)}: {text}, the rule wants {wants}")
 
 
 def holds(match: FrameMatch, name: str, entity: Entity, subject: KnownRequest) -> SelectorState:

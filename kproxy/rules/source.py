@@ -105,9 +105,9 @@ class Source:
         """Return node and key at a path; parts that name nothing (a union's tag, a missing key) are passed over."""
         node, name = self.root, None
         for part in where:
-            found = _step(node, part)
-            if found is not None:
-                node, name = found
+            below = _step(node, part)
+            if below is not None:
+                node, name = below
         return node, name
 
 

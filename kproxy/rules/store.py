@@ -150,18 +150,18 @@ class RuleStore:
         many rules that were. Raises NoSuchRule."""
         rules = list(self.stored_rules.values()) if name is None else [self[name]]
         running = [rule.running for rule in rules if rule.running is not None]
-        for one in running:
-            one.reset()
-            one.restart(now)
+        for rule in running:
+            rule.reset()
+            rule.restart(now)
         return len(running)
 
     # ---- operations in another thread
 
     def trial(self) -> RuleStore:
         """Return a copy to do one operation on, beside this store: nothing here changes, nor at rules at work."""
-        made = copy(self)
-        made.later, made.original = [], self._state()
-        return made
+        trial = copy(self)
+        trial.later, trial.original = [], self._state()
+        return trial
 
     def adopt(self, trial: RuleStore) -> bool:
         """Take over what has come of a trial. Return False, and change nothing, if there was another operation here
@@ -304,9 +304,8 @@ class RuleStore:
                 running = Running(stored_rule.rule, stored_rule.origin, self.seed, begins)
                 self.born = running.born = self.born + 1
             else:
-                again = (
-                    stored_rule.parsed.stage is not None and running.trigger.began < begins
-                )  # the stage's next round
+                # a rule of a stage begins anew with each round of its scenario
+                again = stored_rule.parsed.stage is not None and running.trigger.began < begins
         if running is not None:
             begin = Begin(running, active, begins if again else None)
             if self.later is None:

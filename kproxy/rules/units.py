@@ -28,10 +28,10 @@ def parse_size(value: Any) -> Any:
 
 
 def _quantity(text: str, units: dict[str, Any], wanted: str) -> float:
-    found = _QUANTITY.fullmatch(text.strip())
-    if found is None or found[2] not in units:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or match[2] not in units:
         raise ValueError(f'{wanted} (units: {", ".join(units)}), found text "{text}"')
-    return float(found[1]) * float(units[found[2]])
+    return float(match[1]) * float(units[match[2]])
 
 
 Seconds = Annotated[

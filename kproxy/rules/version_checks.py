@@ -45,22 +45,24 @@ def check_versions(parsed_rules: Sequence[ParsedRule]) -> None:
 
     Rules hold together that have the same selectors, and any with one that has none.
     """
-    limits = [(one, one.rule) for one in parsed_rules if isinstance(one.rule, LimitVersions)]
+    limits = [(parsed, parsed.rule) for parsed in parsed_rules if isinstance(parsed.rule, LimitVersions)]
     every, general, by_selector = Extremes(), Extremes(), dict[str, Extremes]()
-    for one, rule in limits:
+    for parsed, rule in limits:
         same = by_selector.setdefault(repr((rule.match, rule.not_)), Extremes())
         limit = rule.limit
-        _check(one, rule, limit, [every] if rule.is_unconditional else [general, same])
+        _check(parsed, rule, limit, [every] if rule.is_unconditional else [general, same])
         for extremes in (every, general) if rule.is_unconditional else (every, same):
             extremes.add(limit)
 
 
-def _check(one: ParsedRule, rule: LimitVersions, limit: Limit, before: Sequence[Extremes]) -> None:
+def _check(parsed: ParsedRule, rule: LimitVersions, limit: Limit, before: Sequence[Extremes]) -> None:
     for name in rule.apis or ():
         key = schema.names().get(str(name))
         key = int(name) if key is None else key
         span = limit.span(key)
-        found = None if span is None else next(filter(None, (each.leaving_nothing(key, span) for each in before)), None)
-        if found is not None:
-            message = f'nothing is left of {name}: the rule "{found[1]}" allows {spelled(found[0])}'
-            one.note(("apis", name), message)
+        conflict = (
+            None if span is None else next(filter(None, (each.leaving_nothing(key, span) for each in before)), None)
+        )
+        if conflict is not None:
+            message = f'nothing is left of {name}: the rule "{conflict[1]}" allows {spelled(conflict[0])}'
+            parsed.note(("apis", name), message)

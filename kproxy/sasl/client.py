@@ -44,23 +44,23 @@ class ScramClient:
         bare = f"n={notation.escaped(self.user)},r={nonce}"
         first = yield f"n,,{bare}".encode()
         challenge = notation.read_challenge(first, nonce)
-        made = self.keys(challenge.salt, challenge.iterations)
+        keys = self.keys(challenge.salt, challenge.iterations)
         final = f"c=biws,r={challenge.nonce}"  # biws: "n,,", no channel binding
         message = f"{bare},{first.decode()},{final}"
-        shown = notation.encoded(notation.proof(self.algorithm, made, message))
+        shown = notation.encoded(notation.proof(self.algorithm, keys, message))
         last = notation.text_of((yield f"{final},p={shown}".encode()))
-        signature = notation.mac(self.algorithm, made.server, message.encode())
-        said = notation.decoded(last[2:].partition(",")[0]) if last.startswith("v=") else None
-        if said is None or not hmac.compare_digest(said, signature):
+        signature = notation.mac(self.algorithm, keys.server, message.encode())
+        shown_signature = notation.decoded(last[2:].partition(",")[0]) if last.startswith("v=") else None
+        if shown_signature is None or not hmac.compare_digest(shown_signature, signature):
             raise LoginFailed("the broker does not know the password: its signature is wrong")
 
     def keys(self, salt: bytes, iterations: int) -> notation.ScramKeys:
-        made = self.known.get((salt, iterations))
-        if made is None:
+        keys = self.known.get((salt, iterations))
+        if keys is None:
             if len(self.known) >= KNOWN_KEYS:
                 self.known.clear()
-            made = self.known[salt, iterations] = notation.keys(self.algorithm, self.password, salt, iterations)
-        return made
+            keys = self.known[salt, iterations] = notation.keys(self.algorithm, self.password, salt, iterations)
+        return keys
 
 
 def oauthbearer(token: str, extensions: Mapping[str, str]) -> Tokens:

@@ -65,9 +65,9 @@ def xor(one: bytes, other: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
-def proof(algorithm: str, made: ScramKeys, message: str) -> bytes:
+def proof(algorithm: str, keys: ScramKeys, message: str) -> bytes:
     """Return the proof that a client shows for this AuthMessage."""
-    return xor(made.client, mac(algorithm, made.stored, message.encode()))
+    return xor(keys.client, mac(algorithm, keys.stored, message.encode()))
 
 
 def proves(algorithm: str, stored: bytes, message: str, shown: bytes) -> bool:
@@ -111,16 +111,16 @@ def text_of(token: bytes) -> str:
 
 def read_challenge(token: bytes, nonce: str) -> Challenge:
     """Read the server's first token, for a client with this nonce. Raises LoginFailed."""
-    found = _SERVER_FIRST.fullmatch(text_of(token))
-    salt = None if found is None else decoded(found[2])
-    if found is None or not salt:
+    match = _SERVER_FIRST.fullmatch(text_of(token))
+    salt = None if match is None else decoded(match[2])
+    if match is None or not salt:
         raise LoginFailed("the first token of the broker is no challenge of SCRAM")
-    if not found[1].startswith(nonce) or found[1] == nonce:
+    if not match[1].startswith(nonce) or match[1] == nonce:
         raise LoginFailed("the broker's nonce does not continue ours")
-    iterations = int(found[3])
+    iterations = int(match[3])
     if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
         raise LoginFailed(f"the broker wants {iterations} iterations, expected {LEAST_ITERATIONS} to {MOST_ITERATIONS}")
-    return Challenge(found[1], salt, iterations)
+    return Challenge(match[1], salt, iterations)
 
 
 class ClientFirst(NamedTuple):
@@ -136,15 +136,15 @@ class ClientFirst(NamedTuple):
 
 def read_client_first(token: bytes) -> ClientFirst:
     """Read the client's first token. Raises LoginFailed for what is none, and for channel binding."""
-    found = _CLIENT_FIRST.fullmatch(text_of(token))
-    name = None if found is None else unescaped(found[4])
-    authorization = None if found is None else unescaped(found[2] or "")
-    if found is None or name is None or authorization is None or len(found[5]) > LONGEST_NONCE:
+    match = _CLIENT_FIRST.fullmatch(text_of(token))
+    name = None if match is None else unescaped(match[4])
+    authorization = None if match is None else unescaped(match[2] or "")
+    if match is None or name is None or authorization is None or len(match[5]) > LONGEST_NONCE:
         raise LoginFailed("the first token is none of SCRAM")
-    if found[1].startswith("p"):
+    if match[1].startswith("p"):
         raise LoginFailed("channel binding is not supported")
-    head = f"{found[1]},{'' if found[2] is None else 'a=' + found[2]},"
-    return ClientFirst(head, authorization, found[3], name, found[5], found[6] or "")
+    head = f"{match[1]},{'' if match[2] is None else 'a=' + match[2]},"
+    return ClientFirst(head, authorization, match[3], name, match[5], match[6] or "")
 
 
 class ClientFinal(NamedTuple):
@@ -158,8 +158,8 @@ class ClientFinal(NamedTuple):
 
 def read_client_final(token: bytes) -> ClientFinal:
     """Read the client's second token. Raises LoginFailed for what is none."""
-    found = _CLIENT_FINAL.fullmatch(text_of(token))
-    binding, shown = (None, None) if found is None else (decoded(found[2]), decoded(found[4]))
-    if found is None or binding is None or shown is None:
+    match = _CLIENT_FINAL.fullmatch(text_of(token))
+    binding, shown = (None, None) if match is None else (decoded(match[2]), decoded(match[4]))
+    if match is None or binding is None or shown is None:
         raise LoginFailed("the second token is none of SCRAM")
-    return ClientFinal(found[1], binding, found[3], shown)
+    return ClientFinal(match[1], binding, match[3], shown)

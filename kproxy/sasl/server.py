@@ -24,7 +24,7 @@ from .users import SALT, Credential, Users
 PLAIN: Final = "PLAIN"
 BAD_PLAIN: Final = "Authentication failed: Invalid username or password"
 BAD_SCRAM: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-"""As Kafka has them."""
+"""Messages of a refused login, in the words of Kafka."""
 UNKNOWN: Final = "an unknown user"
 PROVED: Final = 10_000
 """Users whose last password is recognized without hashing it anew; each takes some hundred bytes."""
@@ -104,8 +104,8 @@ class Checker:
             return True
         checked = credential or self.pretended(name, "SCRAM-SHA-256", users)
         algorithm = notation.HASHES[checked.mechanism]
-        made = yield LoginWork(partial(notation.keys, algorithm, password, checked.salt, checked.iterations))
-        right = hmac.compare_digest(made.stored, checked.stored) and credential is not None
+        keys = yield LoginWork(partial(notation.keys, algorithm, password, checked.salt, checked.iterations))
+        right = hmac.compare_digest(keys.stored, checked.stored) and credential is not None
         if right and credential is not None:
             if len(self.proved) >= PROVED:
                 self.proved.clear()

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from .scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS, decoded, encoded, keys
 
 ITERATIONS: Final = 8192
-"""Of new lines; twice what RFC 7677 asks for at least, and what Kafka's own tools take."""
+"""Iterations of new lines; twice what RFC 7677 asks for at least, and what Kafka's own tools take."""
 SALT: Final = 16
 """Bytes of the salt of new lines."""
 LONGEST_NAME: Final = 249
@@ -74,15 +74,15 @@ def check_name(name: str) -> str:
 
 def make_line(name: str, mechanism: str, password: str, salt: bytes, iterations: int = ITERATIONS) -> str:
     """Return a line without its end. Raises ValueError for names that cannot stand in one."""
-    made = keys(HASHES[mechanism], password, salt, iterations)
-    shown = f"{iterations}:{encoded(salt)}${encoded(made.stored)}:{encoded(made.server)}"
+    derived = keys(HASHES[mechanism], password, salt, iterations)
+    shown = f"{iterations}:{encoded(salt)}${encoded(derived.stored)}:{encoded(derived.server)}"
     return f"{check_name(name)}:{mechanism}${shown}"
 
 
 def read_users(text: str) -> Users:
     """Read the users of a file. Raises ValueError with the numbers of the lines that are wrong, never with what stands
     in them."""
-    found: dict[tuple[str, str], Credential] = {}
+    credentials: dict[tuple[str, str], Credential] = {}
     wrong = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -90,13 +90,13 @@ def read_users(text: str) -> Users:
         read = read_line(line)
         if isinstance(read, str):
             wrong.append(f"line {number}: {read}")
-        elif (read[0], read[1].mechanism) in found:
+        elif (read[0], read[1].mechanism) in credentials:
             wrong.append(f"line {number}: the same user and mechanism as in a line before")
         else:
-            found[read[0], read[1].mechanism] = read[1]
+            credentials[read[0], read[1].mechanism] = read[1]
     if wrong:
         raise ValueError("; ".join(wrong))
-    return Users(found)
+    return Users(credentials)
 
 
 def read_line(line: str) -> tuple[str, Credential] | str:

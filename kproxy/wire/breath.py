@@ -56,7 +56,7 @@ def breathe(state: type[BreathState] = BreathState) -> None:
 def rest() -> None:
     """Let others run, if a hook is set: something was done that may have taken a millisecond, or will."""
     if BreathState.hook is not None and not BreathState.whole:
-        kept, BreathState.kept = BreathState.kept, None  # others have their own
+        kept, BreathState.kept = BreathState.kept, None  # the hook runs others, whose things are theirs to keep
         try:
             BreathState.hook()
         finally:

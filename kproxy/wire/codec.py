@@ -42,12 +42,12 @@ def decode(
     """
     data = buf if type(buf) is bytes else bytes(buf)
     try:
-        found: tuple[dict[str, Any], int] = decoder(layout, f"{api} v{version}")(data, pos, len(data))
+        result: tuple[dict[str, Any], int] = decoder(layout, f"{api} v{version}")(data, pos, len(data))
     except decode_support.TooManyElements as problem:
         raise DecodeError(str(problem), api=api, version=version, path=path) from None
     except decode_support.FAILURES:
         raise diagnosis(layout, data, pos, api, version, path) from None
-    return found
+    return result
 
 
 def encode(layout: Struct, value: Any, *, api: str = "struct", version: int = 0) -> bytes:

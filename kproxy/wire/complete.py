@@ -27,13 +27,13 @@ def complete(struct: Struct, value: Any, path: str = "") -> dict[str, Any]:
     for name in value:
         if name not in allowed:
             raise EncodeError(f"{join(path, name)}: no such field in this version")
-    found = {
+    fields = {
         slot.name: checked(slot, value[slot.name], join(path, slot.name)) if slot.name in value else slot.default()
         for slot in slots
     }
     if value.get(TAGS):
-        found[TAGS] = tags(struct, value[TAGS], join(path, TAGS))
-    return found
+        fields[TAGS] = tags(struct, value[TAGS], join(path, TAGS))
+    return fields
 
 
 def join(path: str, name: object) -> str:
@@ -68,15 +68,15 @@ def checked_element(slot: Slot, value: Any, path: str) -> Any:
 
 def tags(struct: Struct, value: Any, path: str) -> list[tuple[int, bytes]]:
     """Return unknown tagged fields, by ascending number. Raises EncodeError for what is no list of them."""
-    known, found = {slot.tag for slot in struct.tagged}, {}
+    known, unknown = {slot.tag for slot in struct.tagged}, {}
     if not isinstance(value, (list, tuple)):
         raise EncodeError(f"{path}: {value!r:.80} is no list of (tag, bytes)")
     for pair in value:
         match pair:
             case (int() as tag, bytes() | bytearray() | memoryview() as data) if 0 <= tag <= MAX_LENGTH:
-                if tag in known or tag in found:
+                if tag in known or tag in unknown:
                     raise EncodeError(f"{path}: tag {tag} is there twice, or is a field of its own name")
-                found[tag] = bytes(data)
+                unknown[tag] = bytes(data)
             case _:
                 raise EncodeError(f"{path}: {pair!r:.80} is no (tag, bytes)")
-    return sorted(found.items())
+    return sorted(unknown.items())

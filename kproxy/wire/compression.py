@@ -30,7 +30,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}  # bits 0-2 of the attributes
 
 DECOMPRESSED_LIMIT = 104857600
-"""As large as the largest frame: a batch that is larger uncompressed could never have been sent so."""
+"""Bytes, as many as the largest frame has: a batch that is larger uncompressed could never have been sent so."""
 
 SHORT = 1 << 20
 """Bytes, unpacked, that take a few milliseconds at most; more are left to a thread where there is one."""

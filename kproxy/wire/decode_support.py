@@ -86,7 +86,7 @@ class TooManyElements(Misfit):
 
 
 MOST_ELEMENTS = 500_000
-"""Of one array: they take 200 MB and more as values. A walk lists as many (`walk_support.py`)."""
+"""Elements of one array that are looked into, which take 200 MB and more. A walk lists as many (`walk_support.py`)."""
 
 
 def few(count: int) -> int:

@@ -49,16 +49,16 @@ def outermost(changes: list[EditedSpan]) -> list[EditedSpan]:
     """Return the changes in order, without those inside another one's span."""
     if one_after_the_other(changes):
         return changes
-    found: list[EditedSpan] = []
+    outer: list[EditedSpan] = []
     low = high = -1  # the span that swallows at present
     for change in each(ordered(changes, order)):
         start, end, _, anchor, swallows = change
         if low < start < high or low <= anchor < high:
             continue
-        found.append(change)
+        outer.append(change)
         if swallows:
             low, high = start, end
-    return found
+    return outer
 
 
 class Edits:
@@ -128,31 +128,31 @@ class Edits:
         view = memoryview(self.buf)
         if len(changes) > MANY:
             return [self.joined(changes, view)]
-        found: list[memoryview | bytes] = []
+        pieces: list[memoryview | bytes] = []
         position = self.start
         for start, end, data, _, _ in changes:
             if start > position:
-                found.append(view[position:start])
+                pieces.append(view[position:start])
             if data:
-                found.append(data)
+                pieces.append(data)
             position = end
-        if position < self.end or not found:
-            found.append(view[position : self.end])
-        return found
+        if position < self.end or not pieces:
+            pieces.append(view[position : self.end])
+        return pieces
 
     def joined(self, changes: list[EditedSpan], view: memoryview) -> memoryview:
         """Return the edited frame as one piece."""
-        made, position = bytearray(), self.start
+        frame, position = bytearray(), self.start
         for start, end, data, _, _ in each(changes):
-            made += view[position:start]
-            made += data
+            frame += view[position:start]
+            frame += data
             position = end
-        made += view[position : self.end]
-        return memoryview(made)
+        frame += view[position : self.end]
+        return memoryview(frame)
 
     def new_counts(self) -> list[EditedSpan]:
         """Return the counts of arrays and tag buffers whose number of elements is another now."""
-        found: list[EditedSpan] = []
+        changes: list[EditedSpan] = []
         for hit, more in each(self.counts.items()):
             number, start, end = hit
             slot = self.walk.marks[number].slot
@@ -163,12 +163,12 @@ class Edits:
             else:
                 data = write_uvarint(max(read_uvarint(self.buf, start)[0], 1) + more)
             if more:
-                found.append((start, end, data, start, False))
-        return found
+                changes.append((start, end, data, start, False))
+        return changes
 
     def new_tags(self) -> list[EditedSpan]:
         """Return the tagged fields that were set or dropped (new ones in ascending order), and their counts."""
-        found: list[EditedSpan] = []
+        changes: list[EditedSpan] = []
         for (_, start, end), values in self.tags.items():
             spans = self.tag_spans((0, start, end))
             more = 0
@@ -176,15 +176,15 @@ class Edits:
                 new = b"" if data is None else write_uvarint(number) + write_uvarint(len(data)) + data
                 present = [span for span in spans if span[0] == number]
                 for _, since, until in present[:1]:
-                    found.append((since, until, new, since, True))
+                    changes.append((since, until, new, since, True))
                     more -= data is None
                 if not present and new:
                     position = max((until for tag, _, until in spans if tag < number), default=end)
-                    found.append((position, position, new, start, False))
+                    changes.append((position, position, new, start, False))
                     more += 1
             if more:
-                found.append((start, end, write_uvarint(len(spans) + more), start, False))
-        return found
+                changes.append((start, end, write_uvarint(len(spans) + more), start, False))
+        return changes
 
     def new_sizes(self, changes: list[EditedSpan]) -> list[EditedSpan]:
         """Return the sizes of the tagged fields in which something changes its length, the inner ones first."""
@@ -200,7 +200,7 @@ class Edits:
             return []
         changes = list(ordered(changes, lambda change: change[3]))
         anchors = [change[3] for change in changes]
-        found: list[EditedSpan] = []
+        sizes: list[EditedSpan] = []
         wider: list[tuple[int, int]] = []  # of inner tags not yet counted: where their size stands, how it grew
         for start, value, end in each(reversed(tags)):
             inside = changes[bisect_left(anchors, value) : bisect_left(anchors, end)]
@@ -210,7 +210,7 @@ class Edits:
                 inner += wider.pop()[1]
             if growth + inner:
                 size = write_uvarint(end - value + growth + inner)
-                found.append((start, value, size, start, False))
+                sizes.append((start, value, size, start, False))
                 inner += len(size) - (value - start)
             wider.append((start, inner))
-        return found
+        return sizes

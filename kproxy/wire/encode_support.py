@@ -59,10 +59,10 @@ def others(value: dict[str, Any], known: int) -> Iterable[tuple[int, bytes]]:
 
 def spare(tags: Iterable[tuple[int, Buffer]], known: frozenset[int]) -> list[tuple[int, Buffer]]:
     """Return unknown tags, none of which may have the number of a known field. Raises EncodeError if one has."""
-    found = list(tags)
-    if any(tag in known for tag, _ in each(found)):
+    listed_tags = list(tags)
+    if any(tag in known for tag, _ in each(listed_tags)):
         raise EncodeError("a known tag among the unknown")
-    return found
+    return listed_tags
 
 
 def add_tags(add: Add, tags: Iterable[tuple[int, Buffer]]) -> None:

@@ -36,10 +36,10 @@ def error_walk(key: int, version: int) -> tuple[Walk, frozenset[int], int]:
     """Return the walk that finds the codes of a response, the marks of codes, and that of the one at the top (-1:
     none)."""
     struct = layout.body(key, version, RESPONSE)
-    found = walk(key, version, RESPONSE, frozenset(slot.path for slot in code_slots(struct)))
-    codes = {number for number, mark in enumerate(found.marks) if mark.what in ("value", "element")}
+    codes_walk = walk(key, version, RESPONSE, frozenset(slot.path for slot in code_slots(struct)))
+    codes = {number for number, mark in enumerate(codes_walk.marks) if mark.what in ("value", "element")}
     top = top_code(key, version)
-    return found, frozenset(codes), -1 if top is None else found.find("value", top)
+    return codes_walk, frozenset(codes), -1 if top is None else codes_walk.find("value", top)
 
 
 def error_codes_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> tuple[int, list[int]]:
@@ -48,10 +48,10 @@ def error_codes_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> t
     start = body_start(buf, pos, end, header_version(key, version, RESPONSE), RESPONSE)
     if start is None:
         return 0, []
-    found, marks, top = error_walk(key, version)
+    codes_walk, marks, top = error_walk(key, version)
     hits: list[tuple[int, int, int]] = []
     try:
-        found.run(buf, start, end, hits)
+        codes_walk.run(buf, start, end, hits)
     except DecodeError:
         return 0, []
     first, codes = 0, []

@@ -170,14 +170,14 @@ def embedded(name: str, version: int) -> Struct:
 
 def kinds(key: int, direction: str) -> dict[str, Versions]:
     """Return the kinds of value that an API carries in this direction, each with the versions of the field."""
-    found: dict[str, Versions] = {}
+    versions: dict[str, Versions] = {}
 
     def visit(fields: tuple[ProtocolField, ...]) -> None:
         for field in fields:
             if field.kind:
-                ranges = found.get(field.kind, schema.NONE).ranges + field.versions.ranges
-                found[field.kind] = Versions(ranges)
+                ranges = versions.get(field.kind, schema.NONE).ranges + field.versions.ranges
+                versions[field.kind] = Versions(ranges)
             visit(field.fields)
 
     visit(schema.load(key).fields(direction))
-    return found
+    return versions

@@ -52,17 +52,17 @@ def xxhash32(data: bytes) -> int:
         for lane in range(4):
             word = int.from_bytes(data[start + 4 * lane : start + 4 * lane + 4], "little")
             lanes[lane] = _rotate(lanes[lane] + word * _P2, 13) * _P1 & _WORD
-    found = sum(map(_rotate, lanes, (1, 7, 12, 18))) if whole else _P5
-    found += len(data)
+    hashed = sum(map(_rotate, lanes, (1, 7, 12, 18))) if whole else _P5
+    hashed += len(data)
     words = (len(data) - whole) & ~3
     for start in range(whole, whole + words, 4):
-        found = _rotate(found + int.from_bytes(data[start : start + 4], "little") * _P3, 17) * _P4
+        hashed = _rotate(hashed + int.from_bytes(data[start : start + 4], "little") * _P3, 17) * _P4
     for byte in data[whole + words :]:
-        found = _rotate(found + byte * _P5, 11) * _P1
-    found &= _WORD
-    found = (found ^ found >> 15) * _P2 & _WORD
-    found = (found ^ found >> 13) * _P3 & _WORD
-    return found ^ found >> 16
+        hashed = _rotate(hashed + byte * _P5, 11) * _P1
+    hashed &= _WORD
+    hashed = (hashed ^ hashed >> 15) * _P2 & _WORD
+    hashed = (hashed ^ hashed >> 13) * _P3 & _WORD
+    return hashed ^ hashed >> 16
 
 
 def _rotate(word: int, bits: int) -> int:

@@ -45,11 +45,11 @@ class DecoderWriter:
         self.run(run, values, "")
         for slot in layout.tagged:
             values[slot.name] = self.default(slot)
-        found = put.fresh("d")
-        put(f"{found} = {{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}")
+        variable = put.fresh("d")
+        put(f"{variable} = {{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}")
         if layout.flexible:
-            self.tags(layout, found)
-        return found
+            self.tags(layout, variable)
+        return variable
 
     def classic_code(self, slot: Slot) -> str:
         if slot.compact:

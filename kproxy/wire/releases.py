@@ -34,14 +34,14 @@ def supported(release: str) -> Mapping[int, tuple[int, int]]:
 
 @cache
 def _supported(release: str) -> Mapping[int, tuple[int, int]]:
-    found = {}
+    versions = {}
     for api in schema.apis():
         has = _at(api.releases, release)
         preview = _at(api.previews, release) or schema.NONE
         final = [version for version in has or () if version not in preview and version not in api.unstable]
         if final:
-            found[api.key] = final[0], final[-1]
-    return found
+            versions[api.key] = final[0], final[-1]
+    return versions
 
 
 def _at(entries: Mapping[str, Versions | None], release: str) -> Versions | None:
@@ -55,10 +55,10 @@ def parse_release(text: str) -> str:
 
     Raises ValueError, with the nearest one, for what is no release that kproxy knows.
     """
-    found = _WRITTEN.fullmatch(text.strip())
-    if found is None:
+    match = _WRITTEN.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f'a Kafka release is wanted, such as {RELEASES[-1]}, found text "{text}"')
-    numbers = tuple(map(int, found[1].split(".")))
+    numbers = tuple(map(int, match[1].split(".")))
     wanted = numbers[: 3 if numbers[0] == 0 else 2]
     among = [release for release in RELEASES if _numbers(release)[: len(wanted)] == wanted]
     if len(among) == 1:

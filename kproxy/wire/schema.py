@@ -155,24 +155,24 @@ def parse_field(entry: Any) -> ProtocolField:
     type_ = type_.removeprefix("[]")
     if type_ not in TYPES or (type_ == "struct") != bool(children):
         raise ValueError(f"bad type in field line {line!r}")
-    found: dict[str, Any] = {"versions": Versions.parse(versions)}
+    values: dict[str, Any] = {"versions": Versions.parse(versions)}
     while marks:
         mark = marks.pop(0)
         if mark == "null":
-            found["nullable"] = Versions.parse(marks.pop(0))
+            values["nullable"] = Versions.parse(marks.pop(0))
         elif mark == "tag":
-            found["tag"] = int(marks.pop(0))
+            values["tag"] = int(marks.pop(0))
             ranged = bool(marks) and marks[0][0].isdigit()
-            found["tagged"] = Versions.parse(marks.pop(0)) if ranged else found["versions"]
+            values["tagged"] = Versions.parse(marks.pop(0)) if ranged else values["versions"]
         elif mark == "default":
-            found["default"] = marks.pop(0)
+            values["default"] = marks.pop(0)
         elif mark == "is":
-            found["kind"] = marks.pop(0)
+            values["kind"] = marks.pop(0)
         elif mark in ("ignorable", "classic"):
-            found[mark] = True
+            values[mark] = True
         else:
             raise ValueError(f"unknown mark {mark!r} in field line {line!r}")
-    return ProtocolField(name, type_, array, fields=children, **found)
+    return ProtocolField(name, type_, array, fields=children, **values)
 
 
 def parse_fields(entries: Any) -> tuple[ProtocolField, ...]:
@@ -187,8 +187,8 @@ def read_yaml(path: Traversable) -> Any:
 @cache
 def paths() -> Mapping[int, Traversable]:
     """Return the file of each API key, from the files' names alone, so that nothing is read before it is needed."""
-    found = {path.name: path for path in MESSAGES.iterdir() if path.name[0].isdigit()}
-    return MappingProxyType({int(name[:3]): found[name] for name in sorted(found)})
+    files = {path.name: path for path in MESSAGES.iterdir() if path.name[0].isdigit()}
+    return MappingProxyType({int(name[:3]): files[name] for name in sorted(files)})
 
 
 def parse_headers(entry: Any) -> Mapping[int, int]:
@@ -235,8 +235,8 @@ def apis() -> tuple[Api, ...]:
 @cache
 def names() -> Mapping[str, int]:
     """Return the API key of every name and alias."""
-    found = {alias: api.key for api in apis() for alias in api.aliases}
-    return MappingProxyType(found | {api.name: api.key for api in apis()})
+    keys = {alias: api.key for api in apis() for alias in api.aliases}
+    return MappingProxyType(keys | {api.name: api.key for api in apis()})
 
 
 @dataclass(frozen=True, slots=True)

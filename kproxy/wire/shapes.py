@@ -98,8 +98,8 @@ class Shape:
 def table() -> Mapping[str, list[dict[str, Any]]]:
     """Return the entries of each API name as written, a list also where the file has only one. Names with a dot hold
     lists."""
-    found = {name: entry for name, entry in schema.read_yaml(TABLE).items() if not name.startswith(".")}
-    return MappingProxyType({name: entry if isinstance(entry, list) else [entry] for name, entry in found.items()})
+    entries = {name: entry for name, entry in schema.read_yaml(TABLE).items() if not name.startswith(".")}
+    return MappingProxyType({name: entry if isinstance(entry, list) else [entry] for name, entry in entries.items()})
 
 
 @cache
@@ -155,10 +155,10 @@ def present(struct: Struct, keys: RoleFields) -> RoleFields:
 def parse_levels(text: str) -> Iterator[tuple[tuple[str, ...], RoleFields]]:
     """Return arrays and keys of each level as written. Raises ValueError for what is no level."""
     for part in text.split(" / ") if text else ():
-        found = _LEVEL.fullmatch(part.strip())
-        if found is None:
+        match = _LEVEL.fullmatch(part.strip())
+        if match is None:
             raise ValueError(f"shapes.yaml: {part!r} is no level, expected array[role=field, …]")
-        yield tuple(found["arrays"].split("+")), parse_keys(found["keys"])
+        yield tuple(match["arrays"].split("+")), parse_keys(match["keys"])
 
 
 def levels(text: str, struct: Struct, others: Mapping[str, str]) -> Iterator[Level]:

@@ -49,15 +49,15 @@ class SketchDecoderWriter(DecoderWriter):
     def sized(self, slot: Slot, count: str) -> str:
         if slot.type != "records":
             return super().sized(slot, count)
-        put, found = self.put, self.put.fresh()
+        put, variable = self.put, self.put.fresh()
         name = count or self.compact("long_length")
         size = name if count else f"{name} - 1"
         with put.block(f"if {size} >= 0:"):
-            put(f"{found}, p = read_field(buf, p, {size}, end)")
+            put(f"{variable}, p = read_field(buf, p, {size}, end)")
         with put.block("else:"):
             self.null(size)
-            put(f"{found} = None")
-        return found
+            put(f"{variable} = None")
+        return variable
 
 
 @cache
@@ -92,10 +92,10 @@ def read_body(data: bytes, key: int, version: int, direction: str, sketched: boo
         p = body_start(data, 0, len(data), header_version(key, version, direction), direction) or 0
         if not p:
             raise Misfit
-        found: dict[str, Any] = decode(data, p, len(data))[0]
+        body: dict[str, Any] = decode(data, p, len(data))[0]
     except FAILURES:
         raise explain(data, p, key, version, direction, sketched) from None
-    return found
+    return body
 
 
 def explain(data: bytes, p: int, key: int, version: int, direction: str, sketched: bool) -> DecodeError:

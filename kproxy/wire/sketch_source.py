@@ -212,5 +212,5 @@ def make_sketch(key: int, version: int, direction: str, label: str) -> Sketch:
             with put.block("if p < end:"):
                 put("p = end")
             put("buf, p, end, m = yield from more(out, buf, p, end, m)")
-    made: Sketch = put.build("sketch", f"{label} sketch")
-    return made
+    sketch: Sketch = put.build("sketch", f"{label} sketch")
+    return sketch

@@ -135,8 +135,8 @@ def skipper(key: int, version: int) -> Callable[[Buffer, int, int], Skip]:
             maker.put("buf, p, end = yield p")
             maker.put("p += beyond")
         maker.put("yield -1 - p")
-    made: Callable[[Buffer, int, int], Skip] = maker.put.build("skip", f"{schema.load(key).name} v{version} prefix")
-    return made
+    skip: Callable[[Buffer, int, int], Skip] = maker.put.build("skip", f"{schema.load(key).name} v{version} prefix")
+    return skip
 
 
 def tail_layout(key: int, version: int) -> Struct:

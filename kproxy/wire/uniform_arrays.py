@@ -22,9 +22,9 @@ LEAST: Final = 5
 MOST: Final = 64
 """Elements that are compared at once; a longer array is compared in parts."""
 LEARN_EVERY: Final = 8
-"""Of so many arrays that were not known one is learnt, which may take as long as going through it."""
+"""Arrays that were not known, of which one is learnt, which may take as long as going through it."""
 MOST_KNOWN: Final = 256
-"""Of one array. No element in the table has more than 16 bytes of measures, so that is 260 kB at most."""
+"""Layouts known of one array. No element in the table has more than 16 bytes of measures, so that is 260 kB at most."""
 
 Known = tuple[int, Callable[[bytes], Any], Any]
 """Bytes of all elements, what takes the measures out of them, and these."""
@@ -45,10 +45,10 @@ class UniformArray:
         """Return the position behind those of the `n` elements at `p` that are as known, and how many are left."""
         while n >= LEAST:
             part = min(n, MOST)
-            one = self.known.get(part << 8 | buf[p + self.telling])
-            if one is None:
+            layout = self.known.get(part << 8 | buf[p + self.telling])
+            if layout is None:
                 break
-            size, measures, same = one
+            size, measures, same = layout
             if measures(bytes(buf[p : p + size])) != same:
                 break
             p += size
@@ -62,10 +62,10 @@ class UniformArray:
         self.unknown += 1
         if n < LEAST or self.unknown % LEARN_EVERY != 1:
             return
-        found = find_measures(self.struct, buf, p)
-        if found is None:
+        layout = find_measures(self.struct, buf, p)
+        if layout is None:
             return
-        n, (stride, places) = min(n, MOST), found
+        n, (stride, places) = min(n, MOST), layout
         measures = itemgetter(*(slice(place, None, stride) for place in places))
         size = stride * n
         same = measures(bytes(buf[p : p + stride]) * n)

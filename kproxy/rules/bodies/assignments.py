@@ -26,11 +26,11 @@ def rewritten(data: bytes, change: AssignmentChange) -> bytes | None:
         return None
     struct = layout.embedded(ASSIGNMENT, min(version, schema.embedded()[ASSIGNMENT].versions.last))
     try:
-        said, end = codec.decode(struct, data, PREFIX, api=ASSIGNMENT, version=version)
+        assignment, end = codec.decode(struct, data, PREFIX, api=ASSIGNMENT, version=version)
     except DecodeError:
         return None
-    said[PARTITIONS] = change(said[PARTITIONS] or [])
-    return data[:PREFIX] + codec.encode(struct, said, api=ASSIGNMENT, version=version) + data[end:]
+    assignment[PARTITIONS] = change(assignment[PARTITIONS] or [])
+    return data[:PREFIX] + codec.encode(struct, assignment, api=ASSIGNMENT, version=version) + data[end:]
 
 
 def empty(topics: AssignedTopics) -> AssignedTopics:

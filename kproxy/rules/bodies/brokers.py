@@ -30,7 +30,7 @@ LISTS = {
 CONTROLLERS = 2
 """DescribeCluster's endpoint type for answers that list controllers (KIP-919)."""
 NO_NODE: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
-"""What stands in a FindCoordinator answer that names nobody."""
+"""Fields of a FindCoordinator answer that names no broker."""
 
 
 def carries_addresses(key: int, version: int) -> bool:
@@ -50,8 +50,8 @@ def listed(key: int, body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
 
 def coordinators(body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the entries of a FindCoordinator answer; before version 4 the body is the only one."""
-    found: list[dict[str, Any]] | None = body.get("coordinators", [body])
-    return found or []
+    entries: list[dict[str, Any]] | None = body.get("coordinators", [body])
+    return entries or []
 
 
 def addressed(key: int, body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -36,7 +36,7 @@ MOST_RECORDS = 500_000
 """Records and headers that may be made of the entries of one frame: some 200 MB and seconds of work, in turns."""
 SENT_BY_RECORD = 16
 """Bytes of a frame for which it may have one record more: what was really sent is gone through, however much it is."""
-NOBODY = -1
+NO_PRODUCER = -1
 """The producer id of a batch without idempotence."""
 
 ChangeEntry = Callable[[Whole], bytes | None]
@@ -45,26 +45,26 @@ ChangeEntry = Callable[[Whole], bytes | None]
 
 def whole_entries(data: Buffer | None) -> tuple[list[Whole], Buffer]:
     """Return the entries that can be read, and the bytes behind them: of a cut one, or of what is no entry."""
-    found: list[Whole] = []
+    whole: list[Whole] = []
     position = 0
     try:
         for entry in entries(data):
             if isinstance(entry, Cut):
                 break
-            found.append(entry)
+            whole.append(entry)
             position += len(entry.raw)
     except RecordsError:
         pass
-    return found, memoryview(data or b"")[position:]
+    return whole, memoryview(data or b"")[position:]
 
 
 def change_entries(data: Buffer | None, change: ChangeEntry) -> bytes | None:
     """Return a records field with its entries changed; None when none is. Control batches are left alone."""
-    found, rest = whole_entries(data)
-    made = [None if is_control(entry) else attempt(change, entry) for entry in found]
-    if all(one is None for one in made):
+    whole, rest = whole_entries(data)
+    changed = [None if is_control(entry) else attempt(change, entry) for entry in whole]
+    if all(one is None for one in changed):
         return None
-    pieces = [entry.raw if one is None else one for entry, one in zip(found, made, strict=True)]
+    pieces = [entry.raw if one is None else one for entry, one in zip(whole, changed, strict=True)]
     return b"".join((*pieces, rest))
 
 
@@ -84,7 +84,7 @@ def is_control(entry: Entry) -> bool:
 
 def is_idempotent(entry: Whole) -> bool:
     """Return True if the producer of an entry counts records, so that none may be added or left out."""
-    return isinstance(entry, Batch) and entry.producer_id != NOBODY
+    return isinstance(entry, Batch) and entry.producer_id != NO_PRODUCER
 
 
 @dataclass(slots=True)
@@ -112,20 +112,20 @@ def stored(entry: Whole, room: RecordBudget) -> list[Record]:
     """Return the records of an entry as they stand in it. Raises RecordsError, also when there is no room for them."""
     if room.records <= 0 or room.size <= 0:
         raise RecordsError("more records than are looked at in one frame")
-    found: list[Record] = []
+    records: list[Record] = []
     most, before = min(MOST_RECORDS, room.records), room.records
     try:
         for record in decode(entry, min(room.size, DECOMPRESSED_LIMIT), stored=True):
             room.take(record)
             if before - room.records > most:
                 raise RecordsError("more records than are looked at in one entry")
-            found.append(record)
+            records.append(record)
     except RecordsError:
         if entry.codec:  # how much had come out of it by then is not known
             room.size -= DECOMPRESSED_LIMIT // 8
-        free([found, found := []])
+        free([records, records := []])
         raise
-    return found
+    return records
 
 
 def change_records(

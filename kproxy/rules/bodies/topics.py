@@ -109,7 +109,7 @@ class EntityIndex:
 
     def find(self, entity: Entity) -> Entity | None:
         """Return the entity for this partition, None when there is none."""
-        found = None if entity.topic is None else self.by_name.get((entity.topic, entity.partition))
-        if found is None and entity.topic_id is not None:
+        by_name = None if entity.topic is None else self.by_name.get((entity.topic, entity.partition))
+        if by_name is None and entity.topic_id is not None:
             return self.by_id.get((entity.topic_id, entity.partition))
-        return found
+        return by_name

@@ -140,11 +140,11 @@ def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
     fields = [getattr(header, name) for name in Batch.__slots__[:-1]]
     fields[1] = BATCH.size - OVERHEAD + len(payload)
     try:
-        made = bytearray(BATCH.pack(*fields) + payload)
+        batch = bytearray(BATCH.pack(*fields) + payload)
     except struct.error as problem:
         raise RecordsError(f"batch at offset {header.base_offset}: {problem}") from problem
-    made[BATCH_CRC_FROM - 4 : BATCH_CRC_FROM] = crc_of(made, 2).to_bytes(4, "big")
-    return bytes(made)
+    batch[BATCH_CRC_FROM - 4 : BATCH_CRC_FROM] = crc_of(batch, 2).to_bytes(4, "big")
+    return bytes(batch)
 
 
 def pieces(header: Batch, records: Sequence[Record]) -> Iterator[bytes]:

@@ -69,60 +69,60 @@ def read_digest(buf: bytes, start: int, size: int, *, sketched: bool = False) ->
     `sketched`: the bytes in `buf` are those of the sketched form. Raises IndexError or struct.error where `buf` ends
     too early.
     """
-    found = RecordsDigest(size, 0, 0, "", None, None, None, None, None)
-    p, left, told, row = start, size, 0, False
+    digest = RecordsDigest(size, 0, 0, "", None, None, None, None, None)
+    p, left, count, row = start, size, 0, False
     while left > MAGIC_AT:
         breathe()
         magic = buf[p + MAGIC_AT]
         (length,) = LENGTH.unpack_from(buf, p + LENGTH_AT)
         if not (magic <= 2 and SHORTEST[magic] <= length <= left - OVERHEAD):
             if magic > 2 or length < SHORTEST[magic]:
-                found.records = None
+                digest.records = None
             p += KEPT_OF_OTHERS
             break
         if magic == 2:
-            told += read_batch(found, buf, p)
+            count += read_batch(digest, buf, p)
             row = False
         else:
-            told += read_legacy(found, buf, p, row)
+            count += read_legacy(digest, buf, p, row)
             row = not buf[p + ATTRIBUTES_AT] & CODEC
         breathe()
         p += KEPT[magic] if sketched else length + OVERHEAD
         left -= length + OVERHEAD
-    if found.records is not None:
-        found.records = told
-    return found, p if sketched else start + size
+    if digest.records is not None:
+        digest.records = count
+    return digest, p if sketched else start + size
 
 
-def read_batch(found: RecordsDigest, buf: bytes, p: int) -> int:
+def read_batch(digest: RecordsDigest, buf: bytes, p: int) -> int:
     """Add a batch to what was found; return the number of its records."""
     base, attributes, delta, producer, epoch, sequence, count = HEADER.unpack_from(buf, p)
-    if not found.batches:
-        found.codec = CODECS[attributes & CODEC]
-        found.base_offset = base
-        found.transactional = bool(attributes & TRANSACTIONAL)
+    if not digest.batches:
+        digest.codec = CODECS[attributes & CODEC]
+        digest.base_offset = base
+        digest.transactional = bool(attributes & TRANSACTIONAL)
         if producer >= 0:
-            found.producer_id, found.producer_epoch, found.base_sequence = producer, epoch, sequence
-    found.batches += 1
-    found.last_offset = base + delta
+            digest.producer_id, digest.producer_epoch, digest.base_sequence = producer, epoch, sequence
+    digest.batches += 1
+    digest.last_offset = base + delta
     if attributes & CONTROL:
-        found.control += 1
+        digest.control += 1
         return 0
     if count < 0:
-        found.records = None
+        digest.records = None
     return int(count)
 
 
-def read_legacy(found: RecordsDigest, buf: bytes, p: int, row: bool) -> int:
+def read_legacy(digest: RecordsDigest, buf: bytes, p: int, row: bool) -> int:
     """Add a message of magic 0 or 1, or a wrapper; `row`: the entry before it was such a message, uncompressed."""
     (offset,) = OFFSET.unpack_from(buf, p)
     codec = buf[p + ATTRIBUTES_AT] & CODEC
-    if not found.batches:
-        found.codec = CODECS[codec]
-        found.base_offset = None if codec else offset
+    if not digest.batches:
+        digest.codec = CODECS[codec]
+        digest.base_offset = None if codec else offset
     if codec:
-        found.records = None
+        digest.records = None
     if codec or not row:
-        found.batches += 1
-    found.last_offset = offset
+        digest.batches += 1
+    digest.last_offset = offset
     return 1

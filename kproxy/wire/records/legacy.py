@@ -68,9 +68,9 @@ def read_field(entry: LegacyEntry, position: int) -> tuple[memoryview | None, in
 def inner_entries(wrapper: LegacyEntry, inner_set: bytes | bytearray | memoryview) -> Iterator[LegacyEntry]:
     for inner in entries(inner_set):
         if not isinstance(inner, LegacyEntry) or inner.codec or inner.magic != wrapper.magic:
-            found = type(inner).__name__.lower()
+            kind = type(inner).__name__.lower()
             raise RecordsError(
-                f"wrapper at offset {wrapper.offset}: {found} in it, expected plain magic {wrapper.magic}"
+                f"wrapper at offset {wrapper.offset}: {kind} in it, expected plain magic {wrapper.magic}"
             )
         yield inner
 
@@ -127,11 +127,11 @@ def write_message(
 ) -> bytes:
     try:
         body = (TIMESTAMP.pack(timestamp) if magic else b"") + field(key) + field(value)
-        made = bytearray(LEGACY.pack(offset, LEGACY.size - OVERHEAD + len(body), 0, magic, attributes) + body)
+        message = bytearray(LEGACY.pack(offset, LEGACY.size - OVERHEAD + len(body), 0, magic, attributes) + body)
     except struct.error as problem:
         raise RecordsError(f"message at offset {offset}: {problem}") from problem
-    made[LEGACY_CRC_FROM - 4 : LEGACY_CRC_FROM] = crc_of(made, magic).to_bytes(4, "big")
-    return bytes(made)
+    message[LEGACY_CRC_FROM - 4 : LEGACY_CRC_FROM] = crc_of(message, magic).to_bytes(4, "big")
+    return bytes(message)
 
 
 def field(data: bytes | None) -> bytes:

@@ -89,14 +89,14 @@ def read_headers(data: memoryview, position: int, end: int) -> tuple[tuple[tuple
     count, position = read_varint(data, position)
     if not 0 <= count <= HEADERS_LIMIT:
         raise DecodeError(f"{count} headers, expected 0 to {HEADERS_LIMIT}", offset=position)
-    found = []
+    headers = []
     for _ in steps(count):
         key, position = read_field(data, position, end)
         if key is None:
             raise DecodeError("header key is null", offset=position)
         value, position = read_field(data, position, end)
-        found.append((key.decode("utf-8", "surrogateescape"), value))
-    return tuple(found), position
+        headers.append((key.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), position
 
 
 def write_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
@@ -104,24 +104,24 @@ def write_record(record: Record, base_offset: int, base_timestamp: int) -> bytes
     if wrapped(record.timestamp) != record.timestamp:
         raise RecordsError(f"record at offset {record.offset}: timestamp {record.timestamp} is no int64")
     try:
-        made = bytearray((record.attributes & 0xFF,))
-        made += write_varlong(wrapped(record.timestamp - base_timestamp))
-        made += write_varint(record.offset - base_offset)
-        put(made, record.key)
-        put(made, record.value)
-        made += write_varint(len(record.headers))
+        data = bytearray((record.attributes & 0xFF,))
+        data += write_varlong(wrapped(record.timestamp - base_timestamp))
+        data += write_varint(record.offset - base_offset)
+        put(data, record.key)
+        put(data, record.value)
+        data += write_varint(len(record.headers))
         for key, value in each(record.headers):
-            put(made, key.encode("utf-8", "surrogateescape"))
-            put(made, value)
-        return write_varint(len(made)) + made
+            put(data, key.encode("utf-8", "surrogateescape"))
+            put(data, value)
+        return write_varint(len(data)) + data
     except (EncodeError, UnicodeEncodeError) as problem:
         raise RecordsError(f"record at offset {record.offset}: {problem}") from problem
 
 
-def put(made: bytearray, data: bytes | None) -> None:
+def put(record: bytearray, data: bytes | None) -> None:
     """Add a key or a value."""
     if data is None:
-        made += b"\x01"
+        record += b"\x01"
     else:
-        made += write_varint(len(data))
-        made += data
+        record += write_varint(len(data))
+        record += data
