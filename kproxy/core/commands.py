@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kproxy.rules.shape import TrafficShape
+from kproxy.rules.traffic_shape import TrafficShape
 
 if TYPE_CHECKING:
     from .session import Session

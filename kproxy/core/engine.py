@@ -17,7 +17,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
-from kproxy.rules.shape import TrafficShape
+from kproxy.rules.traffic_shape import TrafficShape
 from kproxy.wire import decode_request, encode
 from kproxy.wire.api_keys import FETCH, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.wire.breath import each, keep

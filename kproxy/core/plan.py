@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kproxy.rules.all_names import NameMaps
 from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.live import LIMITING, Effect
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
 from kproxy.wire import schema

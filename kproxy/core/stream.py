@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kproxy.errors import DecodeError
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import write_uvarint
-from kproxy.wire.tail import PrefixSkipper, tail_layout
+from kproxy.wire.response_tail import PrefixSkipper, tail_layout
 from kproxy.wire.walk import Walk, compile_walk
 
 from .addresses import address_rewrite

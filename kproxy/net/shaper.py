@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Protocol
 
-from kproxy.rules.shape import TrafficShape
+from kproxy.rules.traffic_shape import TrafficShape
 
 from .deadlines import Deadline
 from .reactor import OUT, Reactor

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kproxy.rules.all_names import NameMaps
 from kproxy.rules.depth import Depth
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.facts import Facts
@@ -20,6 +19,7 @@ from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.kinds.name_rule import NameRule
 from kproxy.rules.match import ConnectionMatch
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.rules.parsed_rules import ListenerTraits, ParsedRule
 from kproxy.rules.version_limits import VersionLimits

@@ -12,7 +12,6 @@ from math import inf
 from typing import Protocol
 
 from kproxy.rules.bucket import LONGEST_DEBT, Bucket, Buckets, FetchBucket
-from kproxy.rules.common_bucket import CommonBucket, CommonFetchBucket
 from kproxy.rules.decision import Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
@@ -27,6 +26,7 @@ from kproxy.rules.quota_limits import (
     key_of,
 )
 from kproxy.rules.record_parts import shares
+from kproxy.rules.shared_bucket import SharedBucket, SharedFetchBucket
 from kproxy.wire import layout, schema
 from kproxy.wire.api_keys import (
     API_VERSIONS,
@@ -101,7 +101,7 @@ class QuotaEffect(Effect):
             if self.common is None or "connection" in words:  # a connection is in one process
                 return (FetchBucket if resource == "fetch" else Bucket)(rate, size, now)
             cells = self.common.cells(f"{resource} {key!r}")
-            return (CommonFetchBucket if resource == "fetch" else CommonBucket)(rate, size, now, cells)
+            return (SharedFetchBucket if resource == "fetch" else SharedBucket)(rate, size, now, cells)
 
         return Buckets(make)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kproxy.rules.all_names import NameMaps
 from kproxy.rules.facts import Facts
 from kproxy.rules.gate import Gate
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
@@ -15,6 +14,7 @@ from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.kinds.name_rule import NameRule
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.running import Running
 from kproxy.rules.version_limits import VersionLimits
 

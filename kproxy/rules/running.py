@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.rules.common import Common
-from kproxy.rules.common_trigger import CommonTrigger
 from kproxy.rules.kinds.live import LiveRule
+from kproxy.rules.shared_numbers import SharedNumbers
+from kproxy.rules.shared_trigger import SharedTrigger
 from kproxy.rules.trigger import Trigger
 
 
@@ -19,7 +19,9 @@ class Running:
     __slots__ = ("applied", "born", "effect", "enabled", "fired", "held", "holds", "lives", "matched", "observes",
                  "on_count", "origin", "raised", "resets", "rule", "said", "seed", "trigger")  # fmt: skip
 
-    def __init__(self, rule: LiveRule, origin: str, seed: int, began: float, common: Common | None = None) -> None:
+    def __init__(
+        self, rule: LiveRule, origin: str, seed: int, began: float, common: SharedNumbers | None = None
+    ) -> None:
         self.rule, self.origin = rule, origin
         own = rule.when.seed if rule.when is not None else None
         self.seed = seed if own is None else own
@@ -67,11 +69,11 @@ class Running:
         self.raised += 1
         self.said = f"{type(error).__name__}: {error}"
 
-    def restart(self, began: float, common: Common | None = None) -> None:
+    def restart(self, began: float, common: SharedNumbers | None = None) -> None:
         """Begin anew, as if the rule were new: its trigger and its effect. Counters go on."""
         self.lives += 1
         when, seed = self.rule.when, f"{self.seed}:{self.rule.name}"
-        self.trigger = Trigger(when, seed, began) if common is None else CommonTrigger(when, seed, began, common)
+        self.trigger = Trigger(when, seed, began) if common is None else SharedTrigger(when, seed, began, common)
         self.effect = self.rule.start()
         self.effect.seed = f"{seed}:draws"  # else trigger and effect would draw the same numbers
         self.effect.common = common

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kproxy.rules.common import Cells
+from kproxy.rules.shared_numbers import NumberCells
 
 MOST_KEPT = 1 << 18
 """Bytes that are collected; as much as a file's buffer."""
@@ -57,7 +57,7 @@ class BlockFile:
 class Totals:
     """Bytes and exchanges that all processes have written into a capture. `clock`: monotonic seconds."""
 
-    cells: Cells
+    cells: NumberCells
     clock: Callable[[], float]
 
     def grow(self, size: int, exchanges: int = 0) -> tuple[int, int]:

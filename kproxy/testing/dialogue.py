@@ -34,7 +34,7 @@ from kproxy.core.session import NOWHERE, Session, Shared
 from kproxy.rules.document import parse_rules
 from kproxy.rules.facts import Facts
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.shape import TrafficShape
+from kproxy.rules.traffic_shape import TrafficShape
 from kproxy.wire import Message, decode_request, decode_response, encode, layout, schema
 from kproxy.wire.api_keys import API_VERSIONS
 

@@ -27,7 +27,7 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session, Shared
 from kproxy.core.topics import CORRELATION
 from kproxy.core.versions import unsupported
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import decode_request, decode_response
 

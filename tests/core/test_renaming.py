@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kproxy.core.commands import CLIENT
 from kproxy.core.plan import Bound
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import decode_request, decode_response
 

@@ -51,7 +51,7 @@ from kproxy.core.session import NOWHERE, Shared
 from kproxy.core.topics import CORRELATION, all_topics_request, named_topics_request
 from kproxy.core.versions import unsupported
 from kproxy.errors import DocumentError
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.rules.running import Running
 from kproxy.rules.source import Source

@@ -17,7 +17,7 @@ from kproxy.core.session import Session, Shared
 from kproxy.net.connection import Connection
 from kproxy.rules.document import parse_rules
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.shape import TrafficShape
+from kproxy.rules.traffic_shape import TrafficShape
 from kproxy.testing.certificates import Authority, client_context
 from kproxy.testing.passing import PassingSession
 

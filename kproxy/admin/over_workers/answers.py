@@ -20,7 +20,7 @@ from kproxy.admin.tail import TailLines
 from kproxy.capture.policy import Policy
 from kproxy.errors import KproxyError
 from kproxy.net.workers.channel import Channel
-from kproxy.rules.common import Table
+from kproxy.rules.shared_numbers import NumberTable
 from kproxy.sinks.capture_file import CaptureLimits
 from kproxy.sinks.merged_metrics import GROWING, MetricSamples, collect_samples, samples_of
 from kproxy.sinks.shared_file import CapturePart, Totals
@@ -37,7 +37,7 @@ class WorkerAnswers:
     """Answers of one worker. `collectors`: of what this process counts, rules and itself apart. `table`: what it
     shares. `index`: of this worker."""
 
-    def __init__(self, backend: Backend, collectors: Sequence[Collector], table: Table, index: int) -> None:
+    def __init__(self, backend: Backend, collectors: Sequence[Collector], table: NumberTable, index: int) -> None:
         self.backend, self.collectors, self.table, self.index = backend, collectors, table, index
         self.process = ProcessCollector(registry=None)
         self.tails: dict[int, TailLines] = {}

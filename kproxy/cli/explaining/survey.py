@@ -9,11 +9,11 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Shared
 from kproxy.core.step import Step
-from kproxy.rules.all_names import NameMaps
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.kinds.name_rule import NameRule
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.selector_findings import OF_CONNECTION, explain_selectors, finding
 from kproxy.rules.version_limits import VersionLimits

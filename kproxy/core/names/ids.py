@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout
 from kproxy.wire.breath import each

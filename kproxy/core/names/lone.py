@@ -9,7 +9,7 @@ to be the client's own are left to those who look at whole frames.
 from __future__ import annotations
 
 from kproxy.core.rewrite import Buffer, Context
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout, schema
 from kproxy.wire.api_keys import FETCH, PRODUCE

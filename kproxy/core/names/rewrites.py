@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kproxy.core.rewrite import Apply, Buffer, Context, Hits, Rewrite
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire import layout
 from kproxy.wire.api_keys import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kproxy.rules.chosen import spans
+from kproxy.rules.selected_versions import spans
 from kproxy.wire import schema
 from kproxy.wire.shapes import shape
 

@@ -24,7 +24,7 @@ from math import inf
 from struct import Struct
 
 from kproxy.errors import InternalError
-from kproxy.rules.common import MOST_NUMBERS, Cells
+from kproxy.rules.shared_numbers import MOST_NUMBERS, NumberCells
 
 GROUPS = 1 << 13
 """Eight slots each, 4.7 MB in all: several rules with 10,000 clients each (`rules.trigger.MOST_COUNTS`)."""
@@ -69,8 +69,8 @@ class SharedTable:
             raise InternalError(f"descriptor {fd} is no shared table: {size} bytes, mark {mark!r}, {groups} groups")
         return cls(fd, groups)
 
-    def cells(self, owner: bytes, what: str | None) -> Cells:
-        """Return the numbers of one key, see `rules.common.Table`. Whoever uses them often keeps them."""
+    def cells(self, owner: bytes, what: str | None) -> NumberCells:
+        """Return the numbers of one key, see `rules.shared_numbers.Table`. Whoever uses them often keeps them."""
         inner = bytes(8) if what is None else blake2b(what.encode(errors="surrogatepass"), digest_size=8).digest()
         return SharedCells(self, owner + inner, stays=what is None)
 
@@ -125,7 +125,7 @@ class SharedCells:
         self.now = 0.0
 
     def take(self, now: float) -> tuple[float, ...] | None:
-        """Lock the group and return the numbers; see `rules.common.Cells`."""
+        """Lock the group and return the numbers; see `rules.shared_numbers.Cells`."""
         table = self.table
         table.lock(self.group)
         memory = table.memory

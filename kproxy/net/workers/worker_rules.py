@@ -14,12 +14,12 @@ import msgspec
 import trio
 
 from kproxy.errors import InternalError
-from kproxy.rules.common import Common, Table
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base import Rule
 from kproxy.rules.kinds.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
+from kproxy.rules.shared_numbers import NumberTable, SharedNumbers
 
 from ..in_turns import in_turns
 from ..rule_keeper import ApplyRuleSet
@@ -40,7 +40,7 @@ class Prepared:
 class WorkerRules:
     """Rules of one worker, of the number `index`. `swap` puts a rule set into force for all connections."""
 
-    def __init__(self, table: Table, index: int, swap: ApplyRuleSet) -> None:
+    def __init__(self, table: NumberTable, index: int, swap: ApplyRuleSet) -> None:
         self.table, self.swap = table, swap
         self.own = f":{index}" if index else ""
         self.models: dict[bytes, Rule] = {}
@@ -127,8 +127,8 @@ class WorkerRules:
         self.models, self.running = prepared.models, prepared.running
         self.in_force = prepared.rule_set.live
 
-    def _common(self, one: HandedRule) -> Common:
-        return Common(self.table, owner(one.born, one.lives), self.own)
+    def _common(self, one: HandedRule) -> SharedNumbers:
+        return SharedNumbers(self.table, owner(one.born, one.lives), self.own)
 
 
 def owner(born: int, lives: int) -> bytes:

@@ -8,7 +8,7 @@ from kproxy.rules.depth import Depth
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.kinds.base import Direction, Scope
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
-from kproxy.rules.shape import ShapedDirection, TrafficShape
+from kproxy.rules.traffic_shape import ShapedDirection, TrafficShape
 
 Ways = Literal["to_client", "to_broker", "both"]
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.asks_all import asks_all, can_ask_all, listed_roles
-from kproxy.rules.chosen import chosen
 from kproxy.rules.decision import Fail, LeaveOut
 from kproxy.rules.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
 from kproxy.rules.depth import Depth
@@ -21,6 +20,7 @@ from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.mentions import mentioned, refused, said
 from kproxy.rules.name_bytes import needed_bytes
 from kproxy.rules.permissions import permissions
+from kproxy.rules.selected_versions import chosen
 
 ANYBODY = "nobody"
 OF_NAMES = frozenset(("topic", "topic_id", "group", "transactional_id"))

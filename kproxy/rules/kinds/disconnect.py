@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.rules.connection_checks import for_a_time, for_connections
 from kproxy.rules.decision import Close, How
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -16,8 +17,7 @@ from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.frame_rule import FrameEffect, FrameRule
 from kproxy.rules.kinds.live import Decisions, Effect
-from kproxy.rules.line import for_a_time, for_connections
-from kproxy.rules.shape import TrafficShape
+from kproxy.rules.traffic_shape import TrafficShape
 from kproxy.rules.units import ByteCount, Seconds
 
 

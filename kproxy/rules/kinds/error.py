@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.chosen import SelectedVersions, chosen, spans
 from kproxy.rules.decision import Edit, Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -17,6 +16,7 @@ from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 from kproxy.rules.selected import Error, acks_number, error_number
+from kproxy.rules.selected_versions import SelectedVersions, chosen, spans
 from kproxy.wire.shapes import Shape, shape
 
 AFTER_THE_WORK = (7, 20)

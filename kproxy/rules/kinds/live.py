@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.common import Common
 from kproxy.rules.decision import Decision
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -20,7 +19,8 @@ from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.facts import Facts
 from kproxy.rules.frame_match import FrameMatch
 from kproxy.rules.kinds.base import Direction, Family, Rule, Scope
-from kproxy.rules.shape import TrafficShape
+from kproxy.rules.shared_numbers import SharedNumbers
+from kproxy.rules.traffic_shape import TrafficShape
 from kproxy.rules.when import When
 
 Decisions = Sequence[Decision]
@@ -55,7 +55,7 @@ class Effect:
     """Seed of the chances that it draws itself; set before it is first called, and its own for each rule."""
     clock: Callable[[], float] = staticmethod(lambda: 0.0)
     """Monotonic seconds, to measure how long something took; set by whoever starts the rule, since rules have none."""
-    common: Common | None = None
+    common: SharedNumbers | None = None
     """State that it shares with the same rule in other processes, where there are any; set like `seed`."""
 
     def on_connect(self, connection: ConnectionView, now: float) -> Decisions:

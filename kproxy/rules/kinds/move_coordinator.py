@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies.brokers import coordinators
-from kproxy.rules.common_numbers import Remembered
 from kproxy.rules.decision import Edit, Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -16,6 +15,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
+from kproxy.rules.remembered_numbers import Remembered
 from kproxy.wire import api_keys as apis
 
 NOT_COORDINATOR = 16

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.rules.connection_checks import of_frames
 from kproxy.rules.depth import Depth
 from kproxy.rules.explain import KEY, Wrong
 from kproxy.rules.frame_match import carries
 from kproxy.rules.kinds.base import Direction, Family
 from kproxy.rules.kinds.live import LiveRule
-from kproxy.rules.line import of_frames
 from kproxy.rules.quota_effect import EXEMPT, FETCHES, QuotaEffect, has_max_bytes
 from kproxy.rules.quota_limits import AT_CONNECT, RESOURCES, LimitedResource, Override, QuotaWord, selectors
 from kproxy.rules.rates import ByteRate, CountRate

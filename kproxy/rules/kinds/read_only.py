@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.asks_all import asks_all, can_ask_all, listed_roles
-from kproxy.rules.chosen import chosen
 from kproxy.rules.decision import Edit, Fail
 from kproxy.rules.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
 from kproxy.rules.depth import Depth
@@ -20,6 +19,7 @@ from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect
 from kproxy.rules.mentions import made
 from kproxy.rules.permissions import permissions
+from kproxy.rules.selected_versions import chosen
 from kproxy.wire.api_keys import METADATA
 
 CREATES = "allow_auto_topic_creation"

@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.common_numbers import Remembered, RememberedNumbers
 from kproxy.rules.decision import Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, SelectingRule
+from kproxy.rules.remembered_numbers import Remembered, RememberedNumbers
 from kproxy.rules.units import Seconds
 from kproxy.wire.api_keys import HEARTBEAT, NEW_HEARTBEATS
 

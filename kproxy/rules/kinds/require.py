@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 
 from kproxy.errors import RecordsError
 from kproxy.rules.batch_checks import RecordSizes, codec_name, is_idempotent
-from kproxy.rules.chosen import chosen
 from kproxy.rules.decision import Drop, Fail
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -19,6 +18,7 @@ from kproxy.rules.kinds.base import Direction, Family
 from kproxy.rules.kinds.live import Decisions, Effect, LiveRule
 from kproxy.rules.match import Test, Texts, text_test
 from kproxy.rules.selected import AcksValues
+from kproxy.rules.selected_versions import chosen
 from kproxy.rules.units import ByteCount
 from kproxy.wire.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.wire.records import Batch, Cut, LegacyEntry, entries

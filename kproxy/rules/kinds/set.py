@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.chosen import SelectedVersions, chosen, spans
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
 from kproxy.rules.elements import elements_of
@@ -19,6 +18,7 @@ from kproxy.rules.field_path import FieldFinder, Path, nearest_path, parse_path,
 from kproxy.rules.field_value import field_value
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
+from kproxy.rules.selected_versions import SelectedVersions, chosen, spans
 from kproxy.wire import layout
 from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.layout import Slot

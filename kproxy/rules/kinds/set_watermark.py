@@ -10,7 +10,6 @@ from pydantic import Field
 from kproxy.rules.bodies.records import last_offset, whole_entries
 from kproxy.rules.bodies.topics import PartitionBody, partitions_of_answer, partitions_of_request
 from kproxy.rules.bodies.waiting import waited
-from kproxy.rules.common_numbers import Remembered
 from kproxy.rules.decision import Edit
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -18,6 +17,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting, SelectingRule
+from kproxy.rules.remembered_numbers import Remembered
 from kproxy.wire.api_keys import FETCH, LIST_OFFSETS
 from kproxy.wire.breath import each
 

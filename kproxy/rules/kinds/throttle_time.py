@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.chosen import chosen, spans
 from kproxy.rules.decision import Throttle
 from kproxy.rules.depth import Depth
 from kproxy.rules.entity import Entity
@@ -15,6 +14,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions, Effect, Lasting, LiveRule
+from kproxy.rules.selected_versions import chosen, spans
 from kproxy.rules.units import Seconds
 from kproxy.wire import layout, schema
 

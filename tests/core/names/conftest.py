@@ -10,7 +10,7 @@ import pytest
 from kproxy.core.counters import Counters
 from kproxy.core.names import name_rewrite
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.wire import layout
 from kproxy.wire.codec import decode, encode

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, TRANSACTIONAL_ID
 

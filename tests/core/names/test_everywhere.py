@@ -13,7 +13,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.names import name_rewrite
 from kproxy.core.names.spell import SPACES
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.core.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
 from kproxy.core.plan import Bound
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES

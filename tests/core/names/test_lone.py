@@ -11,7 +11,7 @@ from kproxy.core.counters import Counters
 from kproxy.core.names.lone import MOST_KNOWN, LoneName, lone_name
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import NAMESPACES, TRANSACTIONAL_ID

@@ -12,7 +12,7 @@ import re2
 from kproxy.core.names.regex import MAX_NAME, HeartbeatRegex
 from kproxy.core.names.remembered import MAX_REGEXES, REGEXES
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import NameMaps
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, TOPIC

@@ -9,8 +9,8 @@ import pytest
 
 from kproxy.core.names import name_rewrite
 from kproxy.core.rewrite import Context
-from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_layer import Layer
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import NameMap
 from kproxy.rules.namespace import GROUP, NAMESPACES

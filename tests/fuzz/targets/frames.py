@@ -15,7 +15,7 @@ from kproxy.testing.dialogue import request, response
 from kproxy.wire import schema
 from kproxy.wire.frames import Splitter, framed
 from kproxy.wire.head import body_start, lone_topic, produce_acks
-from kproxy.wire.tail import PrefixSkipper
+from kproxy.wire.response_tail import PrefixSkipper
 
 from ..feed import Feed
 

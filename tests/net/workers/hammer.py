@@ -13,20 +13,20 @@ from time import monotonic, sleep
 from typing import Any
 
 from kproxy.net.workers.shared_table import SharedTable
-from kproxy.rules.common import Common
-from kproxy.rules.common_bucket import CommonBucket
-from kproxy.rules.common_trigger import CommonTrigger
+from kproxy.rules.shared_bucket import SharedBucket
+from kproxy.rules.shared_numbers import SharedNumbers
+from kproxy.rules.shared_trigger import SharedTrigger
 from kproxy.rules.when import When
 
 
-def fired(common: Common, said: dict[str, Any]) -> int:
-    trigger = CommonTrigger(When.model_validate(said["when"]), said.get("seed", ""), 0.0, common)
+def fired(common: SharedNumbers, said: dict[str, Any]) -> int:
+    trigger = SharedTrigger(When.model_validate(said["when"]), said.get("seed", ""), 0.0, common)
     return sum(trigger.fires(monotonic(), 1, said.get("client")) for _ in range(said["calls"]))
 
 
-def let_through(common: Common, said: dict[str, Any]) -> float:
+def let_through(common: SharedNumbers, said: dict[str, Any]) -> float:
     """Charges like a connection that waits for as long as it is told."""
-    bucket, total = CommonBucket(said["rate"], said["size"], monotonic(), common.cells("bucket")), 0.0
+    bucket, total = SharedBucket(said["rate"], said["size"], monotonic(), common.cells("bucket")), 0.0
     end = monotonic() + said["seconds"]
     while (now := monotonic()) < end:
         wait = bucket.charge(said["amount"], now)
@@ -42,7 +42,7 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         said = json.loads(line)
-        common = Common(table, bytes.fromhex(said["owner"]))
+        common = SharedNumbers(table, bytes.fromhex(said["owner"]))
         if "when" in said:
             answer: object = fired(common, said)
         elif "rate" in said:

@@ -9,11 +9,11 @@ import pytest
 
 from kproxy.net.workers.shared_table import SharedTable
 from kproxy.rules.bucket import Bucket
-from kproxy.rules.common import Common
-from kproxy.rules.common_bucket import CommonBucket, CommonFetchBucket
 from kproxy.rules.kinds.quota import Quota
 from kproxy.rules.quota_effect import QuotaEffect, charge
 from kproxy.rules.quota_limits import LimitedResource, QuotaWord
+from kproxy.rules.shared_bucket import SharedBucket, SharedFetchBucket
+from kproxy.rules.shared_numbers import SharedNumbers
 
 RESOURCES: tuple[LimitedResource, ...] = ("produce", "fetch", "requests", "connections")
 SECONDS, STEP = 6.0, 0.01
@@ -30,7 +30,7 @@ def effects(table: SharedTable, count: int, **limits: Any) -> list[QuotaEffect]:
     rule = Quota.model_validate({"name": "q", "kind": "quota", **limits})
     made = [rule.start() for _ in range(count)]
     for index, effect in enumerate(made):
-        effect.common = Common(table, b"quotaown", f":{index}" if index else "")
+        effect.common = SharedNumbers(table, b"quotaown", f":{index}" if index else "")
     return made
 
 
@@ -84,7 +84,7 @@ def test_a_connection_is_counted_where_it_is(table: SharedTable) -> None:
 def test_each_resource_has_its_own_numbers(table: SharedTable) -> None:
     """Also where they are counted for the same."""
     one, _ = effects(table, 2, per=[], produce="1MB/s", fetch="1MB/s", requests="10/s")
-    for buckets, kind in ((one.produce, CommonBucket), (one.fetch, CommonFetchBucket), (one.requests, CommonBucket)):
+    for buckets, kind in ((one.produce, SharedBucket), (one.fetch, SharedFetchBucket), (one.requests, SharedBucket)):
         assert buckets is not None
         bucket = buckets.of((), 0.0)
         assert type(bucket) is kind

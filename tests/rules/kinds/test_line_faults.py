@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.rules.decision import Close, Swallow
 from kproxy.rules.depth import Depth
-from kproxy.rules.shape import TrafficShape
+from kproxy.rules.traffic_shape import TrafficShape
 
 BOTH = frozenset(("to_client", "to_broker"))
 

@@ -15,7 +15,7 @@ MOST_NUMBERS = 6
 """Numbers that one key may have: those of a bucket with promises."""
 
 
-class Cells(Protocol):
+class NumberCells(Protocol):
     """Numbers of one key in the common table."""
 
     def take(self, now: float) -> tuple[float, ...] | None:
@@ -28,25 +28,25 @@ class Cells(Protocol):
         from which nothing is lost if they go, where that is not now."""
 
 
-class Table(Protocol):
+class NumberTable(Protocol):
     """Table of numbers by key, for a bounded number of keys."""
 
-    def cells(self, owner: bytes, what: str | None) -> Cells:
+    def cells(self, owner: bytes, what: str | None) -> NumberCells:
         """Return the cells of a key. `owner`: 8 bytes that stand for one life of one rule. `what`: for which client, or
         whatever else it tells apart; None: for the rule as a whole, and these numbers stay while others go."""
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class SharedNumbers:
     """Part of the table that belongs to one life of one rule: it ends when the rule begins anew.
 
     `own` is put behind the seed of what cannot be drawn in common, so that processes do not draw the same; empty in the
     first of them.
     """
 
-    table: Table
+    table: NumberTable
     owner: bytes
     own: str = ""
 
-    def cells(self, what: str | None) -> Cells:
+    def cells(self, what: str | None) -> NumberCells:
         return self.table.cells(self.owner, what)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.rules.common import Cells, Common
+from kproxy.rules.shared_numbers import NumberCells, SharedNumbers
 
 OWNER = b"12345678"
 
@@ -33,11 +33,11 @@ class PlainTable:
     def __init__(self) -> None:
         self.found: dict[tuple[bytes, str | None], Numbers] = {}
 
-    def cells(self, owner: bytes, what: str | None) -> Cells:
+    def cells(self, owner: bytes, what: str | None) -> NumberCells:
         return self.found.setdefault((owner, what), Numbers())
 
 
-def commons(count: int = 2) -> list[Common]:
+def commons(count: int = 2) -> list[SharedNumbers]:
     """So many processes' views of the same rule."""
     table = PlainTable()
-    return [Common(table, OWNER, f":{index}" if index else "") for index in range(count)]
+    return [SharedNumbers(table, OWNER, f":{index}" if index else "") for index in range(count)]

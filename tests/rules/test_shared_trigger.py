@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kproxy.rules import trigger as module
-from kproxy.rules.common_trigger import CommonTrigger
+from kproxy.rules.shared_trigger import SharedTrigger
 from kproxy.rules.trigger import BLOCK, Trigger
 from kproxy.rules.when import When
 
-from .common_table import commons
+from .shared_table import commons
 
 WHENS: list[dict[str, Any]] = [
     {"nth": 3},
@@ -37,7 +37,7 @@ def test_it_does_not_matter_who_counts(when: dict[str, Any], count_per: str) -> 
     connection is in one process."""
     meant = When.model_validate({**when, "count_per": count_per})
     alone = Trigger(meant, "7:rule", 0.0)
-    together = [CommonTrigger(meant, "7:rule", 0.0, common) for common in commons(3)]
+    together = [SharedTrigger(meant, "7:rule", 0.0, common) for common in commons(3)]
     random = Random(5)
 
     for number in range(120):
@@ -51,7 +51,7 @@ def test_chances_go_on_behind_the_first_generator() -> None:
     meant = When.model_validate({"probability": 0.5})
     alone = Trigger(meant, "7:rule", 0.0)
     expected = [alone.fires(0.0) for _ in range(2 * BLOCK + 50)]
-    first, second, late = (CommonTrigger(meant, "7:rule", 0.0, common) for common in commons(3))
+    first, second, late = (SharedTrigger(meant, "7:rule", 0.0, common) for common in commons(3))
     found = [first.fires(0.0) for _ in range(BLOCK - 1)]
     found += [(second if number % 3 else first).fires(0.0) for number in range(BLOCK)]
     found += [late.fires(0.0) for _ in range(51)]
@@ -65,15 +65,15 @@ def test_a_rule_that_begins_anew_counts_anew() -> None:
     one = commons(1)[0]
     again = commons(1)[0]
 
-    assert CommonTrigger(meant, "", 0.0, one).fires(0.0)
-    assert not CommonTrigger(meant, "", 0.0, one).fires(0.0)
-    assert CommonTrigger(meant, "", 0.0, again).fires(0.0)
+    assert SharedTrigger(meant, "", 0.0, one).fires(0.0)
+    assert not SharedTrigger(meant, "", 0.0, one).fires(0.0)
+    assert SharedTrigger(meant, "", 0.0, again).fires(0.0)
 
 
 def test_clients_beyond_the_bound_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process forgets of a client is still in the table."""
-    monkeypatch.setattr("kproxy.rules.common_trigger.MOST_COUNTS", 2)
+    monkeypatch.setattr("kproxy.rules.shared_trigger.MOST_COUNTS", 2)
     monkeypatch.setattr(module, "MOST_COUNTS", 2)
-    trigger = CommonTrigger(When.model_validate({"once": True, "count_per": "client"}), "", 0.0, commons(1)[0])
+    trigger = SharedTrigger(When.model_validate({"once": True, "count_per": "client"}), "", 0.0, commons(1)[0])
 
     assert [trigger.fires(0.0, 1, client) for client in "abcabc"] == [True] * 3 + [False] * 3

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.common_numbers import Remembered
 from kproxy.rules.kinds.live import Effect
 from kproxy.rules.kinds.move_coordinator import MoveCoordinator, MovingCoordinators
 from kproxy.rules.kinds.rebalance import Rebalances
+from kproxy.rules.remembered_numbers import Remembered
 
-from .common_table import commons
+from .shared_table import commons
 
 
 def effects(count: int) -> list[Effect]:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
-from kproxy.rules.common import Cells, Common
+from kproxy.rules.shared_numbers import NumberCells, SharedNumbers
 
 RememberedNumbers = tuple[float, ...]
 NumbersChange = Callable[[RememberedNumbers | None], RememberedNumbers | None]
@@ -19,7 +19,7 @@ NumbersChange = Callable[[RememberedNumbers | None], RememberedNumbers | None]
 class HasCommon(Protocol):
     """Effect that may have its numbers in common with other processes."""
 
-    common: Common | None
+    common: SharedNumbers | None
 
 
 class Remembered:
@@ -28,7 +28,7 @@ class Remembered:
     def __init__(self, effect: HasCommon, most: int) -> None:
         self.effect, self.most = effect, most
         self.here: OrderedDict[object, RememberedNumbers] = OrderedDict()
-        self.cells: OrderedDict[object, Cells] = OrderedDict()
+        self.cells: OrderedDict[object, NumberCells] = OrderedDict()
 
     def change(self, key: tuple[object, ...], now: float, change: NumbersChange) -> RememberedNumbers | None:
         """Replace the numbers of a key by what `change` makes of them, and return that. It is called with None where
@@ -46,7 +46,7 @@ class Remembered:
         return after
 
     def _in_common(
-        self, common: Common, key: tuple[object, ...], now: float, change: NumbersChange
+        self, common: SharedNumbers, key: tuple[object, ...], now: float, change: NumbersChange
     ) -> RememberedNumbers | None:
         cells = self.cells.get(key)
         if cells is None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from random import Random
 
 from kproxy.rules.bucket import Bucket, FetchBucket
-from kproxy.rules.common_bucket import CommonBucket, CommonFetchBucket
 from kproxy.rules.fetch_reservations import LIFE
+from kproxy.rules.shared_bucket import SharedBucket, SharedFetchBucket
 
-from .common_table import Numbers
+from .shared_table import Numbers
 
 
 def test_who_charges_does_not_matter() -> None:
     """Debts and looks ahead are those of one bucket."""
     alone, cells, random = Bucket(100, 200, 0.0), Numbers(), Random(3)
-    together = [CommonBucket(100, 200, 0.0, cells) for _ in range(3)]
+    together = [SharedBucket(100, 200, 0.0, cells) for _ in range(3)]
 
     for number in range(200):
         now, amount = number * 0.1, random.random() * 20
@@ -25,7 +25,7 @@ def test_who_charges_does_not_matter() -> None:
 def test_fetches_are_allowed_what_others_have_not_been_promised() -> None:
     """By whichever process; a promise ends when its response is here."""
     alone, cells = FetchBucket(1e6, 1e6, 0.0), Numbers()
-    one, two = (CommonFetchBucket(1e6, 1e6, 0.0, cells) for _ in range(2))
+    one, two = (SharedFetchBucket(1e6, 1e6, 0.0, cells) for _ in range(2))
 
     for bucket in (one, alone):
         bucket.promise(1, 4e5, 0.0)
@@ -42,7 +42,7 @@ def test_fetches_are_allowed_what_others_have_not_been_promised() -> None:
 def test_promises_of_a_process_that_has_ended_do_not_last() -> None:
     """They count for one and a half of their life at most."""
     cells = Numbers()
-    ended, other = (CommonFetchBucket(1e6, 1e6, 0.0, cells) for _ in range(2))
+    ended, other = (SharedFetchBucket(1e6, 1e6, 0.0, cells) for _ in range(2))
     ended.promise(1, 9e5, 0.0)
 
     assert other.allowed(2, 0.9 * LIFE) == 100_000
@@ -51,7 +51,7 @@ def test_promises_of_a_process_that_has_ended_do_not_last() -> None:
 
 def test_old_promises_are_forgotten_by_who_gave_them() -> None:
     """Connections that have ended with a fetch under way leave nothing behind."""
-    bucket = CommonFetchBucket(1e6, 1e6, 0.0, Numbers())
+    bucket = SharedFetchBucket(1e6, 1e6, 0.0, Numbers())
     for number in range(50):
         bucket.promise(number, 1.0, number * LIFE)
 

@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from kproxy.rules.bucket import Bucket, FetchBucket
-from kproxy.rules.common import Cells
 from kproxy.rules.fetch_reservations import LIFE
+from kproxy.rules.shared_numbers import NumberCells
 
 AGES = 3
 """Half lives whose promises count: the one that it is now, and two before it."""
 HALF = LIFE / 2
 
 
-class CommonBucket(Bucket):
+class SharedBucket(Bucket):
     """Bucket that several processes charge. Numbers: level, then."""
 
     __slots__ = ("cells",)
 
-    def __init__(self, rate: float, size: float, now: float, cells: Cells) -> None:
+    def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
         super().__init__(rate, size, now)
         self.cells = cells
 
@@ -48,13 +48,13 @@ class CommonBucket(Bucket):
         self.cells.put(self.level, self.then, until=self.full_at)
 
 
-class CommonFetchBucket(FetchBucket):
+class SharedFetchBucket(FetchBucket):
     """Bucket of fetches that several processes charge. Numbers: level, then, the half second that it is, and
     reservations by the half second."""
 
     __slots__ = ("ages", "cells", "given", "half")
 
-    def __init__(self, rate: float, size: float, now: float, cells: Cells) -> None:
+    def __init__(self, rate: float, size: float, now: float, cells: NumberCells) -> None:
         super().__init__(rate, size, now)
         self.cells = cells
         self.half = 0

@@ -11,18 +11,18 @@ from collections import OrderedDict
 from math import isnan, nan
 from random import Random
 
-from kproxy.rules.common import Cells, Common
+from kproxy.rules.shared_numbers import NumberCells, SharedNumbers
 from kproxy.rules.trigger import BLOCK, MOST_COUNTS, Trigger, TriggerCount, let_go
 from kproxy.rules.when import When
 
 
-class CommonTrigger(Trigger):
+class SharedTrigger(Trigger):
     """Trigger that counts with other processes, by `common`. Numbers: seen, fired, draws, since (NaN: not yet)."""
 
-    def __init__(self, when: When | None, seed: str, began: float, common: Common) -> None:
+    def __init__(self, when: When | None, seed: str, began: float, common: SharedNumbers) -> None:
         super().__init__(when, seed, began)
         self.common = common
-        self.cells: OrderedDict[str | None, Cells] = OrderedDict()
+        self.cells: OrderedDict[str | None, NumberCells] = OrderedDict()
 
     def fires(self, now: float, connection: object = None, client_id: str | None = None) -> bool:
         when = self.when
@@ -36,7 +36,7 @@ class CommonTrigger(Trigger):
         finally:
             cells.put(count.seen, count.fired, count.draws, nan if count.since is None else count.since)
 
-    def cells_of(self, what: str | None) -> Cells:
+    def cells_of(self, what: str | None) -> NumberCells:
         cells = self.cells.get(what)
         if cells is None:
             if len(self.cells) >= MOST_COUNTS:

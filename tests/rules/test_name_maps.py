@@ -7,9 +7,9 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.rules.all_names import NameMaps
 from kproxy.rules.name_checks import check_renames
 from kproxy.rules.name_layer import Layer
+from kproxy.rules.name_maps import NameMaps
 from kproxy.rules.name_prefix import PrefixLayer
 from kproxy.rules.names import AnyLayer, NameMap
 from kproxy.rules.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
