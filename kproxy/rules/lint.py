@@ -1,7 +1,7 @@
 """Lint of rules: what is right with them, and yet not what one may think, such as rules that can never act.
 
-Strategy. Nothing here is a mistake: a rule set with doubts is loaded. Each doubt has its place, and its reason in words
-of the document. "Can never act" is only said where it is certain for every request of every connection.
+Strategy. Nothing here is a mistake: a rule set with warnings is loaded. Each warning has its place, and its reason in
+words of the document. "Can never act" is only said where it is certain for every request of every connection.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def lint_rules(
     together = [base, *([one for one in parsed_rules if one.stage is None or (id(one.source), one.stage) == stage]
                         for stage in stages)]  # fmt: skip
     for group in together:
-        for doubt in of_rules(group, listeners):
-            warnings.setdefault(str(doubt), doubt)
+        for warning in of_rules(group, listeners):
+            warnings.setdefault(str(warning), warning)
     return list(warnings.values())
 
 
