@@ -21,7 +21,7 @@ from .batch_places import MOST_LEARNT, PATIENCE
 from .credentials import REQUEST, RESPONSE
 from .exchanges import Exchanges
 from .frames import SIZE_BYTES
-from .number_template import LearntFrame, NumberTemplate, learn_frame
+from .number_template import LearntFrame, NumberTemplate, has_one_place, learn_frame
 from .seen import Form, Seen
 from .wanted import SMALL, Wanted, code_of
 
@@ -193,12 +193,16 @@ def learn(watcher: Recording, seen: Seen, wanted: Wanted) -> None:
     requested, responded = seen.request_body, seen.response_body
     if requested is None or responded is None or not worth_learning(family):
         return
+    if not has_one_place(requested, seen.key, REQUEST) or not has_one_place(responded, seen.key, RESPONSE):
+        return
     try:
-        asked = learn_frame(request.data, seen.key, seen.version, REQUEST, requested)
         answered = learn_frame(response.data, seen.key, seen.version, RESPONSE, responded)
+        if answered is None:
+            return
+        asked = learn_frame(request.data, seen.key, seen.version, REQUEST, requested)
     except DecodeError:
         return
-    if asked is None or answered is None:
+    if asked is None:
         return
     standing, known = journal.standing, known_frames(family.forms, asked)
     template = known.get(asked.constants) or RequestTemplate(family, wanted, seen.client_id, seen.acks)

@@ -120,13 +120,10 @@ def records_length(length: int, compact: bool) -> bytes:
 def learn_frame(frame: bytes, key: int, version: int, direction: str, body: dict[str, Any]) -> LearntFrame | None:
     """Return the template of a frame without its length field that was read as `body`; None if it has no such form.
 
-    Raises DecodeError where a walk does not read what the decoder did.
+    The body `has_one_place` at most for records. Raises DecodeError where a walk does not read what the decoder did.
     """
     records_path = RECORDS_AT.get((key, direction), "")
-    digests = [digest for holder, name in holders(body, records_path) if (digest := holder[name]) is not None]
-    digests = [digest for digest in digests if digest.size]
-    if digests and (len(digests) > 1 or not is_one_batch(digests[0])):
-        return None
+    digests = records_in(body, key, direction)
     writer = FormWriter(frame, direction == REQUEST)
     for path, start, end in spans(frame, key, version, direction):
         if path == records_path:
@@ -137,6 +134,18 @@ def learn_frame(frame: bytes, key: int, version: int, direction: str, body: dict
         elif path in NUMBERS[key, direction]:
             return None  # behind the batch: no place for it
     return writer.learnt()
+
+
+def records_in(body: dict[str, Any], key: int, direction: str) -> list[RecordsDigest]:
+    """Return the records in a body that are not empty."""
+    fields = (holder[name] for holder, name in holders(body, RECORDS_AT.get((key, direction), "")))
+    return [digest for digest in fields if digest is not None and digest.size]
+
+
+def has_one_place(body: dict[str, Any], key: int, direction: str) -> bool:
+    """Return True unless a body has more records than one batch, for which there is no template."""
+    digests = records_in(body, key, direction)
+    return not digests or (len(digests) == 1 and is_one_batch(digests[0]))
 
 
 def is_one_batch(digest: RecordsDigest) -> bool:
