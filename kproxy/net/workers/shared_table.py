@@ -70,7 +70,7 @@ class SharedTable:
         return cls(fd, groups)
 
     def cells(self, owner: bytes, what: str | None) -> NumberCells:
-        """Return the numbers of one key, see `rules.shared_numbers.Table`. Whoever uses them often keeps them."""
+        """Return the numbers of one key, see `rules.shared_numbers.NumberTable`. Whoever uses them often keeps them."""
         inner = bytes(8) if what is None else blake2b(what.encode(errors="surrogatepass"), digest_size=8).digest()
         return SharedCells(self, owner + inner, stays=what is None)
 
@@ -125,7 +125,7 @@ class SharedCells:
         self.now = 0.0
 
     def take(self, now: float) -> tuple[float, ...] | None:
-        """Lock the group and return the numbers; see `rules.shared_numbers.Cells`."""
+        """Lock the group and return the numbers; see `rules.shared_numbers.NumberCells`."""
         table = self.table
         table.lock(self.group)
         memory = table.memory
