@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo test check test-all docs fuzz soak bench bench-check matrix java jars tools house
+.PHONY: demo quick test check test-all docs fuzz soak bench bench-check matrix java jars tools house
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -13,6 +13,9 @@ DOCS_READY := .venv/.ready-for-docs
 
 demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
+
+quick: check  ## style, types and all tests that start no process: no Java and no other program is needed
+	$(PYTEST) --in-process
 
 test: java tools $(READY)  ## style, types, imports, and every test in its short form
 	@$(MAKE) --no-print-directory -j2 check jars
@@ -68,9 +71,8 @@ java:
 	  { echo "Java is $$found, 17 or newer is needed (Debian: apt-get install openjdk-17-jdk-headless)" >&2; exit 1; }
 	@command -v mvn >/dev/null || { echo "no mvn found, Maven is needed to fetch Kafka's jars (Debian: apt-get install maven)" >&2; exit 1; }
 
-tools:
-	@for tool in tshark jq promtool systemd-analyze nft ip haproxy; do command -v $$tool >/dev/null || \
-	  { echo "no $$tool found, tests of captures, networks, pages and deploy/ need it (Debian: apt-get install tshark jq prometheus systemd nftables iproute2 haproxy)" >&2; exit 1; }; done
+tools:  # tests that need one of them are left out where they cannot be had, and the last lines say how many
+	@tests/bring-tools
 
 .venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; say which to take: make PYTHON=python3.11 ..." >&2; exit 1; }

@@ -27,6 +27,7 @@ from kproxy.testing.proxy import Proxy
 from kproxy.testing.wait import until
 from kproxy.testing.watch import ConnectionWatch
 
+from .needs import InProcess, Needs
 from .order import ByUnit, longest_first
 from .preloaded import Forks
 
@@ -48,6 +49,22 @@ ROUTES = list(PREFIX) if os.environ.get("KPROXY_TEST_ALL") else ["proxy", "renam
 """By default not `direct`, which shows that the tests are right about Kafka, and nothing of kproxy."""
 
 _numbers = itertools.count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make quick` asks for."""
+    parser.addoption(
+        "--in-process", action="store_true", help="run tests without processes of their own, and only those"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take in the plugins that know the needs of tests."""
+    config.pluginmanager.register(needs := Needs(), "needs")
+    needs.declare(config)
+    if config.getoption("in_process"):
+        config.option.markexpr = "not process"
+        config.pluginmanager.register(InProcess(), "in-process")
 
 
 @pytest.hookimpl(trylast=True)

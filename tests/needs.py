@@ -1,0 +1,188 @@
+"""Needs of tests beyond Python: processes of their own, a JVM with Kafka, Spark, and programs of the system.
+
+Strategy. The tables below say it by folder or file; `conftest.py` sets the markers `process`, `kafka`, `spark` and
+`tools(NAME, …)` from them. Tests without a marker are those of `make quick`: they run in the process of pytest, and
+one that starts another process there fails, so the tables cannot be wrong unseen. Tests that need a program which this
+machine lacks are left out, and the last line of the run says how many and why.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+SPARK = ("tests/pipeline/",)
+KAFKA = (
+    "tests/access/",
+    "tests/clients/",
+    "tests/events/test_numbers_agree.py",
+    "tests/faults/",
+    "tests/isolation/test_denied_kafka.py",
+    "tests/isolation/test_tenant_kafka.py",
+    "tests/kafka/",
+    "tests/quota/",
+    "tests/replay/test_serve.py",
+    "tests/replay/test_to_kafka.py",
+    "tests/soak/",
+    "tests/testing/test_class_archive.py",
+    "tests/testing/test_real_kafka.py",
+)
+PROCESS = (
+    "tests/bench/",
+    "tests/capture/test_page.py",
+    "tests/capture/test_packets.py",
+    "tests/capture/test_reader.py",
+    "tests/capture/test_redact.py",
+    "tests/capture/test_wireshark.py",
+    "tests/capture/test_writer.py",
+    "tests/cli/test_cli.py",
+    "tests/cli/test_completion.py",
+    "tests/cli/test_demo.py",
+    "tests/cli/test_exchange_rows.py",
+    "tests/cli/test_on_a_terminal.py",
+    "tests/cli/test_replay.py",
+    "tests/cli/test_start.py",
+    "tests/cli/test_tail.py",
+    "tests/deploy/",
+    "tests/docs/",
+    "tests/e2e/",
+    "tests/net/test_transparent.py",
+    "tests/net/workers/",
+    "tests/sinks/audit/test_disks.py",
+    "tests/sinks/audit/test_kills.py",
+    "tests/sinks/audit/test_open_file.py",
+    "tests/sinks/audit/test_traffic.py",
+    "tests/test_docs.py",
+    "tests/test_garbage.py",
+    "tests/test_howto_pages.py",
+    "tests/test_inspect_page.py",
+    "tests/test_jars.py",
+    "tests/test_log_lines.py",
+    "tests/test_log_queue.py",
+    "tests/test_preloaded.py",
+    "tests/test_readme.py",
+    "tests/test_release.py",
+    "tests/test_replay_page.py",
+    "tests/test_terminal.py",
+    "tests/test_workers_page.py",
+    "tests/testing/test_process.py",
+    "tests/testing/test_pytest_plugin.py",
+    "tests/testing/test_reports.py",
+    "tests/wire/test_compression.py",
+)
+TOOLS = {
+    "tests/capture/test_page.py": ("tshark",),
+    "tests/capture/test_packets.py": ("tshark",),
+    "tests/capture/test_reader.py": ("tshark",),
+    "tests/capture/test_redact.py": ("tshark",),
+    "tests/capture/test_wireshark.py": ("tshark", "editcap", "mergecap"),
+    "tests/capture/test_writer.py": ("tshark",),
+    "tests/deploy/test_grafana.py": ("prometheus",),
+    "tests/deploy/test_prometheus.py": ("promtool",),
+    "tests/deploy/test_systemd.py": ("systemd-analyze",),
+    "tests/e2e/test_haproxy.py": ("haproxy",),
+    "tests/net/test_transparent.py": ("nft", "ip", "unshare"),
+    "tests/test_docs.py": ("jq", "tshark"),
+    "tests/test_howto_pages.py": ("jq",),
+}
+"""Programs of the system by the tests that call them."""
+JVM = ("java", "javac", "mvn")
+"""Programs without which there is neither Kafka nor Spark."""
+STARTS = frozenset(("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec"))
+"""Events of Python's audit by which a process is started."""
+
+
+def needs_of(nodeid: str) -> dict[str, tuple[str, ...]]:
+    """Return the markers of a test with the programs that each of them needs."""
+    file = nodeid.partition("::")[0]
+    found: dict[str, tuple[str, ...]] = {}
+    if file.startswith(SPARK):
+        found["spark"] = JVM
+    if file.startswith(KAFKA):
+        found["kafka"] = JVM
+    if file.startswith(PROCESS) or found:
+        found["process"] = ()
+    if file in TOOLS:
+        found["tools"] = TOOLS[file]
+    return found
+
+
+class Needs:
+    """Plugin of one run of pytest that sets the markers and leaves out what cannot run on this machine."""
+
+    def __init__(self) -> None:
+        self.left_out: Counter[str] = Counter()
+
+    def declare(self, config: pytest.Config) -> None:
+        """Declare the markers."""
+        for line in (
+            "process: starts processes",
+            "kafka: needs a JVM and Kafka's jars",
+            "spark: needs a JVM and Spark",
+            "tools(name, ...): needs these programs of the system",
+        ):
+            config.addinivalue_line("markers", line)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Set the markers, and take out the tests whose programs are not there."""
+        kept, missing = [], {}
+        for item in items:
+            lacking: list[str] = []
+            for marker, programs in needs_of(item.nodeid).items():
+                item.add_marker(getattr(pytest.mark, marker)(*programs))
+                for program in programs:
+                    if program not in missing:
+                        missing[program] = shutil.which(program) is None
+                    if missing[program]:
+                        lacking.append(program)
+            if lacking:
+                self.left_out[" and ".join(sorted(set(lacking)))] += 1
+            else:
+                kept.append(item)
+        if len(kept) < len(items):
+            config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+            items[:] = kept
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """Tell the main process of xdist what a worker has left out."""
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["left out"] = dict(self.left_out)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Take over what a worker has left out: all of them leave out the same."""
+        self.left_out = Counter(getattr(node, "workeroutput", {}).get("left out", self.left_out))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say how many tests were left out, by the programs that are missing."""
+        for programs, count in sorted(self.left_out.items()):
+            terminalreporter.write_line(f"left out: {count} tests, there is no {programs}", yellow=True)
+
+
+class InProcess:
+    """Plugin of `--in-process`: a test that starts a process fails, since it lacks a marker."""
+
+    running = ""
+
+    def __init__(self) -> None:
+        sys.addaudithook(self.look)
+
+    def look(self, event: str, arguments: tuple[object, ...]) -> None:
+        """Raise RuntimeError if a test is running and starts a process."""
+        if self.running and event in STARTS:
+            raise RuntimeError(f"{self.running} starts a process: it needs a line in tests/needs.py")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        """Look while a test runs, with its fixtures."""
+        self.running = item.nodeid
+        try:
+            return (yield)
+        finally:
+            self.running = ""
