@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ClientAccount(Protocol):
-    """What the audit keeps of an open connection."""
+    """Record of an open connection that the audit keeps."""
 
     who: LiveWho
     client_id: str | None
