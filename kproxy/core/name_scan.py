@@ -35,7 +35,9 @@ FEW = 4
 """Runs of bytes that are searched one after another; more are one RE2 automaton, however many they are."""
 
 MOST_AUTOMATA = 4
-"""Automata that are kept for others with the same names, as each API and version has. Ten thousand names take 50 ms."""
+"""Automata that are kept for others with the same names, as each API and version has."""
+MOST_LETTERS = 1 << 16
+"""Bytes of all names that are searched for, whose automaton takes some 30 ms to make; with more, frames are read."""
 
 ID, NAME = TOPICS[1], TOPICS[0]
 LENGTH = 2
@@ -90,7 +92,9 @@ class NameScan:
 
 
 def search(literals: frozenset[bytes]) -> Search:
-    """Return a test whether data hold one of these runs of bytes."""
+    """Return a test whether data hold one of these runs of bytes; too many to search for are taken to be there."""
+    if sum(map(len, literals)) > MOST_LETTERS:
+        return lambda data: True
     if len(literals) == 1:
         (only,) = literals
         return lambda data: only in data

@@ -77,6 +77,15 @@ def test_one_search_for_all_names(count: int) -> None:
     assert not holds(bytes(range(256)) * 4 + b"secret-x")
 
 
+def test_too_many_names_are_not_searched_for() -> None:
+    """Their automaton would take a second to make, in which nobody else is served: each frame is read instead."""
+    names = [b"%05d" % number + b"x" * 195 for number in range(20_000)]
+    begun = time.thread_time()
+    holds = search(frozenset(names))
+    assert time.thread_time() - begun < 0.05
+    assert holds(b"nothing of the kind")
+
+
 def test_many_names_are_compiled_once() -> None:
     """Whatever the number of APIs, versions and connections that look for them."""
     names = [b"secret-%d-y" % number for number in range(FEW + 1)]
