@@ -33,7 +33,8 @@ Spellings = Mapping[Namespace, Spelling]
 
 
 class Resource(NamedTuple):
-    """What an ACL, a filter or a config is for. `has_pattern`: whether this version can say how the name is meant."""
+    """Resource that an ACL, a filter or a config is about. `has_pattern`: this version has a field for the pattern
+    type."""
 
     kind: int
     pattern: int
@@ -42,7 +43,8 @@ class Resource(NamedTuple):
 
 
 def counterpart(spelling: Spelling, one: Resource, context: Context) -> Resource | None:
-    """The same on the other side. None: a client must not see it, or nothing there means the same."""
+    """Return the resource that means the same on the other side. None: a client must not see it, or none means the
+    same."""
     names, response = spelling.names, spelling.direction == "response"
     if one.pattern == PREFIXED:
         prefix = names.prefix_to_client(one.name) if response else names.prefix_to_broker(one.name)
@@ -61,7 +63,7 @@ def counterpart(spelling: Spelling, one: Resource, context: Context) -> Resource
 
 
 def found(spellings: Spellings, one: Resource, context: Context) -> Resource | None:
-    """An ACL in an answer."""
+    """Return the resource of an ACL in a response as the client sees it; None: it is hidden."""
     space = TYPES.get(one.kind)
     spelling = None if space is None else spellings.get(space)
     if spelling is None:
@@ -73,7 +75,8 @@ def found(spellings: Spellings, one: Resource, context: Context) -> Resource | N
 
 
 def created(spellings: Spellings, one: Resource, context: Context) -> Resource:
-    """A creation: what has no counterpart, or must not be reached, becomes a name that the broker refuses."""
+    """Return the resource of an ACL that is to be created; one without a counterpart, or out of the client's reach,
+    gets a name that the broker refuses."""
     space = TYPES.get(one.kind)
     spelling = None if space is None else spellings.get(space)
     if spelling is None:
@@ -85,7 +88,7 @@ def created(spellings: Spellings, one: Resource, context: Context) -> Resource:
 
 
 def asked_for(spellings: Spellings, one: Resource, context: Context) -> Resource:
-    """A filter: what has no counterpart becomes a name that no ACL has."""
+    """Return the resource of a filter; one without a counterpart gets a name that no ACL has."""
     if one.kind == ANY_TYPE:
         return asked_of_any(spellings, one, context)
     space = TYPES.get(one.kind)
@@ -97,25 +100,25 @@ def asked_for(spellings: Spellings, one: Resource, context: Context) -> Resource
 
 
 def deleted(spellings: Spellings, one: Resource, context: Context) -> Resource:
-    """A filter for what is to be deleted. One for all that matches a name would reach what covers more than a tenant:
-    it becomes one for what nobody has (see `acl_deletions.py`)."""
+    """Return the resource of a filter for ACLs that are to be deleted. One for all that matches a name would reach ACLs
+    that cover more than a tenant: it becomes one for a name that nobody has (see `acl_deletions.py`)."""
     new = asked_for(spellings, one, context)
     return new._replace(name=IMPOSSIBLE) if is_for_all_that_match(spellings, one.kind, one.pattern) else new
 
 
 def isolated_types(spellings: Spellings) -> set[int]:
-    """Types of resources of which a client has a part, and the one that means any of them."""
+    """Return the types of resources of which a client has a part, and the one that means any of them."""
     isolated = {space for space, spelling in spellings.items() if spelling.names.isolates}
     return {kind for kind, space in TYPES.items() if space in isolated} | ({ANY_TYPE} if isolated else set())
 
 
 def is_for_all_that_match(spellings: Spellings, kind: int, pattern: int) -> bool:
-    """Whether a filter is for everything that matches a name, of a type of which the client has only a part."""
+    """Return True if a filter is for everything that matches a name, of a type of which the client has only a part."""
     return pattern == MATCH and kind in isolated_types(spellings)
 
 
 def asked_of_any(spellings: Spellings, one: Resource, context: Context) -> Resource:
-    """A filter for resources of any type."""
+    """Return the resource of a filter for resources of any type."""
     quiet = [counterpart(spellings[space], one, context) if space in spellings else one for space in TYPES.values()]
     if all(new == quiet[0] for new in quiet) and quiet[0] is not None:
         return quiet[0]
@@ -125,6 +128,6 @@ def asked_of_any(spellings: Spellings, one: Resource, context: Context) -> Resou
 
 
 def straddles(one: Resource, name: bytes, context: Context) -> Resource:
-    """Count it."""
+    """Return the resource with `name` in place of its own, and count that it has no counterpart."""
     context.count("acl_prefix_straddles")
     return one._replace(name=name)

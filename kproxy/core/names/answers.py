@@ -49,7 +49,8 @@ class AskedForAll:
 
 @dataclass(frozen=True)
 class TopicAnswers:
-    """`topics[]` of a Metadata or DescribeTopicPartitions response. error_code is the first field of its elements."""
+    """Rewrite of `topics[]` in a Metadata or DescribeTopicPartitions response. error_code is its elements' first
+    field."""
 
     struct: Struct
     spelling: Spelling
@@ -58,7 +59,7 @@ class TopicAnswers:
 
     @cached_property
     def partitions(self) -> Walk:
-        """A walk of one element, for its partitions."""
+        """Return the walk of one element that finds its partitions."""
         topics = next(slot for slot in self.struct.slots if slot.path == "topics[]")
         assert topics.struct is not None
         assert topics.struct.slots[0].name == "error_code"
@@ -105,7 +106,8 @@ class TopicAnswers:
             context.rewrote("topic_names", changed)
 
     def deny_id(self, buf: Buffer, start: int, end: int, name: tuple[int, int], edits: Edits) -> None:
-        """As a broker answers an id that it does not know: the error, no name, no partitions."""
+        """Answer for the element as a broker does for an id that it does not know: the error, no name, no
+        partitions."""
         inside: Hits = []
         self.partitions.run(buf, start, end, inside)
         edits.replace(start, start + 2, UNKNOWN_TOPIC_ID)

@@ -1,4 +1,4 @@
-"""What a broker says when a topic cannot be made because of its name.
+"""Broker's error messages about topics that cannot be made because of their names.
 
 Names that differ in dots and underscores only collide, and the broker's message then tells the other one: `a.x` cannot
 be made where there is `a_x`, which may be somebody else's. A tenant is told why in words that name nothing.
@@ -21,7 +21,7 @@ INSTEAD: Final = b"the topic name is not valid, or like another one but for dots
 
 @dataclass(frozen=True, slots=True)
 class NoOtherNames:
-    """The messages of a CreateTopics response."""
+    """Rewrite of the messages of a CreateTopics response, so that they name no topic of others."""
 
     compact: bool
     wanted: frozenset[str] = frozenset((CODE, MESSAGE))

@@ -39,7 +39,7 @@ def sticky_struct() -> Struct:
 
 @cache
 def embedded_walk(name: str, version: int) -> tuple[Walk, frozenset[str]]:
-    """A walk that finds all topic names, and their paths."""
+    """Return a walk that finds all topic names, and their paths."""
     struct = sticky_struct() if name == "sticky" else layout.embedded(name, version)
     paths = frozenset(slot.path for slot in struct.everywhere() if slot.kind == "topic_name")
     return compile_walk(struct, paths | {innermost(path) for path in paths} | {USER_DATA}, name, version), paths
@@ -48,7 +48,7 @@ def embedded_walk(name: str, version: int) -> tuple[Walk, frozenset[str]]:
 def rewrite_struct(
     data: bytes, start: int, name: str, version: int, spelling: Spelling, assignor: bytes, context: Context, whole: bool
 ) -> bytes:
-    """The bytes with the names of the other side. Raises DecodeError if they are not this struct.
+    """Return the bytes with the names of the other side. Raises DecodeError if they are not this struct.
 
     `whole`: bytes after the last field are refused, too.
     """
@@ -70,7 +70,8 @@ def rewrite_struct(
 
 
 def rewrite_user_data(data: bytes, spelling: Spelling, context: Context) -> bytes:
-    """What the sticky assignor remembers; a generation behind it, or what else may come, is kept."""
+    """Return the sticky assignor's remembered assignment with the names of the other side; a generation and other bytes
+    behind it stay. Bytes that cannot be read are counted and returned as they are."""
     try:
         return rewrite_struct(data, 0, "sticky", 0, spelling, b"", context, False)
     except DecodeError:
@@ -81,7 +82,7 @@ def rewrite_user_data(data: bytes, spelling: Spelling, context: Context) -> byte
 def rewrite_consumer_bytes(
     data: bytes, name: str, spelling: Spelling, assignor: bytes, context: Context, exactly: bool = False
 ) -> bytes | None:
-    """A subscription or assignment with the names of the other side. None: it cannot be read as one.
+    """Return a subscription or assignment with the names of the other side. None: it cannot be read as one.
 
     `exactly`: refuse bytes after the last field; for bytes of which nobody said that they are the consumer protocol's.
     """

@@ -24,7 +24,7 @@ from .spell import Spelling
 
 @dataclass(frozen=True, slots=True)
 class CursorName:
-    """The cursor of a request or of a response."""
+    """Rewrite of the cursor of a request or of a response, at `path`."""
 
     path: str
     spelling: Spelling
@@ -48,7 +48,8 @@ class CursorName:
         return apply
 
     def other(self, name: bytes, context: Context) -> bytes:
-        """The cursor on the other side; it comes from kproxy itself, so nothing is counted as unreachable."""
+        """Return the cursor's name on the other side; it comes from kproxy itself, so nothing is counted as
+        unreachable."""
         names = self.spelling.names
         escape = names.space.escape
         if self.spelling.direction == "response":
@@ -61,11 +62,11 @@ class CursorName:
         return found
 
     def places(self, context: Context) -> OrderedDict[Any, Any]:
-        """The words of this tenant."""
+        """Return the broker-side names by the words that stand for them with this tenant."""
         return recall(context.cluster_memory, (CURSORS, self.spelling.names.owner))
 
     def word_for(self, name: bytes, context: Context) -> bytes:
-        """A word that stands for a hidden name until 1,000 others have come after it."""
+        """Return a word that stands for a hidden name until 1,000 others have come after it."""
         word = token_hex(8).encode()
         remember(self.places(context), word, name, MAX_CURSORS)
         return word

@@ -44,7 +44,7 @@ def id_paths(struct: Struct) -> frozenset[str]:
 
 
 def learn(cluster_memory: MutableMapping[str, Any], topic_id: bytes, name: bytes) -> None:
-    """Remember which topic an id belongs to. A topic that is made anew has a new one, so what is known stays."""
+    """Remember which topic an id belongs to. A topic that is made anew has a new id, so a known id keeps its name."""
     known = recall(cluster_memory, TOPIC_IDS)
     if topic_id != ZERO and known.get(topic_id, name) == name:
         remember(known, topic_id, name, MAX_IDS)
@@ -57,7 +57,7 @@ def is_visible(name: bytes, names: NameMap) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class VisibleIds:
-    """The ids of a request.
+    """Rewrite of the topic ids of a request: those that the client must not reach are disguised.
 
     `listed`: names for them are taken from a list of all topics; brokers older than those that tell the name of an id
     know requests of this API.
@@ -87,7 +87,7 @@ class VisibleIds:
         return apply
 
     def known(self, topic_id: bytes, context: Context) -> bool:
-        """Whether it may pass, by what is known now."""
+        """Return True if the id may pass, judged by the names of ids that are known now."""
         if is_nobodys(topic_id):
             return True
         name = recall(context.cluster_memory, TOPIC_IDS).get(topic_id)
@@ -95,7 +95,8 @@ class VisibleIds:
 
     def ask(self, found: list[tuple[int, int, bytes]], context: Context) -> bool:
         """Have the broker asked for ids that are not known yet: once for a request, and not for those that it did not
-        know a moment ago. `found`: where they stand, and what they are."""
+        know a moment ago. `found`: start, end and id of each place. Return True if the request has to wait for the
+        answer."""
         known = recall(context.cluster_memory, TOPIC_IDS)
         unknown = {one for _, _, one in each(found) if one not in known and not is_nobodys(one)}
         if not unknown or context.has_asked:
@@ -114,13 +115,14 @@ class VisibleIds:
 
 
 def is_nobodys(topic_id: bytes) -> bool:
-    """No topic has such an id: it says that there is none."""
+    """Return True for the id of no topic, which says that there is none."""
     return topic_id == ZERO
 
 
 @dataclass(frozen=True, slots=True)
 class GivenBackIds:
-    """The ids of a response: those in disguise become what the client sent, those of others become a disguise.
+    """Rewrite of the topic ids of a response: those in disguise become what the client sent, those of others are
+    disguised.
 
     A broker that makes ids of its own kind may have one that looks like a disguise: it is known, then, and stays.
     """
@@ -153,7 +155,7 @@ class GivenBackIds:
 
 @dataclass(frozen=True, slots=True)
 class LearntIds:
-    """What a response tells of names and ids that belong together, both fields of one element, the broker's names.
+    """Reader of the names and ids in a response that belong together, both fields of one element, the broker's names.
 
     An element with an error may only say again what it was asked, so it teaches nothing.
     """
@@ -187,15 +189,17 @@ class LearntIds:
 
 
 def telling(key: int, struct: Struct) -> Iterator[LearntIds]:
-    """Metadata, CreateTopics and DescribeTopicPartitions answers tell names with ids, from some version on."""
+    """Yield the reader of Metadata, CreateTopics and DescribeTopicPartitions responses, which have names and ids
+    together from some version on."""
     if key in (3, 19, 75) and "topics[].topic_id" in id_paths(struct):
         yield LearntIds("topics[]", struct.flexible)
 
 
 def by_id(key: int, version: int, names: NameMaps) -> bool:
-    """Whether the only names of this response are topic ids, to be looked at once the client has sent a foreign one.
+    """Return True if the only names of this response are topic ids, to be looked at once the client has sent a foreign
+    one.
 
-    Not where an answer tells ids that kproxy is to learn.
+    Not where a response tells ids that kproxy is to learn.
     """
     struct = layout.body(key, version, "response")
     isolates = names.topics is not None and names.topics.isolates

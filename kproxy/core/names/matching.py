@@ -33,12 +33,12 @@ SPENT: Final = "topic_regex_spent"
 
 
 class TooDear(Exception):
-    """A pattern has taken more time than it may."""
+    """Error of a pattern that has taken more time than it may."""
 
 
 @lru_cache(COMPILED)
 def compiled(regex: bytes) -> Any:
-    """The pattern, or None if RE2 refuses it."""
+    """Return the compiled pattern, or None if RE2 refuses it."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_PATTERN_MEMORY
@@ -49,8 +49,8 @@ def compiled(regex: bytes) -> Any:
 
 
 class Matcher:
-    """One pattern, matched against the texts of one message, with breath in between. Raises TooDear once it has taken
-    too long.
+    """Pattern of one message, matched against texts, with breaks for other work. Raises TooDear once it has taken too
+    long.
 
     `memory` is the cluster's, `owner` whose allowance it is, `now` the time of the message.
     """
@@ -64,7 +64,8 @@ class Matcher:
         self.charge(0.0)
 
     def charge(self, more: float) -> None:
-        """Have taken so much from the allowance. What others have taken meanwhile leaves less."""
+        """Note that this pattern has used `more` seconds of the allowance, and work out what the others of its tenant
+        leave."""
         second, spent = self.memory.get(self.key, (self.second, 0.0))
         if second < self.second:
             spent = 0.0
@@ -77,11 +78,11 @@ class Matcher:
 
     @property
     def beyond(self) -> float:
-        """Seconds of CPU beyond what each text may take."""
+        """Return the seconds of CPU used beyond those that each text may take."""
         return self.used + thread_time() - self.began - EACH * self.texts
 
     def matches(self, text: bytes) -> bool:
-        """Return True if the whole of it matches."""
+        """Return True if the whole text matches. Raises TooDear."""
         self.texts += 1
         if len(text) * self.size > MOST_STEPS:
             self.end()
@@ -95,11 +96,11 @@ class Matcher:
         return found
 
     def pause(self) -> None:
-        """Let others run."""
+        """Let other connections run, and charge the time up to here."""
         self.used += thread_time() - self.began
         rest()
         self.charge(max(self.used - EACH * self.texts, 0.0))
 
     def end(self) -> None:
-        """Take from the allowance what was spent beyond what each text may take."""
+        """Charge to the allowance the time that was spent beyond what each text may take."""
         self.charge(max(self.beyond, 0.0))

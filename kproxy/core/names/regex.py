@@ -44,7 +44,8 @@ MAX_NAME = 249  # bytes in a topic name; what is longer cannot be one
 
 
 def translated(regex: bytes, topics: list[bytes], names: NameMap, context: Context) -> bytes:
-    """What to send in place of a pattern: one that matches exactly the broker-side names of what it matches."""
+    """Return the pattern to send in place of `regex`: one that matches exactly the broker-side names of the topics that
+    `regex` matches. The result is remembered."""
     kept = recall(context.cluster_memory, REGEX_ANSWERS)
     key = regex, names, topics_age(context, topics)
     sent: bytes | None = kept.get(key)
@@ -55,7 +56,7 @@ def translated(regex: bytes, topics: list[bytes], names: NameMap, context: Conte
 
 
 def computed(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Context) -> bytes:
-    """`translated`, which remembers it."""
+    """Work out the result of `translated`, without a look at what is remembered."""
     pattern = compiled(regex)
     if pattern is None:
         context.count("topic_regex_invalid")
@@ -76,7 +77,8 @@ def computed(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Con
 
 
 def topics_age(context: Context, topics: list[bytes]) -> int:
-    """A number that is another one whenever the cluster's topics are others; so heartbeats need not match again."""
+    """Return a number that changes whenever the cluster's topics do; while it stays, heartbeats need not match
+    again."""
     last, number = context.cluster_memory.get(REGEX_TOPICS, (None, 0))
     if topics is not last:
         number += topics != last
@@ -86,7 +88,7 @@ def topics_age(context: Context, topics: list[bytes]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRegex:
-    """`subscribed_topic_regex` of ConsumerGroupHeartbeat requests, from version 1 on.
+    """Rewrite of `subscribed_topic_regex` in ConsumerGroupHeartbeat requests, from version 1 on.
 
     A member is known by the broker's name of its group, so that whoever describes the group finds it, by whatever
     name.
@@ -115,7 +117,7 @@ class HeartbeatRegex:
         return apply
 
     def sent(self, member: tuple[bytes, bytes], epoch: int, regex: bytes | None, context: Context) -> bytes | None:
-        """The pattern to put in, or None: the field stays (or the topics are not known yet)."""
+        """Return the pattern to put in, or None: the field stays (or the topics are not known yet)."""
         kept = recall(context.cluster_memory, (REGEXES, self.names.owner))
         if epoch < 0 or regex == b"":  # the member leaves (-2: a static one, to come back), or unsubscribes
             kept.pop(member, None)
@@ -136,7 +138,8 @@ class HeartbeatRegex:
 
 @dataclass(frozen=True, slots=True)
 class DescribedRegex:
-    """`subscribed_topic_regex` of ConsumerGroupDescribe responses: what the member wrote, if through kproxy."""
+    """Rewrite of `subscribed_topic_regex` in ConsumerGroupDescribe responses: shows what the member wrote, if it was
+    sent through kproxy."""
 
     names: NameMap
     wanted: frozenset[str] = frozenset(
@@ -170,7 +173,8 @@ class DescribedRegex:
 
 @dataclass(frozen=True, slots=True)
 class TopologyRegexes:
-    """`source_topic_regex` of StreamsGroupHeartbeat requests. Other fields count its elements, so none is left out."""
+    """Rewrite of `source_topic_regex` in StreamsGroupHeartbeat requests. Other fields count its elements, so all
+    stay."""
 
     spelling: Spelling
     path: str

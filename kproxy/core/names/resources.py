@@ -28,7 +28,7 @@ Decide = Callable[[Spellings, Resource, Context], Resource | None]
 
 
 def config_name(spellings: Spellings, one: Resource, context: Context) -> Resource | None:
-    """A config resource's name on the other side. None: hidden."""
+    """Return the config resource with its name on the other side. None: hidden."""
     space = CONFIGS.get(one.kind)
     spelling = None if space is None else spellings.get(space)
     if spelling is None:
@@ -41,7 +41,8 @@ def config_name(spellings: Spellings, one: Resource, context: Context) -> Resour
 
 
 class Place(NamedTuple):
-    """Where resources stand: the array ("" for the top level) and the names of their fields there."""
+    """Position of resources in a message: the array ("" for the top level), the names of the fields, and the function
+    that decides what a name becomes."""
 
     array: str
     kind: str
@@ -50,14 +51,14 @@ class Place(NamedTuple):
     decide: Decide
 
     def concerns(self, spellings: Spellings) -> bool:
-        """Whether a resource can be of a type that rules are about."""
+        """Return True if a resource can be of a type that rules are about."""
         types = CONFIGS if self.decide is config_name else acls.TYPES
         return any(space in spellings for space in types.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceNames:
-    """One place of resources."""
+    """Rewrite of the resources at one place of a message."""
 
     place: Place
     spellings: Spellings
@@ -94,7 +95,7 @@ class ResourceNames:
     def one(
         self, buf: Buffer, kind: Hit | None, pattern: Hit | None, name: Hit, edits: Edits, context: Context
     ) -> bool:
-        """Put the edits of one resource. False: the element is to go."""
+        """Make the edits for one resource. False: the element is to go."""
         _, start, end = name
         old = Resource(
             buf[kind[1]] if kind else CLIENT_METRICS,

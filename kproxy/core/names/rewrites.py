@@ -1,4 +1,4 @@
-"""Which rewrites a message needs, as one table."""
+"""Table of the rewrites that a message needs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Spellings = Mapping[Namespace, Spelling]
 
 @dataclass(frozen=True)
 class NameRewrite:
-    """All that has to be done about names in one message; what may have to wait for the broker comes first."""
+    """Rewrite of all names in one message, made of parts; those that may have to wait for the broker come first."""
 
     parts: tuple[Rewrite, ...]
 
@@ -71,8 +71,8 @@ class NameRewrite:
 
 
 def name_rewrite(key: int, version: int, direction: str, names: NameMaps) -> NameRewrite | None:
-    """The rewrite of this message. None: it carries no names that rules are about. Raises KeyError for what the table
-    lacks."""
+    """Return the rewrite of this message. None: it carries no names that rules are about. Raises KeyError for an API or
+    version that the table lacks."""
     struct = layout.body(key, version, direction)
     spelled = spellings(names, direction)
     parts: list[Rewrite] = [*id_parts(key, version, struct, names, direction)]
@@ -93,12 +93,12 @@ def name_rewrite(key: int, version: int, direction: str, names: NameMaps) -> Nam
 
 
 def is_taken(path: str, spelling: Spelling, taken: set[str]) -> bool:
-    """Whether a special part already deals with this topic name; those look at other names only to read them."""
+    """Return True if a special part already deals with this topic name; other names are only read by special parts."""
     return spelling.space is TOPIC and path in taken
 
 
 def id_parts(key: int, version: int, struct: Struct, names: NameMaps, direction: str) -> Iterator[Rewrite]:
-    """For topic ids and fetch sessions, where topics of others are to be unreachable."""
+    """Yield the rewrites of topic ids and fetch sessions, where topics of others are to be unreachable."""
     if names.topics is None or not names.topics.isolates:
         return
     paths = id_paths(struct)
@@ -112,7 +112,7 @@ def id_parts(key: int, version: int, struct: Struct, names: NameMaps, direction:
 
 
 def regex_parts(key: int, struct: Struct, spelled: Spellings, names: NameMaps, direction: str) -> Iterator[Rewrite]:
-    """For the patterns over topics in this message."""
+    """Yield the rewrites of the patterns over topics in this message."""
     patterns = [slot.path for slot in struct.everywhere() if slot.kind == "topic_regex"]
     if not patterns or names.topics is None:
         return
@@ -127,7 +127,7 @@ def regex_parts(key: int, struct: Struct, spelled: Spellings, names: NameMaps, d
 
 
 def topic_parts(key: int, version: int, struct: Struct, spelled: Spellings) -> Iterator[Rewrite]:
-    """For the two APIs that answer what topics there are."""
+    """Yield the rewrites of the two APIs that answer which topics there are."""
     spelling = spelled.get(TOPIC)
     if spelling is None or key not in (METADATA, DESCRIBE_TOPIC_PARTITIONS):
         return
@@ -140,7 +140,7 @@ def topic_parts(key: int, version: int, struct: Struct, spelled: Spellings) -> I
 
 
 def coordinator_parts(key: int, version: int, struct: Struct, spelled: Spellings, direction: str) -> Iterator[Rewrite]:
-    """For the keys of coordinators, and patterns over transactional ids."""
+    """Yield the rewrites of coordinators' keys, and of patterns over transactional ids."""
     if key == FIND_COORDINATOR and (GROUP in spelled or TRANSACTIONAL_ID in spelled):
         keys = CoordinatorKeys(spelled, direction, struct.flexible)
         if any(slot.path in keys.wanted for slot in struct.everywhere()):
@@ -150,7 +150,7 @@ def coordinator_parts(key: int, version: int, struct: Struct, spelled: Spellings
 
 
 def refusals(key: int, version: int, struct: Struct, spelled: Spellings, direction: str) -> Iterator[Rewrite]:
-    """For what a tenant must not ask for, since it is about others, too."""
+    """Yield the rewrites that refuse what a tenant must not ask for, since it is about others, too."""
     isolated = {space for space, spelling in spelled.items() if spelling.names.isolates}
     if key == ELECT_LEADERS and TOPIC in isolated:
         if direction == "request":

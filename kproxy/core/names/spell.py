@@ -1,4 +1,4 @@
-"""One name at a time, in one direction, with its counters."""
+"""Translation of one name at a time, in one direction, with its counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPACES: Mapping[str, Namespace] = {"topic_name": TOPIC, "group_id": GROUP, "tran
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How names are written on the other side: towards the broker in requests, towards the client in responses."""
+    """Translation of names to the other side: towards the broker in requests, towards the client in responses."""
 
     names: NameMap
     direction: str
@@ -27,11 +27,12 @@ class Spelling:
         return self.names.space
 
     def escapes(self, name: bytes) -> bool:
-        """Whether the broker gets a name that reaches nothing, because the client's would reach somebody else's."""
+        """Return True if the broker gets a name that reaches nothing, because the client's would reach somebody
+        else's."""
         return self.direction == "request" and self.names.is_escaped(self.names.to_broker(name))
 
     def translate(self, name: bytes, context: Context) -> bytes | None:
-        """The name on the other side. None: hidden from clients.
+        """Return the name on the other side. None: hidden from clients.
 
         What is too long to be written is sent cut off, which reaches nothing that is not the client's; a topic that
         long is none, and stays.
@@ -47,5 +48,5 @@ class Spelling:
 
 
 def spellings(names: NameMaps, direction: str) -> dict[Namespace, Spelling]:
-    """For the namespaces that rules say something about."""
+    """Return a Spelling for each namespace that rules say something about."""
     return {one.space: Spelling(one, direction) for one in names.maps}
