@@ -25,7 +25,8 @@ COORDINATOR_NOT_AVAILABLE = 15
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a response has addresses: the array (or "" for the top level) and its fields. `what` is for metrics."""
+    """Position of broker addresses in a response: the array that holds them ("" for the top level) and the names of
+    their fields. `what` is the label that metrics count them by."""
 
     array: str
     node: str
@@ -64,13 +65,14 @@ PLACES: Mapping[int, tuple[Place, ...]] = {
 
 @cache
 def carries_addresses(key: int) -> schema.Versions:
-    """The versions of this API whose response names hosts of brokers or controllers."""
+    """Return the versions of this API whose response names hosts of brokers or controllers."""
     return layout.kinds(key, "response").get("host", schema.NONE)
 
 
 @cache
 def newest_rewritable(key: int) -> int | None:
-    """The newest version whose response may pass while advertising; None: any. -1: the API is stopped altogether.
+    """Return the newest version whose response may pass while advertising; None: any; -1: the API is stopped
+    altogether.
 
     The KRaft APIs that carry leaders' addresses are for brokers among themselves and have no business on a client's
     connection.
@@ -85,7 +87,7 @@ def newest_rewritable(key: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class AddressRewrite:
-    """Replaces host and port of every node by where the proxy has it."""
+    """Rewrite of one response that replaces host and port of every node by those where the proxy has it."""
 
     key: int
     places: tuple[Place, ...]
@@ -116,7 +118,8 @@ class AddressRewrite:
 
 
 class Replacing:
-    """One pass over the hits of a response, in wire order: gathers the spans of one node and edits them together."""
+    """Pass over the hits of one response, in wire order: gathers the spans of each node's fields and edits them
+    together."""
 
     def __init__(self, buf: Buffer, edits: Edits, context: Context, compact: bool) -> None:
         self.buf, self.edits, self.context, self.compact = buf, edits, context, compact
@@ -143,7 +146,8 @@ class Replacing:
         return int.from_bytes(self.buf[start:end], "big", signed=True)
 
     def flush(self, element: tuple[int, int] | None = None) -> None:
-        """All of one node is here: give it its address, or hide it."""
+        """Replace the address of the node whose fields have been gathered, or hide the node; do nothing if none has
+        been. `element` is the span of the array's element that ends here."""
         spans, self.spans = self.spans, {}
         if "port" not in spans:
             return
@@ -176,7 +180,8 @@ class Replacing:
         self.edits.replace(*spans["port"], given[1].to_bytes(4, "big", signed=True))
 
     def given(self) -> tuple[str, int] | None:
-        """What stands in place of the address, or None: leave it (no host is named, or it is not known yet)."""
+        """Return the host and port to write in place of the node's, GONE to hide the node, or None to leave the address
+        (no host is named, or the proxy's own is not known yet)."""
         name, node, port = (
             read_string(self.buf, *self.spans["host"], self.compact),
             self.number("node"),
@@ -191,13 +196,14 @@ class Replacing:
 
 
 def controller_id(node: int) -> int:
-    """Controllers' ids may be the same numbers as brokers': they are kept apart below -1."""
+    """Return a number below -1 for a controller's id, which may be the same as a broker's and must not be mixed up with
+    it."""
     return -2 - node
 
 
 @cache
 def address_rewrite(key: int, version: int) -> AddressRewrite | None:
-    """The rewrite of this response, or None when it names no host."""
+    """Return the rewrite of this response, or None when it names no host."""
     if key not in PLACES or version not in carries_addresses(key):
         return None
     struct = layout.body(key, version, "response")

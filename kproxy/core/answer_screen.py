@@ -37,7 +37,7 @@ COORDINATOR_LOAD_IN_PROGRESS = 14
 
 
 class Allowed(NameMap):
-    """Names as they are, but for those that are forbidden, which are hidden."""
+    """Name map that leaves names as they are, but hides those that `forbids` holds for."""
 
     def __init__(self, forbids: Callable[[str], bool]) -> None:
         super().__init__(())
@@ -49,9 +49,10 @@ class Allowed(NameMap):
 
 
 class AnswerScreen:
-    """One look at one message. `found`: there was something forbidden; `unknown`: ids that nobody can name.
+    """One look at one message. `found`: the message named something forbidden; `unknown`: topic ids that nobody can
+    name.
 
-    `remove`: what is found is taken out, in place.
+    With `remove`, forbidden names are taken out of the message in place.
     """
 
     def __init__(self, cluster: Cluster, forbids: Forbids, request: Message, remove: bool) -> None:
@@ -64,7 +65,7 @@ class AnswerScreen:
         self.assignor = ""
 
     def run(self, message: Message) -> bool:
-        """Whether something forbidden is mentioned."""
+        """Return True if the message names something forbidden, and take it out if `remove` is set."""
         key, version = message.api.key, message.version
         self.paths = loose(key, version, message.direction)
         self.texts = texts(key, version) if message.direction == "response" else frozenset()
@@ -73,7 +74,12 @@ class AnswerScreen:
         return self.found
 
     def strip(self, struct: Struct, body: dict[str, Any], around: Mapping[str, Any]) -> bool:
-        """Whether the struct itself names what is forbidden; what is in it is dealt with."""
+        """Return True if `body` names something forbidden in a field that cannot be emptied, so that all of it has to
+        go.
+
+        Forbidden names in its arrays and in structs inside it are dealt with here. `around` has the group and
+        transactional id that the structs around it name.
+        """
         breathe()
         own = {AROUND[slot.kind or ""]: body[slot.name] for slot in struct.slots if is_around(slot)}
         roles = {**around, **own}
@@ -105,7 +111,7 @@ class AnswerScreen:
         return goes
 
     def inside(self, slot: Slot, struct: Struct, body: dict[str, Any], roles: Mapping[str, Any]) -> None:
-        """The structs of one field."""
+        """Look at the one struct, or the array of structs, in the field `slot` of `body`."""
         value = body[slot.name]
         if slot.array:
             self.put(body, slot, value, [one for one in value if not self.strip(struct, one, roles)])
@@ -113,14 +119,15 @@ class AnswerScreen:
             self.put(body, slot, value, None)
 
     def put(self, body: dict[str, Any], slot: Slot, value: Any, other: Any) -> None:
-        """Another value for a field."""
+        """Note that a field has to become `other`, if that differs from `value`, and write it if `remove` is set."""
         if other != value:
             self.found = True
             if self.remove:
                 body[slot.name] = other
 
     def forbidden(self, slot: Slot, value: Any, body: Mapping[str, Any], roles: Mapping[str, Any]) -> bool:
-        """Whether one name is forbidden."""
+        """Return True if rules forbid the topic, group or transactional id that `value` names; a topic id without a
+        known name is noted in `unknown`."""
         if value in (None, ""):
             return False
         if slot.kind == "topic_id":
@@ -137,15 +144,15 @@ class AnswerScreen:
         return self.forbids(Entity(**{**roles, "topic": value}))
 
     def detail(self, text: str, roles: Mapping[str, Any]) -> str:
-        """A text, or another in its place if one of its words is a name that is forbidden."""
+        """Return the text, or NOT_SHOWN in its place if one of its words is a forbidden topic name."""
         names = {word.strip(".") for word in WORD.findall(text)} | set(WORD.findall(text))
         return (
             NOT_SHOWN if any(self.forbids(Entity(**{**roles, "topic": name})) for name in each(names) if name) else text
         )
 
     def of_bytes(self, slot: Slot, data: bytes, body: Mapping[str, Any], roles: Mapping[str, Any]) -> bytes:
-        """The consumer protocol's bytes without what is forbidden. What another protocol says is its own; what the
-        consumer protocol cannot have said is left out altogether."""
+        """Return the consumer protocol's bytes without forbidden topics. Bytes of another protocol stay as they are;
+        those that the consumer protocol cannot have written are left out altogether."""
         kind = self.kind
         if not data or kind not in (None, CONSUMER):
             return data

@@ -1,4 +1,4 @@
-"""What live rules may know of a cluster: names for topic ids, as the clients of one connection see them."""
+"""Names and brokers of a cluster that live rules can ask for, as the clients of one connection see them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .rewrite import Context
 
 
 class Cluster:
-    """The memory that the connections of a cluster share, seen with the names of one connection's clients."""
+    """View of the memory that the connections of a cluster share, with the names that one connection's clients use."""
 
     __slots__ = ("context", "topics")
 
@@ -20,7 +20,8 @@ class Cluster:
         self.context, self.topics = context, topics
 
     def topic_of(self, topic_id: UUID) -> str | None:
-        """The name clients have for the topic; None: no answer of the brokers has told it, or clients do not see it."""
+        """Return the clients' name of the topic; None: no answer of the brokers has told it, or clients do not see the
+        topic."""
         name = recall(self.context.cluster_memory, TOPIC_IDS).get(topic_id.bytes)
         if name is not None and self.topics is not None:
             name = self.topics.to_client(name)
@@ -28,12 +29,13 @@ class Cluster:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Ids of the brokers that this connection was told of, ascending."""
+        """Return the ids of the brokers that this connection was told of, ascending."""
         return tuple(sorted(self.context.nodes))
 
     def asks(self, topic_id: UUID, listed: bool) -> bool:
-        """Whether the brokers have to be asked for this id first, which is done once a connection, and once for a
-        request. `listed`: they are asked for all topics, not for this one (see `VisibleIds`)."""
+        """Return True if the brokers have to be asked for this id first, and note that they are to be. They are asked
+        once a connection for an id, and once for a request. `listed`: ask for all topics, not for this one (see
+        `VisibleIds`)."""
         context, key = self.context, topic_id.bytes
         asked = recall(context.memory, ASKED_IDS)
         if context.has_asked or key in recall(context.cluster_memory, TOPIC_IDS) or key in asked or is_nobodys(key):

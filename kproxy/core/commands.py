@@ -1,4 +1,4 @@
-"""What a session asks of whoever drives it. Commands are verbs, frozen, and obeyed in order.
+"""Commands of a session to its driver: named by verbs, frozen, and obeyed in order.
 
 The driver sends the bytes that `from_client` or `from_broker` let pass first, then obeys `session.commands`, then
 clears it. One exception: a `Dial` comes in the same call as the first bytes for the broker, and those wait for it.

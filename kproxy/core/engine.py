@@ -1,4 +1,4 @@
-"""Live rules and requests: which rules are about one, which of them fire, and what comes of it.
+"""Live rules and requests: which rules apply to a request, which of them fire, and how that changes the request.
 
 Strategy. Everything is decided in one call, once a frame: rules in file order, each about the entities that no rule
 before it has taken out (see `Ruling`). What waits, waits with its ruling; nothing is counted twice. Rules that act on
@@ -51,7 +51,7 @@ SESSIONS = {FETCH: fetch_sessions.LISTING} | dict.fromkeys((SHARE_FETCH, SHARE_A
 
 
 class Engine:
-    """The live rules of one connection."""
+    """Live rules of one connection, applied to its requests."""
 
     __slots__ = ("change", "cluster", "screening", "session", "shapes", "shaping", "subjects", "view")
 
@@ -69,7 +69,8 @@ class Engine:
     # ---- the connection
 
     def connect(self, live: Sequence[Running], now: float) -> None:
-        """A client has connected: rules about that have their say, the first one that ends it wins."""
+        """Apply the rules about connections to a client that has just connected; the first one that ends the connection
+        wins."""
         session = self.session
         for running in live:
             rule = running.rule
@@ -94,6 +95,7 @@ class Engine:
                         raise TypeError(f"{type(decision).__name__} is not for connections")
 
     def decided(self, running: Running, now: float) -> Sequence[Decision]:
+        """Return the decisions of the rule about a new connection; none, and counted, if its effect raises."""
         try:
             return running.effect.on_connect(self.view, now)
         except Exception as error:  # noqa: BLE001  # as in `asked`
@@ -102,7 +104,7 @@ class Engine:
             return ()
 
     def reshape(self, live: Sequence[Running], now: float) -> None:
-        """Which rules shape the connection's bytes now; looks again when that may change."""
+        """Find out which rules shape the connection's bytes now, and arrange for the next look when that may change."""
         session, before, self.shaping = self.session, self.shaping, {}
         changes = []
         for running in live:
@@ -139,11 +141,11 @@ class Engine:
         now: float,
         drawn: dict[Running, bool] | None = None,
     ) -> Ruling | Watched | Pass | None:
-        """What becomes of the request buf[pos:end], size included, of which as much is here as `step.ruled` wants, up
-        to `have`. `drawn` says whether rules fire whose triggers were asked before.
+        """Evaluate the rules about the request buf[pos:end], size included, of which as much is here as `step.ruled`
+        wants, up to `have`. `drawn` says for rules whose triggers were asked before if they fire.
 
-        PASS: no rule is about it; Watched: but its answer is looked at. None: something has to be found out first.
-        Raises DecodeError.
+        Return PASS if no rule applies, or Watched if only its answer is looked at, or None if something has to be found
+        out first. Raises DecodeError.
         """
         ruled = step.ruled
         assert ruled is not None
@@ -199,7 +201,7 @@ class Engine:
         return scan is None or scan.may_name(self.cluster, frame, 0, len(frame), "response")
 
     def watched(self, step: Step, request: bytes, came: float) -> RuledExchange:
-        """The exchange of a request that no rule was about, for those that look at its answer."""
+        """Return the exchange of a request to which no rule applied, for those rules that look at its answer."""
         assert step.ruled is not None
         client_id = client_of(request, 0) if step.ruled.names_client else None
         end = len(request)
@@ -208,7 +210,8 @@ class Engine:
         return exchange
 
     def begin_anew(self, ruling: Ruling, exchange: RuledExchange, code: int) -> None:
-        """The client is told that its fetch or share session is not there, and will list all its partitions."""
+        """Answer that the client's fetch or share session is not there (error `code`), so that it lists all its
+        partitions."""
         answer = fail(exchange.request, Failure(code))
         if "session_id" in answer.body:
             answer.body["session_id"] = 0  # as brokers say it: there is none
@@ -218,6 +221,7 @@ class Engine:
     def exchange(
         self, step: Step, ruled: Ruled, client_id: str | None, buf: Buffer, pos: int, end: int, have: int, now: float
     ) -> RuledExchange:
+        """Return a new exchange for the request at `pos`; its body is decoded only when a rule asks for it."""
         correlation = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
         exchange = RuledExchange(step, ruled, self.view, correlation, client_id, end - pos - 4, now)
         if ruled.request == Depth.BODY:
@@ -231,7 +235,7 @@ class Engine:
         self, part: Part, number: int, exchange: RuledExchange, selection: Selection | SessionSelection,
         ruling: Ruling, now: float,
     ) -> None:  # fmt: skip
-        """One rule: matched, fired, and what it decides."""
+        """Apply one rule: match its selectors, ask its trigger, and take what its effect decides."""
         running, matcher = part.running, part.matcher
         excluded = matcher.holds(exchange)
         if excluded is None:
@@ -277,7 +281,8 @@ class Engine:
         return fired
 
     def counted(self, running: Running, exchange: RuledExchange, fired: bool, *, response: bool) -> None:
-        """The rule's selectors held for this exchange, and perhaps its trigger, at its request or its `response`."""
+        """Count that the rule's selectors held for this exchange, and perhaps its trigger (`fired`), at its request or
+        at its response; tell the observer if it fired."""
         running.count(fired=fired)
         observer, correlation = self.session.observer, exchange.correlation_id
         if fired and observer is not None:
@@ -287,8 +292,9 @@ class Engine:
     def asked(
         self, running: Running, method: str, exchange: RuledExchange, matched: Sequence[Entity], now: float
     ) -> Sequence[Decision]:
-        """What the rule's effect decides. One that raises is counted and named (promise 5), and decides nothing; but
-        what a rule could not judge that forbids something does not pass."""
+        """Return the decisions of the rule's effect, got by calling `method`. An effect that raises is counted and
+        named (promise 5) and decides nothing; but the connection is closed if the rule forbids access, as it could not
+        judge."""
         try:
             decided: Sequence[Decision] = getattr(running.effect, method)(exchange, matched, now)
         except Exception as error:  # whatever a rule does, the traffic of others goes on
@@ -305,6 +311,8 @@ class Engine:
         self, decision: Decision, running: Running, matched: Sequence[Entity],
         selection: Selection | SessionSelection, ruling: Ruling, now: float,
     ) -> None:  # fmt: skip
+        """Note in the ruling and its exchange how one decision changes them. Raises TypeError for one meant for
+        responses."""
         exchange = ruling.exchange
         match decision:
             case Fail(code=code, message=message, entities=chosen, whole=whole):
@@ -341,7 +349,7 @@ class Engine:
                 raise TypeError(f"{type(decision).__name__} is for responses")
 
     def conclude(self, ruling: Ruling, exchange: RuledExchange, selection: Selection | SessionSelection) -> None:
-        """All rules have had their say: make what leaves."""
+        """Make the answer or the frame that leaves, once all rules have been applied."""
         if exchange.whole is not None and ruling.answer is None:
             if exchange.acks == 0:
                 ruling.close = "fin"
@@ -361,7 +369,8 @@ class Engine:
             ruling.frame = encode(exchange.request)
 
     def hides(self, exchange: RuledExchange, selection: Selection | SessionSelection) -> bool:
-        """Whether an access rule selects something that a fault has failed before it, which no broker may see."""
+        """Return True if an access rule, which keeps entities from the broker, selects one that a fault before it has
+        failed."""
         for number, part in enumerate(selection.ruled.parts):
             if part.running.rule.family == "access" and not part.running.observes:
                 excluded = part.matcher.holds(exchange)
@@ -371,7 +380,7 @@ class Engine:
         return False
 
     def answer(self, ruling: Ruling, response: Message) -> None:
-        """The request is answered by kproxy."""
+        """Answer the request in the broker's place with `response`."""
         exchange = ruling.exchange
         keep(response.body)
         if exchange.throttle > 0 and "throttle_time_ms" in response.body:
@@ -381,7 +390,8 @@ class Engine:
         ruling.answer = encode(response)
 
     def fail_some(self, ruling: Ruling, exchange: RuledExchange, all_: bool) -> None:
-        """Entities that the broker shall not see, perhaps `all_`: taken out of the request, and answered for here."""
+        """Take the failed entities, perhaps `all_`, out of the request so that the broker does not see them; answer for
+        them here."""
         failures = exchange.failures
         if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session goes on whatever faults there are
             exchange.request.body["max_wait_ms"] = 0  # it answers at once, and is overwritten
@@ -404,9 +414,11 @@ class Engine:
             ruling.frame = encode(rest)
 
     def refuse_some(self, ruling: Ruling, exchange: RuledExchange, all_: bool) -> None:
-        """Partitions of a Fetch or share request that the broker must not see; its session knows how to leave them out.
+        """Refuse partitions of a Fetch or share request that the broker must not see; its session knows how to leave
+        them out.
 
-        A Fetch goes on without a session, so that none holds what was refused; the client lists all of them each time.
+        A Fetch goes on without a session, so that none holds a refused partition; the client lists all of them each
+        time.
         """
         request, listing = exchange.request, SESSIONS[exchange.api.key]
         refused = {key_of(one) for one in each(exchange.failures)}
@@ -424,11 +436,11 @@ class Engine:
 
 
 def client_of(buf: Buffer, pos: int) -> str | None:
-    """The client id of the request whose size is at `pos`; None: null."""
+    """Return the client id of the request whose size is at `pos`; None: null."""
     length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
     return None if length < 0 else bytes(buf[pos + 14 : pos + 14 + length]).decode("utf-8", "replace")
 
 
 def milliseconds(seconds: float) -> int:
-    """For a throttle_time_ms field, which is 32 bits wide."""
+    """Return the milliseconds for a throttle_time_ms field, which is 32 bits wide."""
     return min(round(seconds * 1000), 2**31 - 1)

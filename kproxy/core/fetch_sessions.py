@@ -46,7 +46,8 @@ LISTING = Listing("partition", {})
 
 
 class FetchSessions:
-    """See the module. Messages have the client's names and epochs, and are only read.
+    """Fetch sessions of one connection (see the module). Messages have the client's names and epochs, and are only
+    read.
 
     `absent`: why the last request's session was not known. Each such is counted as `fetch_session_unknown`.
     """
@@ -60,8 +61,8 @@ class FetchSessions:
         self.size = 0  # partitions of all of them
 
     def request(self, message: Message) -> PartitionSession | int | None:
-        """The session that a Fetch request opens or continues; None: it belongs to none. NOT_FOUND: nothing is known
-        of the session, so the request must not reach a broker whose answer a rule would have a say in."""
+        """Return the session that a Fetch request opens or continues; None: it belongs to none. NOT_FOUND: the session
+        is not known, so the request must not reach a broker, whose answer rules could not be applied to."""
         body = message.body
         if message.version < SESSIONS_SINCE:
             return None
@@ -93,7 +94,8 @@ class FetchSessions:
     def forward(
         self, session: PartitionSession | None, message: Message, removed: Collection[Key] = ()
     ) -> dict[str, Any] | None:
-        """The body with which a request goes to the broker, without the partitions `removed`; None: it goes as it is.
+        """Return the body with which a request goes to the broker, without the partitions `removed`; None: it goes as
+        it is.
 
         To be called once after `request`, for every request that is forwarded.
         """
@@ -112,7 +114,7 @@ class FetchSessions:
         return alone
 
     def response(self, session: PartitionSession, error: int, number: int) -> None:
-        """The broker's answer: it opens a session, confirms what was asked of one, or ends it."""
+        """Note the broker's answer: it opens a session, confirms the partitions that were asked of one, or ends it."""
         session.awaited = False
         if error or not number or session.number not in (0, number):
             self.forget(session)
@@ -128,14 +130,14 @@ class FetchSessions:
                 self.counters.count("sessions_without_room")
 
     def own_answer(self, session: PartitionSession, error: int, body: dict[str, Any]) -> None:
-        """An answer of kproxy's own: a session goes on with the next epoch, and none is opened by it."""
+        """Note an answer of kproxy's own: a session goes on with the next epoch, and none is opened by it."""
         if error == NOT_FOUND or not session.number:
             self.forget(session)
         if not session.followed:
             body["session_id"] = 0
 
     def forget(self, session: PartitionSession | None) -> None:
-        """Nobody can continue this session any more."""
+        """Stop following this session, so that the client cannot continue it."""
         if session is None:
             return
         session.followed = False
@@ -144,23 +146,24 @@ class FetchSessions:
             self.grow(-len(session.asked))
 
     def grow(self, more: int) -> None:
-        """So many more partitions are remembered, or fewer."""
+        """Count `more` partitions as remembered, or fewer if it is below 0, here and in the process's room."""
         self.size += more
         self.room.take(more)
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Forget all sessions when the connection is gone, and give back their room."""
         self.sessions.clear()
         self.grow(-self.size)
 
     def lose(self, message: Message) -> None:
-        """The session of this request is not followed any more."""
+        """Stop following the session of this request, which cannot be applied to it."""
         if message.version >= SESSIONS_SINCE:
             self.forget(self.sessions.get(message.body["session_id"]))
 
     # ---- inside
 
     def begin(self, body: dict[str, Any]) -> PartitionSession:
+        """Return a session for a request that opens one; it is not followed if there is no room for its partitions."""
         session = PartitionSession(LISTING, body)
         if self.size + len(session.asked) > MOST_PARTITIONS:
             session.followed = False
@@ -171,6 +174,7 @@ class FetchSessions:
         return session
 
     def unknown(self, reason: str) -> int:
+        """Note and count that a request's session is not known; return the error code to answer with."""
         self.absent = reason
         self.counters.count("fetch_session_unknown")
         return NOT_FOUND

@@ -15,7 +15,8 @@ IDENTITY = "identity"
 
 
 class Keep:
-    """The frame at hand needs `need` bytes. `hold`: that is the whole frame, and its memory is to be reserved."""
+    """Disposition of a frame that needs `need` bytes here before it can be judged. `hold`: that is the whole frame, and
+    its memory is to be reserved."""
 
     __slots__ = ("hold", "need")
 
@@ -24,7 +25,7 @@ class Keep:
 
 
 class Changed:
-    """What is at hand up to `after` leaves as these pieces (none: not at all).
+    """Disposition of a frame whose bytes at hand, up to `after`, are replaced by `pieces` (none: they are dropped).
 
     `rest` bytes of the frame follow and pass as they stream in; then, or at once, the next frame starts. `then` is
     called when the pieces are in commands.
@@ -37,7 +38,8 @@ class Changed:
 
 
 class Blocked:
-    """The frame at hand has to wait: for what the word says, or until the session has found out what was asked for."""
+    """Disposition of a frame that has to wait: for what `reason` says, or, if that is empty, until the session has
+    found out what a rewrite asked for."""
 
     __slots__ = ("reason",)
 
@@ -46,7 +48,7 @@ class Blocked:
 
 
 class Streaming:
-    """The frame at hand passes by way of a `TailStream`, from byte `body` of the buffer on."""
+    """Disposition of a frame that passes by way of a `TailStream`, from byte `body` of the buffer on."""
 
     __slots__ = ("body", "stream")
 

@@ -29,7 +29,8 @@ WAITS = "versions"
 
 
 class Hello:
-    """Of one connection. `said`: the broker's answers so far, behind the correlation id, by what was asked."""
+    """Stand-in for the broker towards one client that has not authenticated. `said` has the broker's answers so far,
+    without their correlation ids, by the command that asked for them."""
 
     __slots__ = ("asked", "count", "said", "session")
 
@@ -40,7 +41,7 @@ class Hello:
         self.said: dict[AskVersions, bytes] = {}
 
     def scan(self, buf: Buffer, pos: int, end: int, now: float) -> int:
-        """In the place of the lane's `scan_frames`, for one whole ApiVersions."""
+        """Scan one whole ApiVersions in the place of the lane's `scan_frames`; return where the bytes end that pass."""
         session, lane = self.session, self.session.requests
         version = int.from_bytes(buf[pos + 6 : pos + 8], "big")
         step = lane.plan[API_VERSIONS << 16 | version]
@@ -67,7 +68,7 @@ class Hello:
         return self.stand_in(answer, buf, pos, end, now)
 
     def stand_in(self, answer: bytes, buf: Buffer, pos: int, end: int, now: float) -> int:
-        """Take what would go to the broker, and answer it."""
+        """Take the bytes that would go to the broker, and hand its known `answer` to the response lane."""
         session, lane = self.session, self.session.requests
         halt, sent, then = lane.halt, bytes(buf[pos:end]), None
         if isinstance(halt, Changed):
@@ -89,7 +90,8 @@ class Hello:
         return pos
 
     def known(self, answer: bytes, now: float) -> None:
-        """How the broker answers what was asked for last."""
+        """Take the broker's answer to the ApiVersions that was asked for last, and go on with the request that waits
+        for it."""
         lane = self.session.requests
         if self.asked is not None:
             self.said[self.asked], self.asked = answer, None

@@ -11,7 +11,8 @@ PROXY_BOUNDS = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3
 
 
 class Histogram:
-    """`buckets[i]` counts durations up to `bounds[i]`, the last one those above all; `total` is their sum."""
+    """Histogram of durations: `buckets[i]` counts those up to `bounds[i]` seconds, the last one those above all;
+    `total` is their sum."""
 
     __slots__ = ("bounds", "buckets", "total")
 
@@ -21,12 +22,12 @@ class Histogram:
         self.total = 0.0
 
     def add(self, seconds: float, times: int = 1) -> None:
-        """So many of this duration."""
+        """Count a duration, or several that are equal."""
         self.buckets[bisect_left(self.bounds, seconds)] += times
         self.total += seconds * times
 
     def merge(self, other: Histogram) -> None:
-        """Add what another one with the same bounds has counted."""
+        """Add the counts of another histogram with the same bounds."""
         self.buckets = [mine + its for mine, its in zip(self.buckets, other.buckets, strict=True)]
         self.total += other.total
 

@@ -1,4 +1,4 @@
-"""Who a connection's client is, from what it and the broker say to each other: its principal and its library."""
+"""Identity of a connection's client, from what it and the broker say to each other: its principal and its library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LONGEST_TOKEN = 65536
 
 
 class Identity:
-    """Whole frames of these APIs and bare tokens are shown to it, in order; it decodes as little as it can.
+    """Identity of one connection's client. Whole frames of the APIs above and bare tokens are shown to it, in order; it
+    decodes as little as it can.
 
     `on_news` is called before anything is shown, for who has drawn conclusions from what was known.
     """
@@ -40,20 +41,21 @@ class Identity:
 
     @property
     def principal(self) -> str | None:
-        """Whom the broker has authenticated, else the subject of the client's certificate; None: nobody."""
+        """Return the principal that the broker has authenticated, else the subject of the client's certificate, or
+        None."""
         if self._watch is None:
             return self.certificate
         return None if self._watch.principal is None else self._watch.principal.name
 
     @property
     def awaits(self) -> bool:
-        """Whether the broker has not answered yet who the client says that it is."""
+        """Return True while the broker has not answered yet who the client says that it is."""
         return self._watch is not None and bool(self._watch.pending)
 
     @property
     def lost(self) -> bool:
-        """Whether messages of SASL could not be followed, so that nobody knows who the client is. A broker may have
-        read a name in a token that is malformed to kproxy."""
+        """Return True if messages of SASL could not be followed, so that the client's principal is not known. A broker
+        may have read a name in a token that is malformed to kproxy."""
         return self._watch is not None and self._watch.absent in (LOST, MALFORMED)
 
     @property
@@ -63,12 +65,12 @@ class Identity:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the last authentication ended; None when there was none."""
+        """Return how the last authentication ended; None when there was none."""
         return None if self._watch is None else self._watch.outcome
 
     @property
     def software(self) -> str | None:
-        """`name/version` of the client's library; None when it has not said."""
+        """Return `name/version` of the client's library; None when it has not said."""
         if isinstance(self._hello, bytes):
             try:
                 self._hello = software(decode_request(self._hello).body)
@@ -78,7 +80,8 @@ class Identity:
 
     @property
     def watch(self) -> PrincipalWatch:
-        """Made with the first message of SASL. Whoever asks for it has news."""
+        """Return the PrincipalWatch, made with the first message of SASL. Whoever asks for it is about to show it
+        something, so `on_news` is called first."""
         self.news()
         if self._watch is None:
             self._watch = PrincipalWatch(self.certificate, self.counters)
@@ -89,7 +92,7 @@ class Identity:
             self.on_news()
 
     def request(self, step: Step, frame: bytes) -> None:
-        """A request of the client, without its size."""
+        """Look at a request of the client, given without its size."""
         if step.key == API_VERSIONS:
             if step.version >= NAMED_SINCE:  # whom the broker sends back to version 0 has said who it is
                 self.news()
@@ -101,7 +104,7 @@ class Identity:
             self.watch.lose()
 
     def response(self, step: Step, frame: bytes) -> None:
-        """The broker's answer to one of them."""
+        """Look at the broker's answer to one of these requests, given without its size."""
         try:
             self.watch.response(step.key, step.version, decode_response(frame, step.key, step.version).body)
         except DecodeError:

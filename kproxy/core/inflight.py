@@ -26,7 +26,8 @@ not; more than a thousand frames behind the newest no answer is outstanding on a
 
 
 class InFlight:
-    """The FIFO, and the correlation ids of recently forwarded acks=0 requests, which have no entry in it."""
+    """Requests of one connection that await responses: the FIFO, and the correlation ids of recently forwarded acks=0
+    requests, which have no entry in it."""
 
     __slots__ = ("fifo", "unanswered")
 
@@ -35,26 +36,26 @@ class InFlight:
         self.unanswered: deque[int] | None = None  # made with the first one
 
     def older(self, correlation: int) -> int:
-        """How many requests of the client with this id are unanswered."""
+        """Return how many requests of the client with this id are unanswered."""
         return sum(entry[0] == correlation and entry[1] is not OWN for entry in self.fifo)
 
     def asks_no_answer(self, correlation: int) -> None:
-        """An acks=0 request was forwarded."""
+        """Note that an acks=0 request with this correlation id was forwarded."""
         if self.unanswered is None:
             self.unanswered = deque(maxlen=REMEMBERED)
         self.unanswered.append(correlation)
 
     def expects_no_answer(self, correlation: int) -> bool:
-        """Whether this id belongs to a recent acks=0 request."""
+        """Return True if this id belongs to a recent acks=0 request."""
         return self.unanswered is not None and correlation in self.unanswered
 
     def got_one_all_the_same(self, correlation: int) -> None:
-        """Its answer has come: it is forgotten."""
+        """Forget an acks=0 request that has been answered although it asked for no answer."""
         assert self.unanswered is not None
         self.unanswered.remove(correlation)
 
     def ready_answers(self) -> list[bytes]:
-        """Answers of kproxy's own that are at the head now; they leave the FIFO."""
+        """Take the answers of kproxy's own that are at the head of the FIFO now, and return them."""
         ready = []
         while self.fifo and self.fifo[0][1] is ANSWER:
             ready.append(self.fifo.popleft()[3])

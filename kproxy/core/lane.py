@@ -52,7 +52,7 @@ Scan = Callable[[Buffer, int, int, float], int]
 
 
 class Lane:
-    """Base of the two directions. `source` and `target` are sides."""
+    """One direction of a connection, base of both. `source` and `target` are the sides CLIENT and BROKER."""
 
     scan: Scan
     """From a frame's start: where the bytes end that pass. If that is before n, `halt` says what is there; when the
@@ -78,8 +78,8 @@ class Lane:
         self.stream: TailStream | None = None
 
     def receive(self, view: memoryview, n: int, now: float) -> int:
-        """Takes view[:n]; returns how many leading bytes of the view go on, as they are now. The rest is in commands,
-        or kept."""
+        """Take view[:n]; return how many leading bytes of the view go on, as they are now. The rest is in commands, or
+        kept."""
         if self.kept is not None:
             self.receive_slowly(view, 0, n, now)
             return 0
@@ -98,20 +98,20 @@ class Lane:
         return self.go_on(view, 0, pos, stop, n, now, direct=True)
 
     def treat_tail(self, stream: TailStream, tail: bytearray, now: float) -> Halt:
-        """What becomes of the tail of a streamed frame: Changed or Blocked."""
+        """Evaluate the tail of a streamed frame; return Changed with the bytes that leave, or Blocked."""
         raise NotImplementedError
 
     # ---- frames that do not simply pass
 
     def run(self, buf: Buffer, base: int, pos: int, n: int, now: float, direct: bool) -> int:
-        """Passes buf[base:n] on, in which a frame starts at `pos`. See `go_on`."""
+        """Pass buf[base:n] on, in which a frame starts at `pos`. See `go_on`."""
         return self.go_on(buf, base, pos, self.scan(buf, pos, n, now), n, now, direct)
 
     def go_on(self, buf: Buffer, base: int, pos: int, stop: int, n: int, now: float, direct: bool) -> int:
-        """buf[base:stop] passes, and what `halt` says is at `stop`: deals with that and with all that follows.
+        """Pass buf[base:stop] on, then do what `halt` says of the frame at `stop`, and deal with all that follows.
 
-        Returns how much of the buffer goes in front. `direct`: that is the caller's to send (and base is 0), and the
-        buffer may be written to; else it goes by command, too.
+        Return how many leading bytes of the buffer the caller sends. `direct`: those are the caller's to send (and base
+        is 0), and the buffer may be written to; else they go by command, too.
         """
         passed = stop
         if stop < n:
@@ -152,9 +152,10 @@ class Lane:
         return passed
 
     def put_back(self, halt: Changed, buf: Buffer, at: int, stop: int) -> int | None:
-        """Write what has become of buf[at:halt.after] there, with what passes behind it, up to `stop`.
+        """Write the pieces that replace buf[at:halt.after] to that place, with the bytes that pass behind it, up to
+        `stop`.
 
-        Returns where that ends. None: there is not enough room, or a command may have to be obeyed before it leaves.
+        Return where that ends. None: there is not enough room, or a command may have to be obeyed before it leaves.
         """
         if self.halt is not None or self.session.commands or not isinstance(buf, memoryview):
             return None
@@ -169,7 +170,8 @@ class Lane:
         return end
 
     def splice(self, lone: LoneName, buf: Buffer, pos: int, n: int, end: int) -> bool | None:
-        """For the frame buf[pos:end], of which what is before n is here: put its only name in, if that can be done now.
+        """Replace the only name of the frame buf[pos:end], of which the bytes before n are here, if that can be done
+        now.
 
         True: the name stays, the frame passes as it is. False: `halt` says how it goes on. None: look at it whole.
         """
@@ -188,7 +190,8 @@ class Lane:
         return False
 
     def watch_token(self, buf: Buffer, pos: int, n: int, size: int) -> bool:
-        """Show a bare token to who wants to know the client's name. False: it has to be whole for that."""
+        """Show a bare token to the identity, which reads the client's name in it. False: the token has to be whole for
+        that."""
         if pos + 4 + size <= n:
             self.session.identity.watch.raw_token(self.source, bytes(buf[pos + 4 : pos + 4 + size]))
         elif size <= LONGEST_TOKEN:
@@ -217,6 +220,7 @@ class Lane:
             self.reserve(halt.need)
 
     def reserve(self, size: int) -> None:
+        """Reserve memory for a frame that is held; wait for it if others have it, close if no frame may be so long."""
         if size > self.memory.limit:
             self.session.close(
                 "held_memory", f"a frame of {size} bytes has to be held, the limit is {self.memory.limit}"
@@ -232,7 +236,7 @@ class Lane:
         self.session.pause(self.source, "blocked")
 
     def unblock(self, now: float) -> None:
-        """What the lane waited for has come."""
+        """Go on with the kept bytes, as the lane has got what it waited for."""
         if self.dead:
             return
         if self.session.observer is not None:
@@ -246,7 +250,7 @@ class Lane:
                 self.session.eof(self.source, now)
 
     def tell_wait(self, observer: Observer, now: float) -> None:
-        """The frame at hand was blocked until now."""
+        """Tell the observer how long the frame at hand was blocked until now."""
         at = CORRELATION_AT[self.source]
         if self.waits_since is None or self.kept is None or len(self.kept) < at + 4:
             return
@@ -257,21 +261,21 @@ class Lane:
         observer.waited(correlation, now - self.waits_since, response=response, by_rule=by_rule, older=older)
 
     def since(self, now: float) -> float:
-        """When the frame at hand came: before `now`, if others before it have waited."""
+        """Return when the frame at hand came: before `now`, if others before it have waited."""
         return now if self.arrived is None else self.arrived
 
     def try_again(self, now: float) -> None:
-        """A time has come that the lane may have waited for."""
+        """Try the frame at hand again if it waits for a time that may have come."""
         if self.blocked in BY_RULE:
             self.unblock(now)
 
     def granted(self, now: float) -> None:
-        """The memory that the lane waited for is its own now."""
+        """Take over the memory that the lane waited for, and go on."""
         self.reserved, self.reserved_at = self.need, now
         self.unblock(now)
 
     def receive_slowly(self, buf: Buffer, pos: int, n: int, now: float) -> None:
-        """Takes buf[pos:n] when there are kept bytes to go before it; everything leaves by command."""
+        """Take buf[pos:n] when there are kept bytes to go before it; everything leaves by command."""
         while not self.dead:
             if self.blocked:
                 assert self.kept is not None
@@ -303,7 +307,7 @@ class Lane:
                 return
 
     def take_kept(self, now: float) -> None:
-        """There is enough: look at the kept bytes (again)."""
+        """Look at the kept bytes (again), of which there are enough now."""
         data, self.kept = self.kept, None
         assert data is not None
         if self.stream is not None:
@@ -324,14 +328,15 @@ class Lane:
                 self.held_since = None
 
     def hand_over(self) -> None:
-        """The held frame has gone: an empty Send carries its memory to where the kernel has it all."""
+        """Hand the memory of a held frame that has left to the session: an empty Send carries it to where the kernel
+        has all of the frame."""
         if self.reserved and not self.dead:
             size, self.reserved = self.reserved, 0
             self.session.hand_over(self.target, size)
 
     def emit(self, *pieces: Buffer) -> None:
-        """Send a copy, in one piece with what goes just before it; the buffer is the driver's. Long `bytes`, which
-        nobody changes, leave as they are: to copy them would take long."""
+        """Send a copy of the pieces, in one piece with what goes just before it; the buffer is the driver's. Long
+        `bytes`, which nobody changes, leave as they are: to copy them would take long."""
         if not any(map(len, pieces)):
             return
         if len(pieces) < FEW and any(type(piece) is bytes and len(piece) >= LONG for piece in pieces):
@@ -341,7 +346,7 @@ class Lane:
             self.put(joined(pieces))
 
     def put(self, data: bytes | bytearray) -> None:
-        """Send this behind what the lane has sent before."""
+        """Send this behind everything that the lane has sent before."""
         session = self.session
         commands, end = session.commands, session.last_words
         last = commands[(len(commands) if end is None else end) - 1] if end != 0 and commands else None
@@ -355,12 +360,12 @@ class Lane:
             session.last_words = end + 1
 
     def die(self) -> None:
-        """Nothing more passes; what comes is taken and thrown away."""
+        """Stop passing bytes; from now on they are taken and thrown away."""
         self.dead = True
         self.kept = bytearray()
 
     def end(self) -> int:
-        """The connection is over. Returns the held memory to give back.
+        """Stop for good, as the connection is over. Return the bytes of held memory to give back.
 
         The session still has this lane; what this lane has of the session goes, or both would wait for the garbage
         collector.
@@ -373,12 +378,12 @@ class Lane:
 
     @property
     def at_boundary(self) -> bool:
-        """No frame is under way."""
+        """Return True if no frame is under way."""
         return not self.skip and not self.kept and self.stream is None
 
 
 def joined(pieces: Sequence[Any]) -> bytearray:
-    """A copy of all pieces, with breath in between."""
+    """Return a copy of all pieces in one; a long list is joined in parts, so that others can run in between."""
     if len(pieces) <= MANY:
         return bytearray().join(pieces)
     data = bytearray()

@@ -33,14 +33,16 @@ Steps = Generator[bytes, bytes, "LoggedIn"]
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """`version` is that of SaslAuthenticate, `lifetime` the seconds until the broker wants it again; 0: never."""
+    """Outcome of a login: `version` is that of SaslAuthenticate, `lifetime` the seconds until the broker wants the next
+    one; 0: never."""
 
     version: int
     lifetime: float
 
 
 class Credentials(Protocol):
-    """What kproxy logs in with. `tokens` may raise LoginFailed; `clean` takes every secret out of a text."""
+    """Credentials that kproxy logs in with. `tokens` may raise LoginFailed; `clean` takes every secret out of a
+    text."""
 
     @property
     def mechanism(self) -> str: ...
@@ -49,7 +51,8 @@ class Credentials(Protocol):
 
 
 def log_in(credentials: Credentials, version: int | None = None) -> Steps:
-    """See the module. `version` of SaslAuthenticate, None: ask. Raises LoginRefused and LoginFailed."""
+    """Log in with these credentials (see the module). `version` of SaslAuthenticate, None: ask the broker. Raises
+    LoginRefused and LoginFailed."""
     tokens = credentials.tokens()
     token = next(tokens)
     if version is None:
@@ -73,7 +76,7 @@ def log_in(credentials: Credentials, version: int | None = None) -> Steps:
 
 
 def newest_of(said: Mapping[str, Any]) -> int:
-    """The version of SaslAuthenticate to use."""
+    """Return the version of SaslAuthenticate to use, from the body of an ApiVersions response. Raises LoginFailed."""
     versions = {entry["api_key"]: entry["max_version"] for entry in said["api_keys"] or ()}
     if said["error_code"]:
         raise LoginFailed(f"the broker answers ApiVersions 0 with error {said['error_code']}")
@@ -83,7 +86,7 @@ def newest_of(said: Mapping[str, Any]) -> int:
 
 
 def ask(key: int, version: int, body: dict[str, Any]) -> bytes:
-    """A request with its size."""
+    """Return a request of this API with its size in front."""
     header = {
         "request_api_key": key,
         "request_api_version": version,
@@ -95,7 +98,7 @@ def ask(key: int, version: int, body: dict[str, Any]) -> bytes:
 
 
 def read(frame: bytes, key: int, version: int) -> dict[str, Any]:
-    """The body of the answer. Raises LoginFailed when it is none."""
+    """Return the body of the broker's response. Raises LoginFailed if it cannot be read as one to kproxy's request."""
     try:
         message = decode_response(frame, key, version, trailing=True)
     except DecodeError as error:

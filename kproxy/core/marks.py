@@ -8,7 +8,8 @@ from .commands import Command, Send
 
 
 class Marks:
-    """A mark is an empty Send with a token below 0, behind what the rules did."""
+    """Marks in one session's commands. A mark is an empty Send with a token below 0, behind the bytes that rules
+    changed."""
 
     __slots__ = ("acted", "commands", "number", "waiting")
 
@@ -19,7 +20,7 @@ class Marks:
         self.number = 0
 
     def put(self) -> None:
-        """Put the marks of all that acted since."""
+        """Put the marks of all rules that acted since the last call."""
         for side, acted in enumerate(self.acted):
             if acted:
                 self.number -= 1
@@ -28,13 +29,13 @@ class Marks:
                 self.commands.append(Send(side, b"", self.number))
 
     def settle(self) -> None:
-        """What they did is done: nothing of it has to reach the kernel."""
+        """Count the rules that acted as applied: none of their changes has to reach the kernel."""
         for acted in self.acted:
             for running in acted:
                 running.was_applied()
             acted.clear()
 
     def sent(self, token: int) -> None:
-        """The kernel has what stood before this mark."""
+        """Count the rules of this mark as applied: the kernel has all bytes before it."""
         for running in self.waiting.pop(token, ()):
             running.was_applied()

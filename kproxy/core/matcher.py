@@ -1,4 +1,4 @@
-"""The selectors of one rule for one (api, version), compiled: what can be decided before a request comes is."""
+"""Selectors of one rule for one (api, version), compiled: what does not depend on the request is decided beforehand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FrameTest = Callable[[Exchange], bool]
 
 
 class Matcher:
-    """Tests are None where there is nothing to test."""
+    """Rule matcher of one API version. Tests are None where there is nothing to test."""
 
     __slots__ = ("entity", "excluding", "frames", "not_entity", "not_frames", "rule", "unnamed")
 
@@ -31,7 +31,8 @@ class Matcher:
         self.unnamed = rule.may_be_unnamed(key, version)
 
     def holds(self, exchange: Exchange) -> bool | None:
-        """None: the rule is not about this request. Else whether what `not:` says of entities is to be left out."""
+        """Return None if the rule does not apply to this request, else True if the entities that `not:` selects are to
+        be left out."""
         for test in self.frames:
             if not test(exchange):
                 return None
@@ -39,16 +40,16 @@ class Matcher:
         return None if excluded and self.not_entity is None else excluded
 
     def of_none(self, exchange: Exchange) -> bool:
-        """Whether the rule has a say in a request of which it selects nothing."""
+        """Return True if the rule applies to a request of which it selects no entity."""
         return self.unnamed and self.rule.unnamed(exchange)
 
     def excludes(self, no: FrameMatch, exchange: Exchange) -> bool:
-        """Whether `not:` holds, as far as it is not about entities."""
+        """Return True if `not:` holds, apart from its selectors of entities."""
         return no.holds(exchange.connection.facts) and all(test(exchange) for test in self.not_frames)
 
 
 def entity_test(rule: LiveRule) -> EntityTest | None:
-    """The test of one entity; None: any will do."""
+    """Return the test of one entity; None: any will do."""
     if type(rule).holds_for is not LiveRule.holds_for:
         return rule.holds_for
     match = rule.match
