@@ -35,7 +35,8 @@ WAITS = "login"
 
 
 class Renewal:
-    """Of one session. `busy`: the client's frames wait, or the request lane is about to be let go."""
+    """Renewal of kproxy's login on one session's broker connection. `busy`: the client's frames wait, or the request
+    lane is about to be let go."""
 
     def __init__(self, session: Session, credentials: Credentials, login: LoggedIn, now: float) -> None:
         self.session, self.credentials, self.version = session, credentials, login.version
@@ -51,7 +52,7 @@ class Renewal:
             self.session.timers.at(now + max(soon, SOONEST), self.due)
 
     def due(self, now: float) -> None:
-        """It is time: no frame of the client begins from now on."""
+        """Begin the renewal: from now on no frame of the client begins."""
         session = self.session
         if session.stalled or session.closing:
             return
@@ -62,13 +63,14 @@ class Renewal:
         session.attend(now)
 
     def hold(self, buf: Buffer, pos: int, n: int, now: float) -> int:
-        """The `scan` of the request lane meanwhile."""
+        """Stop at every frame; the `scan` of the request lane while the login is renewed."""
         if pos < n:
             self.session.requests.halt = Blocked(WAITS)
         return pos
 
     def attend(self, now: float) -> None:
-        """What could stand in the way may have gone."""
+        """Go on with the renewal if the frames that stood in its way have gone, or let the client's frames pass if it
+        is done."""
         session = self.session
         if self.done:
             self.busy = self.done = False
@@ -87,7 +89,7 @@ class Renewal:
         self.session.commands.append(Send(BROKER, request))
 
     def answer(self, frame: bytes, now: float) -> None:
-        """The broker's, at its turn."""
+        """Take the broker's response to a request of the login, when its turn in the FIFO has come."""
         assert self.steps is not None
         try:
             self.ask(self.steps.send(frame), now)
@@ -99,7 +101,7 @@ class Renewal:
             self.fail(str(error))
 
     def fail(self, why: str) -> None:
-        """Closing costs nothing but the connection: all that went out before has been answered."""
+        """Close the connection, which costs nothing else: all that went out before has been answered."""
         self.session.counters.count("broker_renewals_failed")
         text = f"kproxy's login at the broker cannot be renewed: {self.credentials.clean(why)}"
         self.session.close("broker_login", text, "broker")

@@ -45,7 +45,8 @@ PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
 
 
 class RequestLane(Lane):
-    """`scan` is `scan_carefully` for the first frame and while raw SASL tokens may come, then `scan_frames`."""
+    """Request lane of one connection. `scan` is `scan_carefully` for the first frame and while raw SASL tokens may
+    come, then `scan_frames`."""
 
     source, target = CLIENT, BROKER
     rules: RuledRequests | None = None  # made when live rules look at a frame
@@ -112,7 +113,8 @@ class RequestLane(Lane):
     # ---- frames that are looked at
 
     def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
-        """A request that is stopped, or looked at whole. True: it passes as it is, and is entered in the FIFO."""
+        """Look at a request that is stopped, or needed whole. Return True if it passes as it is, and is entered in the
+        FIFO."""
         rest()
         session = self.session
         if step.request == RULED:
@@ -151,8 +153,8 @@ class RequestLane(Lane):
         return True
 
     def knows_client(self) -> bool:
-        """Whether rules that go by who the client is can judge the frame at hand. If not, it waits for the broker's
-        answer about that, or its connection is closed, for it will never be known."""
+        """Return True if rules that go by the client's principal can judge the frame at hand. If not, it waits for the
+        broker's answer about the principal, or the connection is closed, for it will never be known."""
         session = self.session
         if not session.plan.by_principal or (self.rules is not None and self.rules.has_begun):
             return True
@@ -165,7 +167,7 @@ class RequestLane(Lane):
         return True
 
     def identify(self, step: Step, buf: Buffer, pos: int, end: int, correlation: int, now: float) -> bool:
-        """Look at a request that says who the client is. False: it does not pass."""
+        """Look at a request that says who the client is. Return False if it does not pass."""
         if not step.watched:  # ApiVersions of a version that is not known
             self.answer(correlation, unsupported(correlation, self.plan.newest_api_versions), now)
             self.halt = Changed([], end)
@@ -177,7 +179,8 @@ class RequestLane(Lane):
         return True
 
     def put_name(self, step: Step, lone: LoneName, buf: Buffer, pos: int, n: int, now: float) -> bool | None:
-        """A Produce request of one topic by name streams on as soon as the name is put in. None: it does not."""
+        """Pass a Produce request of one topic on as soon as the topic's name is replaced. None: the frame is needed
+        whole."""
         size, _, correlation, id_length = HEADER(buf, pos)
         end = pos + 4 + size
         acks = step.acks(buf, pos + 4, min(n, end), id_length) if step.acks is not None else None
@@ -216,7 +219,7 @@ class RequestLane(Lane):
         return False
 
     def answer(self, correlation: int, frame: bytes, now: float) -> None:
-        """An answer of kproxy's own, given when its turn comes."""
+        """Enter an answer of kproxy's own in the FIFO; it leaves when its turn comes."""
         if self.session.observer is not None:
             older = self.session.inflight.older(correlation)
             self.session.observer.acted(correlation, (), answered=True, older=older)
@@ -226,7 +229,7 @@ class RequestLane(Lane):
             self.session.full()
 
     def note_mechanism(self, step: Step, buf: Buffer, pos: int, end: int, now: float) -> bool:
-        """SaslHandshake v0: its mechanism tells how many raw tokens follow."""
+        """Note the mechanism of a SaslHandshake v0, which tells how many raw tokens follow."""
         start = body_start(buf, pos + 4, end, 1, "request") or end
         length = int.from_bytes(buf[start : min(start + 2, end)], "big")
         mechanism = bytes(buf[start + 2 : min(start + 2 + length, end)])
@@ -238,7 +241,7 @@ class RequestLane(Lane):
     def enter(
         self, correlation: int, step: Step, now: float, note: dict[str, Any] | None, answered: bool = True
     ) -> None:
-        """A request that was looked at goes on. `answered`: a response is due."""
+        """Enter a request that was looked at in the FIFO. `answered`: a response is due."""
         entry: Entry = (correlation, step, now, note)
         rules = self.rules
         if rules is not None and (rules.ruling is not None or rules.watched is not None):
@@ -251,7 +254,8 @@ class RequestLane(Lane):
             self.session.inflight.asks_no_answer(correlation)
 
     def weigh(self, size: int) -> None:
-        """Rules remember something of the request of `size` bytes that goes on now."""
+        """Count the request of `size` bytes that goes on now, of which rules remember something; pause the client if
+        these have too many bytes together."""
         self.remembered += size
         if self.remembered > REMEMBERED_BYTES:
             self.remembered = size + sum(map(remembered_bytes, self.fifo))
@@ -262,7 +266,7 @@ class RequestLane(Lane):
     # ---- the first frame, and raw tokens
 
     def scan_carefully(self, buf: Buffer, pos: int, n: int, now: float) -> int:
-        """One frame at a time, until the first header was seen and while raw SASL tokens may come."""
+        """Scan one frame at a time, until the first header was seen and while raw SASL tokens may come."""
         while n - pos >= 4:
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if n - pos == 4 and size != 0:
@@ -304,7 +308,8 @@ class RequestLane(Lane):
     # ---- what is wrong
 
     def need_more_head(self, pos: int, n: int, size: int) -> int:
-        """acks lies behind what is there: a few bytes more are needed, or the frame ends before it."""
+        """Ask for the bytes that lack for acks: a few more are needed, or the frame ends before it and the connection
+        closes."""
         have = n - pos
         if have >= size + 4 or have > LONGEST_HEAD:
             self.session.close("decode", f"Produce request of {size} bytes has no acks in its first {have}", "client")

@@ -43,7 +43,7 @@ NOT_PLAIN = "broker speaks TLS, and its cluster has no tls in the config"
 
 
 class ResponseLane(Lane):
-    """`scan` is `scan_frames`, or `scan_tokens` while raw SASL tokens may come."""
+    """Response lane of one connection. `scan` is `scan_frames`, or `scan_tokens` while raw SASL tokens may come."""
 
     source, target = BROKER, CLIENT
     rules: RuledResponses | None = None  # made when live rules look at a frame
@@ -93,7 +93,8 @@ class ResponseLane(Lane):
     # ---- responses that are looked at
 
     def look(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
-        """A response that somebody wants to see. True: it passes as it is; the caller takes it off the FIFO."""
+        """Look at a response that is not opaque. Return True if it passes as it is; the caller takes it off the
+        FIFO."""
         rest()
         step, end = entry[1], pos + 4 + size
         if step is ANSWER:
@@ -112,7 +113,7 @@ class ResponseLane(Lane):
         return self.look_plainly(entry, buf, pos, n, size, now)
 
     def look_plainly(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
-        """The same for what no live rule has to see first."""
+        """Look at a response as `look` does, when no live rule has to see it first."""
         step, end = entry[1], pos + 4 + size
         ids = step.by_id and DISGUISED in self.session.context.memory
         if step.by_id and not ids and (step.only_ids or (step.no_nodes and end <= n and step.no_nodes(buf, pos, end))):
@@ -149,7 +150,7 @@ class ResponseLane(Lane):
         return False
 
     def rewritten(self, step: Step, note: Any, buf: Buffer, pos: int, end: int) -> Pieces | None:
-        """The whole response with the proxy's addresses and the client's names, size in front; None: as it came.
+        """Return the whole response with the proxy's addresses and the client's names, size in front; None: as it came.
 
         STOPPED: it cannot go on, or not yet; `halt` says so, or the connection is being closed.
         """
@@ -174,6 +175,7 @@ class ResponseLane(Lane):
         return None if pieces is None else [sum(map(len, pieces)).to_bytes(4, "big"), *pieces]
 
     def begin_stream(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> None:
+        """Take the request off the FIFO and let its response stream, or ask for more bytes of the response's header."""
         step = entry[1]
         have = n - pos
         body = body_start(buf, pos + 4, n, 1, "response") if have >= STREAM_HEAD else None
@@ -203,12 +205,13 @@ class ResponseLane(Lane):
     # ---- raw SASL tokens
 
     def begin_tokens(self, entry: Entry, buf: Buffer, pos: int, end: int) -> bool:
-        """The answer to a SaslHandshake v0: when it says yes, tokens follow in both directions."""
+        """Look at the answer to a SaslHandshake v0: when it says yes, tokens follow in both directions."""
         if end >= pos + 10 and bytes(buf[pos + 8 : pos + 10]) == NO_ERROR:
             self.session.begin_raw(RawTokens(entry[3]["mechanism"]))
         return True
 
     def scan_tokens(self, buf: Buffer, pos: int, n: int, now: float) -> int:
+        """Scan raw SASL tokens of the broker until it speaks Kafka again; return where the bytes end that pass."""
         raw = self.session.raw
         assert raw is not None
         while n - pos >= 4:
@@ -234,11 +237,11 @@ class ResponseLane(Lane):
 
     @property
     def speaks_tls(self) -> bool:
-        """What lies here is no frame, but an alert of TLS, which is shorter than a frame's header."""
+        """Return True if the kept bytes are no frame, but an alert of TLS, which is shorter than a frame's header."""
         return self.kept is not None and bytes(self.kept[:2]) in TLS_WORDS and not self.blocked
 
     def unexpected(self, buf: Buffer, pos: int, n: int, size: int, correlation: int) -> int:
-        """A size out of range, or a correlation id that is not the oldest one waiting (promise 2)."""
+        """Deal with a size out of range, or with a correlation id that is not the oldest one waiting (promise 2)."""
         session = self.session
         if bytes(buf[pos : pos + 2]) in TLS_WORDS and not session.inflight.expects_no_answer(correlation):
             session.close("not_kafka", NOT_PLAIN, "broker")

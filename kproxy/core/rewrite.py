@@ -32,7 +32,7 @@ LAST_PORT = 65535
 
 
 class Context:
-    """What a rewrite may know and remember. One per session; `note` is set for each exchange.
+    """Knowledge and memory of the rewrites of one session; `note` is set for each exchange.
 
     note            lives from a request to its response (None until a request's rewrite puts something)
     memory          lives as long as the connection
@@ -68,7 +68,7 @@ class Context:
         self.counters.rewritten[what] += n
 
     def address(self, node: int, host: str, port: int) -> tuple[str, int] | None:
-        """Where clients of this connection reach the node that the broker names host:port.
+        """Return the host and port by which clients of this connection reach the node that the broker names host:port.
 
         None: not known yet, the session will ask. `GONE`: this node cannot be reached through kproxy. Raises
         DecodeError when the response names more nodes than a cluster may have.
@@ -85,24 +85,25 @@ class Context:
         return known[2]
 
     def done(self) -> None:
-        """The frame at hand is rewritten. A frame may name a node twice, differently: it was asked for once."""
+        """Forget the nodes that were asked for because of the frame at hand, which is rewritten now. A frame may name a
+        node twice, differently: it was asked for once."""
         self.settled.clear()
         if len(self.nodes) > self.max_nodes:
             self.nodes.clear()
 
     def topics(self) -> list[bytes] | None:
-        """All broker-side topic names. None: not known (or too old), the session will ask the broker."""
+        """Return all broker-side topic names. None: not known (or too old), the session will ask the broker."""
         if self.known_topics is None:
             self.topics_wanted = True
         return self.known_topics
 
     def listed_before(self, seconds: float) -> bool:
-        """Whether the broker has not listed all topics in so long a time."""
+        """Return True if the broker has not listed all topics in so long a time."""
         return self.now - self.topics_heard >= seconds
 
     @property
     def incomplete(self) -> bool:
-        """An answer of this call was "not known yet"."""
+        """Return True if an answer to the rewrite at hand was "not known yet"."""
         return bool(self.missing) or self.topics_wanted or bool(self.ids_wanted)
 
 
@@ -125,18 +126,18 @@ Apply = Callable[[Buffer, Hits, Edits, Context], None]
 
 
 class Rewrite(Protocol):
-    """What one rule wants of one message in one version."""
+    """Rewrite that one rule needs of one message in one version."""
 
     @property
     def wanted(self) -> frozenset[str]:
-        """Paths for `wire.walk`."""
+        """Return the paths of the fields it reads, for `wire.walk`."""
 
     def bind(self, walk: Walk) -> Apply:
-        """The function that puts the edits, given the walk whose mark numbers the hits carry."""
+        """Return the function that puts the edits, given the walk whose mark numbers the hits carry."""
 
 
 class Rewriter:
-    """All rewrites of one (api, version, direction), compiled when a frame of it first passes."""
+    """Rewriter of one (api, version, direction): all rewrites of it, compiled when a frame of it first passes."""
 
     def __init__(self, key: int, version: int, direction: str, rewrites: Sequence[Rewrite]) -> None:
         wanted = frozenset[str]().union(*(each.wanted for each in rewrites))
@@ -147,7 +148,7 @@ class Rewriter:
         self.header_version = api.header_version(direction, version)
 
     def rewrite(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
-        """The frame at buf[start:end] (without its size) after all edits, or None when it stays as it is.
+        """Return the frame at buf[start:end] (without its size) after all edits, or None when it stays as it is.
 
         Look at `context.incomplete` afterwards: if true, the result means nothing and the call is to be repeated.
         Raises DecodeError for a frame that does not follow its grammar. Bytes after the last field are kept; what long

@@ -1,4 +1,4 @@
-"""Which live rules can be about one (api, version), and how deep they must see it: compiled once a plan."""
+"""Live rules that can apply to one (api, version), and how deep they must see it: compiled once a plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
 
 
 class Part(NamedTuple):
-    """One rule, and what it wants of the two frames of an exchange."""
+    """Rule of one API and version, with the depth to which it must see the two frames of an exchange."""
 
     running: Running
     matcher: Matcher
@@ -43,7 +43,8 @@ MOST_CHOICES = 256
 
 
 class Ruled:
-    """`parts` are in file order. `request` is how deep a request must be seen before the first rule can decide."""
+    """Rules that can apply to one API and version, with what they need together. `parts` are in file order. `request`
+    is how deep a request must be seen before the first rule can decide."""
 
     def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
         self.api, self.version = schema.load(key), version
@@ -90,19 +91,20 @@ class Ruled:
 
     @cached_property
     def answer_scan(self) -> NameScan | None:
-        """The test whether an answer can mention what rules with `letters` forbid; None: there are none."""
+        """Return the test that finds out if a response can mention what rules with `letters` forbid; None: there are
+        none."""
         letters = frozenset(chain.from_iterable(part.letters or () for part in self.parts))
         return NameScan(self.api.key, self.version, "response", letters) if letters else None
 
     def choose(self, numbers: frozenset[int]) -> Ruled:
-        """The same with some of the rules only."""
+        """Return the same with only those rules whose numbers are given."""
         if len(numbers) == len(self.parts):
             return self
         return Ruled(self.api.key, self.version, [self.parts[number] for number in sorted(numbers)])
 
     @property
     def reads_bodies(self) -> bool:
-        """Whether a frame may have to be decoded."""
+        """Return True if a frame may have to be decoded."""
         return Depth.BODY in (self.request, self.response)
 
 
@@ -117,17 +119,17 @@ def is_told_by_beginning(part: Part) -> bool:
 
 
 def sees_body(rule: LiveRule) -> bool:
-    """Whether the selectors look at what a request is about."""
+    """Return True if the selectors look at what a request is about."""
     return any(one is not None and one.sees_body for one in (rule.match, rule.not_))
 
 
 def sees_error(rule: LiveRule) -> bool:
-    """Whether the selectors look at the broker's answer."""
+    """Return True if the selectors look at the broker's answer."""
     return any(one is not None and one.sees_error for one in (rule.match, rule.not_))
 
 
 def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
-    """The rules that can be about this API and version, None when there are none.
+    """Return the rules that can apply to this API and version, None when there are none.
 
     A version that the table lacks has no body that could be read, so only rules that look at headers are about it.
     """
@@ -155,9 +157,9 @@ def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
 
 
 def unread(key: int, version: int, live: Sequence[Running]) -> str:
-    """The rule that forbids some of what such requests may ask, of an API or in a version that the table lacks, so that
-    nobody can tell; empty when there is none. What the newest version can ask, this one can. An Envelope holds a
-    request of any API."""
+    """Return the name of the rule that forbids some of what such requests may ask, where kproxy cannot tell if one
+    does; empty when there is none. That is so of an API or a version that the table lacks; the newest version's
+    questions count as this one's. An Envelope holds a request of any API."""
     known = key in schema.paths()
     if known and version in schema.load(key).versions and key != ENVELOPE:
         return ""

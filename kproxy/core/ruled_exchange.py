@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A rule that has something to do when the response comes. `judged`: it has fired; else it selects on errors, or,
-    if it `screens`, it fires when there is something to be left out."""
+    """Rule that has something to do when the response comes. `judged`: it has fired; else it selects on errors, or, if
+    it `screens`, it fires when there is something to be left out."""
 
     part: Part
     entities: Sequence[Entity]
@@ -37,11 +37,14 @@ class Pending:
 
 
 class RuledExchange(Exchange):
-    """`failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part
-    of the answer becomes an error; `whole` is an error for the answer's top level. `counted` are rules that were told
-    that they did something: once an exchange, though it be to the request and to the response. `session` is the fetch
-    or share session that the request opens or continues, `awaits` that the broker's answer to it is to be noticed,
-    `refuses` that a rule other than a fault has failed something; `decided` that no rule has a say any more."""
+    """Exchange that live rules apply to, with what the engine remembers of it.
+
+    `failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part of
+    the answer becomes an error; `whole` is an error for the answer's top level. `counted` are rules that were told that
+    they did something: once an exchange, though it be to the request and to the response. `session` is the fetch or
+    share session that the request opens or continues, `awaits` that the broker's answer to it is to be noticed,
+    `refuses` that a rule other than a fault has failed something; `decided` that no other rule is asked any more.
+    """
 
     __slots__ = (
         "awaits", "counted", "decided", "failures", "late", "listed", "mute", "pending", "refuses", "ruled",
@@ -64,7 +67,7 @@ class RuledExchange(Exchange):
         self.mute = 0.0  # seconds for which it is not read after that
 
     def response_depth(self) -> Depth:
-        """How deep the response has to be seen."""
+        """Return how deep the response has to be seen."""
         if self.failures or self.late or self.whole is not None:
             return Depth.BODY
         depth = max((each.part.response for each in self.pending), default=Depth.NOTHING)
@@ -75,21 +78,21 @@ class RuledExchange(Exchange):
         return depth
 
     def pend_screens(self) -> None:
-        """No rule was about the request; those that hold for it look at the answer, which may mention what they
-        forbid."""
+        """Have the rules that hold for the request, although none applied to its entities, look at the response, which
+        may mention what they forbid."""
         for part in self.ruled.parts:
             if part.screens and part.matcher.holds(self) is not None:
                 self.pending.append(Pending(part, (), judged=False, screens=True))
 
     @property
     def only_leaves_out(self) -> bool:
-        """Whether rules do no more to the answer than leave out what they forbid, and bytes tell of that."""
+        """Return True if rules do no more to the answer than leave out what they forbid, and bytes tell of that."""
         if self.failures or self.late or self.throttle or self.awaits or self.whole is not None:
             return False
         return all(one.part.letters is not None for one in self.pending)
 
     def outlive(self, buf: Buffer, start: int, end: int) -> None:
-        """The request's frame is in a buffer of the driver's: copy it if it can still be asked for."""
+        """Copy the request's frame out of the driver's buffer if it can still be asked for."""
         if self.read_request is not None and self._request is None and self.response_depth() == Depth.BODY:
             frame = bytes(buf[start:end])
             self.read_request = lambda: decode_request(frame, trailing=True)
@@ -97,11 +100,11 @@ class RuledExchange(Exchange):
             self.read_request = None
 
     def answer_is(self, response: Message) -> None:
-        """What rules see as the response from now on."""
+        """Set the response that rules see from now on."""
         self._response = response
 
     def end(self) -> None:
-        """All has been decided, about the response, too: what it was made of is not needed any more."""
+        """Let go of all that decisions were made of, when all has been decided, about the response, too."""
         for thing in (self._request, self._response):
             keep(None if thing is None else thing.body)
         for one in self.pending:
@@ -114,13 +117,13 @@ class RuledExchange(Exchange):
         self.pending, self.failures, self.late, self.listed = [], {}, {}, ()
 
     def forget_records(self) -> None:
-        """The request has gone: what it carried for the log is not kept until the answer comes."""
+        """Drop the records of a request that has been sent, rather than keep them until the answer comes."""
         if self.api.key == PRODUCE and self._request is not None:
             self._request = without_records(self._request)
 
 
 def without_records(request: Message) -> Message:
-    """A copy of a Produce request in which all records are null."""
+    """Return a copy of a Produce request in which all records are null."""
     topics: Sequence[dict[str, Any]] = [
         topic | {"partition_data": [part | {"records": None} for part in topic["partition_data"] or ()]}
         for topic in request.body["topic_data"] or ()

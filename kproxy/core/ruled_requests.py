@@ -1,4 +1,4 @@
-"""The request lane's dealings with live rules: a request is judged once, waits if it has to, and goes its plain way."""
+"""Live rules in the request lane: a request is evaluated once, waits if it has to, and goes its plain way."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ NO_RECORDS = 8
 
 
 class Noted(NamedTuple):
-    """The note of an entry that live rules are about: what the name rewrites left, the exchange, and what is to leave
-    behind the response."""
+    """Note of a FIFO entry to which live rules apply: what the name rewrites left, the exchange, and the bytes that are
+    to leave behind the response."""
 
     rewrite: dict[str, Any] | None
     exchange: RuledExchange | None
@@ -39,9 +39,12 @@ class Noted(NamedTuple):
 
 
 class RuledRequests:
-    """Dealings of one lane. `ruling` is that of the frame at the lane's head, once it is made; `watched` stands in its
-    place, with the frame's step, if no rule is about it; `drawn` says of rules whose triggers were asked about it
-    before that, whether they fire, and is None when none was asked."""
+    """Live rules of one request lane.
+
+    `ruling` is that of the frame at the lane's head, once it is made; `watched` stands in its place, with the frame's
+    step, if no rule applies to it; `drawn` says of rules whose triggers were asked about it before that, if they fire,
+    and is None when none was asked.
+    """
 
     __slots__ = ("drawn", "lane", "ruling", "session", "templates", "watched")
 
@@ -58,7 +61,8 @@ class RuledRequests:
         return self.ruling is not None or self.drawn is not None or self.watched is not None
 
     def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
-        """True: the frame passes as it is, and is entered in the FIFO. False: `lane.halt` says how it goes on."""
+        """Evaluate a frame and act on it. True: it passes as it is, and is entered in the FIFO. False: `lane.halt` says
+        how it goes on."""
         lane, session = self.lane, self.session
         size = int.from_bytes(buf[pos : pos + 4], "big")
         end = pos + 4 + size
@@ -138,7 +142,7 @@ class RuledRequests:
         return True
 
     def needed(self, step: Step, buf: Buffer, pos: int, size: int, n: int) -> int:
-        """Bytes, size included, without which the rules cannot decide."""
+        """Return the bytes, size included, without which the rules cannot decide."""
         assert step.ruled is not None
         if step.ruled.request == Depth.BODY or not step.ruled.names_client:
             return size + 4
@@ -149,17 +153,19 @@ class RuledRequests:
         return need
 
     def hold(self, ruling: Ruling) -> None:
+        """Have each rule that holds the request tell when it releases it."""
         for running in ruling.held_by:
             running.held.append(partial(self.let_go, ruling, running))
 
     def let_go(self, ruling: Ruling, running: Running) -> None:
-        """A rule does not hold this request any more."""
+        """Note that a rule does not hold this request any more."""
         ruling.held_by.remove(running)
         owner = self.session.owner
         if not ruling.held_by and owner is not None:
             owner.released()
 
     def obey(self, ruling: Ruling, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
+        """Do to the frame what its ruling says; return True if it passes as it is."""
         lane, session = self.lane, self.session
         if ruling.final and ruling.drop != "continue":
             self.done(ruling, now)
@@ -191,7 +197,7 @@ class RuledRequests:
         return False
 
     def send_other(self, ruling: Ruling, step: Step, buf: Buffer, pos: int, end: int, now: float) -> None:
-        """What leaves is not what came: it goes the plain way first, then its bytes are changed."""
+        """Send other bytes than those that came: they go the plain way first, then rules change them."""
         lane = self.lane
         data = bytes(buf[pos:end]) if ruling.frame is None else sized(ruling.frame)
         if self.pass_on(step.plain, data, 0, len(data), now):
@@ -207,7 +213,7 @@ class RuledRequests:
             lane.halt = Changed([out], end, then=after)
 
     def pass_on(self, plain: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
-        """As if there were no live rules."""
+        """Treat the frame as if there were no live rules."""
         lane = self.lane
         if plain.request is None:
             lane.enter(int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True), plain, now, None)
@@ -230,7 +236,7 @@ class RuledRequests:
         return True
 
     def entry(self, correlation: int, step: Step, now: float, note: dict[str, Any] | None, answered: bool) -> Entry:
-        """The FIFO's entry for the frame that goes on now."""
+        """Return the FIFO's entry for the frame that goes on now."""
         if self.watched is not None:
             (step, watched), self.watched = self.watched, None
             self.lane.plan = self.session.plan
@@ -251,25 +257,25 @@ class RuledRequests:
         return correlation, step, now, note
 
     def done(self, ruling: Ruling, now: float) -> None:
-        """The frame has gone, or will not."""
+        """Forget the ruling of the frame, which has gone or will not go, and count its rules."""
         self.ruling = None
         self.lane.plan = self.session.plan  # another one may have come while the frame waited
         self.session.mark(BROKER, ruling.to_count())
 
     def end(self) -> None:
-        """The connection is over: nobody waits to be released."""
+        """Take back the calls by which rules would release this connection's request, since the connection is over."""
         if self.ruling is not None:
             for running in self.ruling.held_by:
                 running.held[:] = [one for one in running.held if getattr(one, "func", None) != self.let_go]
 
 
 def sized(frame: bytes) -> bytes:
-    """With its size in front."""
+    """Return the frame with its size in front."""
     return len(frame).to_bytes(4, "big") + frame
 
 
 def remembered_bytes(entry: Entry) -> int:
-    """Bytes of the request of which rules remember something until its response has come."""
+    """Return the bytes of the request of which rules remember something until its response has come."""
     note = entry[3]
     if isinstance(note, Watched):
         return len(note.request)

@@ -1,4 +1,4 @@
-"""What the live rules decided about one frame."""
+"""Rulings: the decisions of the live rules about one frame."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Change = Callable[[bytes], bytes]
 
 
 class Pass:
-    """The ruling about a request that no rule is about: there is nothing to remember."""
+    """Ruling about a request to which no rule applies: there is nothing to remember."""
 
 
 PASS: Final = Pass()
 
 
 class Watched(NamedTuple):
-    """The ruling about a request that no rule is about, and whose answer may mention what some forbid; afterwards the
+    """Ruling about a request to which no rule applies, but whose answer may mention what some forbid; afterwards the
     note of its entry. `request` has its size in front; `rewrite` is what the name rewrites left."""
 
     request: bytes
@@ -32,7 +32,7 @@ class Watched(NamedTuple):
 
 
 class Ruling:
-    """Made once a frame, kept by its lane until the frame has gone or been dealt with.
+    """Ruling about one frame, kept by its lane until the frame has gone or been dealt with.
 
     until       when it may go on, None: at once
     held_by     rules that hold it until they release it
@@ -79,21 +79,21 @@ class Ruling:
 
     @property
     def final(self) -> bool:
-        """The frame goes nowhere: no other rule has a say."""
+        """Return True if the frame goes nowhere, so that no other rule is asked."""
         return self.close is not None or self.drop is not None or self.swallow
 
     def act(self, running: Running) -> None:
-        """This rule did something to the frame at hand; what it does, it does in one go."""
+        """Note once that this rule did something to the frame at hand; all its decisions are taken in one go."""
         if not self.acted or self.acted[-1] is not running:
             self.acted.append(running)
 
     def to_count(self) -> list[Running]:
-        """Those that did something, and were not counted for it at this exchange's request."""
+        """Return the rules that acted, and were not counted for it at this exchange's request; count them as told."""
         counted = self.exchange.counted
         new = [running for running in self.acted if running not in counted]
         counted.update(new)
         return new
 
     def delay(self, seconds: float, since: float) -> None:
-        """Delays add."""
+        """Let the frame wait so many seconds more; delays of several rules add."""
         self.until = (since if self.until is None else self.until) + seconds

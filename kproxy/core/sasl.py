@@ -17,7 +17,8 @@ OAUTH_FAILED: Final = b"\x01"  # the client's answer to an error, RFC 7628 secti
 
 
 class RawTokens:
-    """Which frames of a connection are raw tokens just now. Tokens are never kept or looked into, save one byte."""
+    """Raw tokens of one connection: tells which frames are tokens just now. None is kept or looked into, save one
+    byte."""
 
     __slots__ = ("from_broker", "from_client", "mechanism", "rounds")
 
@@ -28,7 +29,7 @@ class RawTokens:
         self.from_broker = 0
 
     def client_sends_token(self, size: int, first: int) -> bool:
-        """Whether the client's next frame, of this size and first byte (-1: none), is a token."""
+        """Return True if the client's next frame, of this size and first byte (-1: none), is a token."""
         if self.rounds is not None:
             return self.from_client < self.rounds
         if self.mechanism == "OAUTHBEARER":
@@ -37,11 +38,11 @@ class RawTokens:
 
     @property
     def answered(self) -> bool:
-        """No token of the broker is due."""
+        """Return True if no token of the broker is due."""
         return self.from_broker >= self.from_client
 
     def broker_sends_token(self, awaited: bool) -> bool:
-        """Whether the broker's next frame is a token. `awaited`: a Kafka request is in flight."""
+        """Return True if the broker's next frame is a token. `awaited`: a Kafka request is in flight."""
         if self.rounds is not None:
             return self.from_broker < self.from_client
         return not awaited

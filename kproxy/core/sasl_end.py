@@ -16,14 +16,15 @@ NOT_HERE: Final = "SaslAuthenticate request received, but nobody authenticates o
 
 
 class SaslEnd(Protocol):
-    """Who answers a connection's requests of SASL in the broker's place."""
+    """Party that answers a connection's requests of SASL in the broker's place."""
 
     def answer(self, step: Step, correlation: int, frame: bytes, now: float) -> bytes | None:
-        """The answer, with its size, to this request (without its size); None: it comes later, or never."""
+        """Return the answer, with its size, to this request (given without its size); None: it comes later, or
+        never."""
 
 
 class NoSasl:
-    """Clients do not authenticate: requests of SASL are answered as on a broker's listener without it."""
+    """End of SASL where clients do not authenticate: requests are answered as on a broker's listener without SASL."""
 
     def answer(self, step: Step, correlation: int, frame: bytes, now: float) -> bytes:
         if step.key == SASL_HANDSHAKE:
@@ -36,7 +37,8 @@ NO_SASL: Final = NoSasl()
 
 
 def answer_to(key: int, version: int, correlation: int, **values: Any) -> bytes:
-    """A response with its size; fields that are not given have their defaults, those that the version lacks go."""
+    """Return a response with its size; fields that are not given have their defaults, those that the version lacks
+    go."""
     struct = layout.body(key, version, "response")
     body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
     body |= {name: value for name, value in values.items() if name in body}

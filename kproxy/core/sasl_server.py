@@ -53,8 +53,9 @@ AFTER = "SaslAuthenticate request received after successful authentication"
 
 @dataclass(frozen=True)
 class Terms:
-    """Of a listener. `session`: seconds after which a client has to authenticate again, 0: never. `delay`: seconds that
-    a refusal takes, so that guessing takes long. `patience`: seconds that a client has to authenticate in, 0: any."""
+    """Terms on which clients of a listener authenticate. `session`: seconds after which a client has to authenticate
+    again, 0: never. `delay`: seconds that a refusal takes, so that guessing takes long. `patience`: seconds that a
+    client has to authenticate in, 0: any."""
 
     mechanisms: Sequence[str]
     checker: Checker
@@ -64,7 +65,7 @@ class Terms:
 
 
 class State(Enum):
-    """See the module."""
+    """State of one client's authentication (see the module)."""
 
     HANDSHAKE, TOKEN, HASHING, OPEN, ENDED, REFUSED = range(6)
 
@@ -77,14 +78,14 @@ ALLOWED: Final = {
 
 
 class Asked(NamedTuple):
-    """Whose token it is: the SaslAuthenticate that an answer is for."""
+    """SaslAuthenticate request of the client that an answer is for."""
 
     step: Step
     correlation: int
 
 
 class SaslServer:
-    """Of one connection: a `SaslEnd`. `name` is who the client is, once it has authenticated."""
+    """SASL server of one connection: a `SaslEnd`. `name` is the client's user name, once it has authenticated."""
 
     def __init__(self, session: Session, terms: Terms) -> None:
         self.session, self.terms = session, terms
@@ -98,23 +99,23 @@ class SaslServer:
 
     @property
     def open(self) -> bool:
-        """Whether the client's frames are its own business."""
+        """Return True if the client's frames go on without a look, as it has authenticated."""
         return self.state is State.OPEN
 
     @property
     def hashing(self) -> bool:
-        """Whether a `Compute` is under way."""
+        """Return True if a `Compute` is under way."""
         return self.state is State.HASHING
 
     # ---- the driver's calls
 
     def begin(self, now: float) -> None:
-        """The client has connected."""
+        """Start the clock for a client that has just connected, if its patience is limited."""
         if self.terms.patience:
             self.session.timers.at(now + self.terms.patience, self.out_of_patience)
 
     def out_of_patience(self, now: float) -> None:
-        """It has had time enough to authenticate, if it was not kproxy that let it wait."""
+        """Close the connection of a client that has had time enough to authenticate, unless kproxy let it wait."""
         if self.name or self.state is State.REFUSED:
             return
         if self.state is State.HASHING or self.session.requests.blocked:
@@ -124,13 +125,13 @@ class SaslServer:
             self.session.close("unauthenticated", text, "client")
 
     def versions_known(self, answer: bytes, now: float) -> None:
-        """See Session."""
         self.hello.known(answer, now)
 
     # ---- frames
 
     def scan(self, buf: Buffer, pos: int, n: int, now: float) -> int:
-        """The `scan` of the request lane while the client is not authenticated, or is just doing it again."""
+        """Scan the client's frames one by one, in place of the request lane, until it has authenticated, or done it
+        again."""
         lane = self.session.requests
         while n - pos >= 4 and self.state in ALLOWED:
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
@@ -160,7 +161,7 @@ class SaslServer:
         return pos
 
     def stop(self, key: int) -> None:
-        """A request that is not for now."""
+        """Close the connection over a request that may not come now."""
         known = schema.paths().get(key)
         what = schema.load(key).name if known else f"API key {key}"
         if self.state is State.ENDED:
@@ -174,7 +175,6 @@ class SaslServer:
             self.session.close("unauthenticated", text, "client")
 
     def answer(self, step: Step, correlation: int, frame: bytes, now: float) -> bytes | None:
-        """See SaslEnd."""
         try:
             body = decode_request(frame).body
         except DecodeError as error:
@@ -210,13 +210,13 @@ class SaslServer:
         return fail(step, correlation, 0, mechanisms=list(self.terms.mechanisms))
 
     def bare_token(self, token: bytes, now: float) -> None:
-        """Without a header, after a handshake of version 0 (KIP-43)."""
+        """Take a token without a header, after a handshake of version 0 (KIP-43)."""
         self.session.identity.watch.raw_token(CLIENT, token)
         self.asked = None
         self.go_on(token, now)
 
     def computed(self, result: ScramKeys | Users, now: float) -> None:
-        """What has been made of the password, or who the users are."""
+        """Go on with the result of a `Compute`: the keys made of the password, or the users."""
         self.state = State.TOKEN
         self.go_on(result, now)
         lane = self.session.requests
@@ -225,7 +225,7 @@ class SaslServer:
         self.session.attend(now)
 
     def go_on(self, given: bytes | ScramKeys | Users, now: float) -> None:
-        """One step of the exchange: an answer, a refusal, or something to compute before there is one."""
+        """Advance the exchange by one step: an answer, a refusal, or something to compute before there is one."""
         session, asked = self.session, self.asked
         try:
             said = self.advance(given, now)
@@ -249,7 +249,7 @@ class SaslServer:
     # ---- what comes of it
 
     def advance(self, given: bytes | ScramKeys | Users, now: float) -> bytes | LoginWork:
-        """What the exchange says next. Raises Denied."""
+        """Return what the exchange says next. Raises Denied."""
         assert self.exchange is not None
         try:
             return self.exchange.send(given)
@@ -267,13 +267,13 @@ class SaslServer:
         return accepted.answer
 
     def expire(self, now: float) -> None:
-        """A session has ended; it may be one that was renewed since."""
+        """End the session, unless it was renewed since."""
         if self.state is State.OPEN and now >= self.accepted_at + self.terms.session:
             self.state = State.ENDED
             self.session.choose_scan()
 
     def refuse(self, error: Denied, now: float) -> None:
-        """Say so a little later, and end the connection. A bare token gets no answer (KIP-43)."""
+        """Refuse the client a little later, and end the connection. A bare token gets no answer (KIP-43)."""
         session, asked = self.session, self.asked
         refusal = b""
         if asked is not None:
@@ -301,5 +301,5 @@ class SaslServer:
 
 
 def fail(step: Step, correlation: int, code: int, text: str | None = None, **values: Any) -> bytes:
-    """An answer with this error; 0: none."""
+    """Return an answer with this error code; 0: none."""
     return answer_to(step.key, step.version, correlation, error_code=code, error_message=text, **values)

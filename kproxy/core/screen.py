@@ -1,4 +1,4 @@
-"""A first look at a request: which rules can be about the names in it. Most are about none, and are spared all else.
+"""First look at a request: finds the rules that can apply to the names in it. Most apply to none, and need no more.
 
 Strategy. A walk reads the fields that rules are indexed by (`PartIndex`), from where entities have them, and nothing
 else; the index knows the rules for each name. Rules that go by what requests mention elsewhere, or that screen
@@ -40,7 +40,7 @@ NO_SESSION = {"session_id": 0, "session_epoch": CLOSING}
 
 
 class Screen:
-    """Of one (api, version), over the index of its rules."""
+    """Prefilter of one (api, version) by names, over the index of its rules."""
 
     __slots__ = ("frames", "general", "header", "index", "joins", "lacking", "lists", "scan", "scanned", "seen", "walk")
 
@@ -60,7 +60,7 @@ class Screen:
             self.look_for(shape(key, version))
 
     def look_for(self, form: Shape) -> None:
-        """The fields in which entities have their names."""
+        """Compile the walk that reads the fields in which entities have their names."""
         key, version, fields = form.api.key, form.version, self.index.fields
         slots = {slot.path: slot for slot in layout.body(key, version, "request").everywhere()}
         wanted = {*fields, "topic_id"} if "topic" in fields else {*fields}
@@ -81,8 +81,8 @@ class Screen:
         self.lacking = frozenset(name for name in OF_ENTITY if name in fields and fields[name].lenient)
 
     def about(self, engine: Engine, client_id: str | None, buf: Buffer, pos: int, end: int) -> frozenset[int] | None:
-        """The rules that can be about the request buf[pos:end], size included. None: that cannot be told here. Without
-        any, answers may still be about to mention what those forbid that screen them.
+        """Return the numbers of the rules that can apply to the request buf[pos:end], size included. None: names do not
+        tell. Without any, its response may still mention what rules forbid that screen responses.
 
         Raises DecodeError.
         """
@@ -96,14 +96,14 @@ class Screen:
         return found
 
     def matters(self, buf: Buffer, pos: int, end: int) -> bool:
-        """Return True if rules are about the request though it names nothing: it asks for all there is, or joins."""
+        """Return True if rules apply to the request though it names nothing: it asks for all there is, or joins."""
         if not (self.lists or self.joins):
             return False
         request = decode_request(bytes(buf[pos + 4 : end]), trailing=True)
         return asks_all(request) or (self.joins and joins(request))
 
     def named(self, engine: Engine, client_id: str | None, buf: Buffer, pos: int, end: int) -> Numbers | None:
-        """The same by the index, without the rules that bytes tell of."""
+        """Return the rules that the index finds, without those that bytes tell of; None: names do not tell."""
         found = self.general
         for name, field in self.frames:
             found |= field.about(client_id if name == "client_id" else getattr(engine.view, NAMES[name]))
@@ -146,7 +146,7 @@ NAMES = {"principal": "principal", "client_software": "software"}
 
 
 def screen(key: int, version: int, index: PartIndex) -> Screen | None:
-    """None where a first look would tell nothing."""
+    """Return the Screen of this API and version; None where a first look would tell nothing."""
     if key in SHARED or version not in schema.load(key).versions:
         return None
     scanned = frozenset[int]() if key == DESCRIBE_TOPIC_PARTITIONS else index.scanned

@@ -1,4 +1,4 @@
-"""What screening of answers needs from request to response, and in the requests that are screened, too.
+"""State that the screening of answers keeps from request to response.
 
 Strategy. The ids that a heartbeat's answer assigns must have names before it can be judged, and an answer cannot wait:
 what comes behind it would tell. So all topics are asked for when a member joins; an answer with an id that is new all
@@ -44,7 +44,7 @@ def joins(request: Message) -> bool:
 
 
 class Screening:
-    """Of one connection."""
+    """Screening of one connection's answers: the topic ids to ask for, and the names at which lists go on."""
 
     __slots__ = ("cluster", "context", "cursors", "given", "ids")
 
@@ -55,7 +55,7 @@ class Screening:
         self.given = 0
 
     def prepare(self, exchange: RuledExchange) -> None:
-        """A request comes: have asked for what its answer could not be judged without."""
+        """Ask for the names of the topics without which the response to this request could not be judged."""
         if not exchange.ruled.enforces:
             return
         context = self.context
@@ -67,7 +67,8 @@ class Screening:
             context.topics_wanted = True
 
     def begin(self, part: Part, exchange: RuledExchange, ruling: Ruling, *, judged: bool) -> None:
-        """A rule that screens is about this request: its answer is looked at, and the bytes of groups in it now."""
+        """Note that the response to this request is to be screened, and screen the bytes of groups that the request
+        holds."""
         exchange.pending.append(Pending(part, (), judged, screens=True))
         running, request = part.running, exchange.request
         if running.observes:
@@ -82,11 +83,12 @@ class Screening:
                 ruling.frame = b""
 
     def find(self, rule: LiveRule, exchange: RuledExchange, message: Message) -> bool:
-        """Whether the message mentions what the rule forbids."""
+        """Return True if the message mentions what the rule forbids."""
         return self.screen(rule, exchange, message, False).found
 
     def leave_out(self, rule: LiveRule, exchange: RuledExchange, message: Message) -> Failure | None:
-        """Take it out, in place; or the error that the answer becomes, since it cannot be judged yet."""
+        """Take what the rule forbids out of the message, in place; return the error that the response becomes if it
+        cannot be judged yet, else None."""
         body = message.body
         cursor = body.get("next_cursor") if exchange.api.key == DESCRIBE_TOPIC_PARTITIONS else None
         asked = recall(self.context.memory, ASKED_IDS)
@@ -105,7 +107,7 @@ class Screening:
         return screen
 
     def place(self, name: str) -> str:
-        """A word that stands for a name at which a list goes on."""
+        """Return a word that stands for a name at which a list goes on."""
         self.given += 1
         word = f"{PLACE}{self.given}"
         remember(self.cursors, word, name, MOST_CURSORS)

@@ -1,4 +1,4 @@
-"""What a request is about, by the rules that select it: each entity is looked at once, not once for each rule.
+"""Entities that rules select in a request: each entity is looked at once, not once for each rule.
 
 Strategy. The index (`PartIndex`) says for an entity which rules can be about it; those whose selectors hold get it into
 their group. A request's groups are made with it and thrown away; those of a fetch session stay with the session, and
@@ -27,7 +27,8 @@ that lists none. A client with more of them has no session, and lists them."""
 
 
 class Selection:
-    """The entities of one request. `groups`: by a rule's number, for rules that select entities."""
+    """Entities of one request. `groups`: those that a rule selects, by the rule's number, for rules that select
+    entities."""
 
     __slots__ = ("entities", "groups", "members", "ruled")
 
@@ -51,11 +52,12 @@ class Selection:
         return entity in self.members
 
     def all(self) -> tuple[Entity, ...]:
-        """Every entity, in the request's order."""
+        """Return every entity, in the request's order."""
         return self.entities
 
     def matched(self, part: Part, number: int, but: bool, failed: Collection[Entity]) -> Sequence[Entity]:
-        """The entities that a rule selects and no rule before it has failed; `but`: without those of its `not:`."""
+        """Return the entities that a rule selects and no rule before it has failed; `but`: without those of its
+        `not:`."""
         group: Sequence[Entity] = self.entities if part.matcher.entity is None else self.groups.get(number, ())
         if not failed and not but:
             return spread_tuple(tuple(group))
@@ -66,7 +68,8 @@ class Selection:
 
 @holds_many
 class SessionSelection:
-    """The partitions of one fetch or share session. `buts`: as `groups`, without what the rule's `not:` holds for."""
+    """Partitions of one fetch or share session that rules select. `buts`: as `groups`, without those that the rule's
+    `not:` selects."""
 
     __slots__ = ("buts", "groups", "nameless", "partitions", "passing", "ruled")
 
@@ -79,7 +82,7 @@ class SessionSelection:
         self.passing: list[Key] = []  # listed and forgotten by the same request
 
     def add(self, key: Key, entity: Entity) -> None:
-        """A partition has come into the session."""
+        """Add a partition that has come into the session."""
         self.partitions[key] = entity
         if self.ruled.reads_topics and is_nameless(entity):
             self.nameless.add(key)
@@ -92,7 +95,7 @@ class SessionSelection:
                 self.buts[number][key] = entity
 
     def discard(self, key: Key) -> None:
-        """A partition has left it."""
+        """Take out a partition that has left the session."""
         entity = self.partitions.pop(key, None)
         if entity is None:
             return
@@ -109,11 +112,11 @@ class SessionSelection:
         return self.partitions.get(key_of(entity)) == entity
 
     def all(self) -> tuple[Entity, ...]:
-        """Every entity, in the order in which the client first named them."""
+        """Return every entity, in the order in which the client first named them."""
         return tuple(self.partitions.values())
 
     def matched(self, part: Part, number: int, but: bool, failed: Collection[Entity]) -> Sequence[Entity]:
-        """The entities that a rule selects and no rule before it has failed; `but`: without those of its `not:`."""
+        """Return the entities as `Selection.matched` does, in a view of the session's group."""
         group = self.partitions if part.matcher.entity is None else self.groups.get(number) or {}
         if but:
             group = self.buts.get(number) or {}
@@ -125,7 +128,7 @@ class SessionSelection:
 
 
 class Matched(Sequence[Entity]):
-    """Those partitions of a session's group that have not failed: a view, which costs nothing until it is gone through.
+    """View of those partitions of a session's group that have not failed, which costs nothing until it is gone through.
 
     A session's requests are answered one after another, so the group stays as it is until then."""
 
@@ -149,6 +152,6 @@ class Matched(Sequence[Entity]):
 
 
 def key_of(entity: Entity) -> Key:
-    """The partition that an entity of a Fetch or share request is; -1 for a topic that lists none."""
+    """Return the partition that an entity of a Fetch or share request is; number -1 for a topic that lists none."""
     topic = entity.topic_id or ZERO_UUID if entity.topic is None or entity.topic_id else entity.topic
     return topic, -1 if entity.partition is None else entity.partition

@@ -59,7 +59,7 @@ NOWHERE = Facts("", "", "")
 
 @dataclass(slots=True)
 class Shared:
-    """What the connections of one cluster share."""
+    """State and limits that the connections of one cluster share."""
 
     counters: Counters = field(default_factory=Counters)
     requests: HeldMemory = field(default_factory=lambda: HeldMemory(256 << 20))
@@ -74,7 +74,7 @@ class Shared:
 
 
 class Session:
-    """See the module. `owner` is for the driver's use.
+    """Session of one client connection (see the module). `owner` is for the driver's use.
 
     `rules` is what the connection is bound to until it ends.
 
@@ -129,49 +129,51 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Nothing is in flight and no frame is under way in either direction."""
+        """Return True if no request is in flight and no frame is under way in either direction."""
         return not self.inflight.fifo and self.between_frames and not self.hashing
 
     @property
     def hashing(self) -> bool:
-        """A password is being checked: its request is in flight, though its answer has no place yet."""
+        """Return True while a password is being checked: its request is in flight, though its answer has no place
+        yet."""
         return self.guard is not None and self.guard.hashing
 
     @property
     def settled(self) -> bool:
-        """Nothing is in flight, no answer can come that nobody waits for (brokers may answer acks=0), and no rule has
-        a say in how it ends."""
+        """Return True if nothing is in flight, no answer can come that nobody waits for (brokers may answer acks=0),
+        and no rule decides how the connection ends."""
         return self.inflight.unanswered is None and not self.stalled and self.parting is None and self.idle
 
     @property
     def awaited(self) -> int:
-        """How many requests are in flight."""
+        """Return how many requests are in flight."""
         return len(self.inflight.fifo)
 
     @property
     def awaited_since(self) -> float | None:
-        """When the oldest request in flight was read; None when there is none."""
+        """Return when the oldest request in flight was read; None when there is none."""
         return self.inflight.fifo[0][2] if self.inflight.fifo else None
 
     @property
     def between_frames(self) -> bool:
-        """No frame is under way in either direction."""
+        """Return True if no frame is under way in either direction."""
         return self.requests.at_boundary and self.responses.at_boundary
 
     @property
     def awaited_requests(self) -> list[tuple[int, int, int]]:
-        """(correlation id, api key, version) of what is in flight. The key is `ANSWERED` where kproxy's own answer
-        waits for its turn, of which the broker knows nothing, and `ASKED` where the request is kproxy's own."""
+        """Return (correlation id, api key, version) of each request in flight. The key is `ANSWERED` where kproxy's own
+        answer waits for its turn, of which the broker knows nothing, and `ASKED` where the request is kproxy's own."""
         marks = {ANSWER: ANSWERED, OWN: ASKED}
         return [(number, marks.get(step, step.key), step.version) for number, step, _, _ in self.inflight.fifo]
 
     @property
     def waiting_since(self) -> float | None:
-        """Since when a frame of the client is not whole; None while it is kproxy that does not read on."""
+        """Return since when a frame of the client is not whole; None while it is kproxy that does not read on."""
         return None if self.paused[CLIENT] else self.incomplete_since
 
     def holding_since(self) -> tuple[int, float] | None:
-        """(side, since when) memory is kept for a frame that is not whole. None: for none, or it is not read on."""
+        """Return (side, since when) memory is kept for a frame that is not whole. None: for none, or it is not read
+        on."""
         if not (self.requests.reserved or self.responses.reserved):
             return None
         for lane in (self.requests, self.responses):
@@ -181,13 +183,14 @@ class Session:
 
     @property
     def cut_off(self) -> bool:
-        """A request has begun, and is not whole."""
+        """Return True if a request has begun, and is not whole."""
         return not self.requests.at_boundary
 
     # ---- calls of the driver
 
     def nodes_ready(self, nodes: Mapping[int, tuple[str, int] | None], now: float) -> None:
-        """Where clients of this connection reach the nodes that `EnsureNodes` named; None: nowhere."""
+        """Take the addresses, (host, port), by which clients of this connection reach the nodes that `EnsureNodes`
+        named; None: that node cannot be reached."""
         if self.closing:
             return
         for node, address in self.asked.items():
@@ -198,7 +201,7 @@ class Session:
             self.responses.unblock(now)
 
     def sent(self, token: int, now: float) -> None:
-        """The kernel has everything up to the Send with this token."""
+        """Free the held memory behind the Send with this token: the kernel has everything up to it."""
         if self.over:  # `end` has given it back
             return
         if token < 0:
@@ -209,18 +212,18 @@ class Session:
         self.wake((self.shared.requests if side == BROKER else self.shared.responses).release(size))
 
     def granted(self, now: float) -> None:
-        """A `Wake` named this session: memory that a lane waited for is its own now."""
+        """Go on with the lane whose memory a `Wake` has granted."""
         for lane in (self.requests, self.responses):
             if not self.closing and lane.blocked == "memory" and lane.reserved:
                 lane.granted(now)
 
     def versions_known(self, answer: bytes, now: float) -> None:
-        """How the broker answers the ApiVersions that `AskVersions` named: all behind the correlation id."""
+        """Take the broker's answer, without its correlation id, to the ApiVersions that `AskVersions` named."""
         if self.guard is not None and not self.closing:
             self.guard.versions_known(answer, now)
 
     def begin(self, now: float) -> None:
-        """The client has connected, and its driver is ready."""
+        """Begin when the client has connected and the driver is ready: apply the rules about connections."""
         if self.guard is not None:
             self.guard.begin(now)
         if self.plan.connecting:
@@ -233,18 +236,18 @@ class Session:
             self.engine.reshape(self.plan.shaped, now)
 
     def authenticate(self, guard: SaslServer) -> None:
-        """Its client is to authenticate here."""
+        """Have the client authenticate to this SaslServer before its requests go on."""
         self.sasl = self.guard = guard
         self.choose_scan()
 
     def logged_in(self, credentials: Credentials, login: LoggedIn, now: float) -> None:
-        """kproxy itself has logged in at the broker, before anything of the client goes there."""
+        """Note that kproxy itself has logged in at the broker, before any request of the client goes there."""
         if not self.closing:
             self.renewal = Renewal(self, credentials, login, now)
 
     def login_refused(self, message: str, now: float) -> None:
-        """The broker does not take kproxy's credentials: the client is told so where it has asked for the versions,
-        the one request whose answer has a place for it in every case, and the connection closes."""
+        """Close because the broker does not take kproxy's credentials. The client is told so where it has asked for the
+        versions, the one request whose answer has a place for it in every case."""
         while self.inflight.fifo and not self.closing:
             correlation, step, _, note = self.inflight.fifo.popleft()
             if step is ANSWER:
@@ -257,24 +260,24 @@ class Session:
         self.close("broker_login", message, "broker")
 
     def tick(self, now: float) -> None:
-        """A time has come that a `WakeAt` named."""
+        """Call what is due, at a time that a `WakeAt` named."""
         if not self.closing:
             self.timers.tick(now)
 
     def computed(self, result: Any, now: float) -> None:
-        """What the work of a `Compute` has returned."""
+        """Hand the result of a `Compute` to the SASL server that asked for it."""
         if self.guard is not None and not self.closing:
             self.guard.computed(result, now)
             if CLIENT in self.ended and not self.requests.blocked:
                 self.eof(CLIENT, now)
 
     def released(self, now: float) -> None:
-        """A rule that held a request of this connection holds it no more."""
+        """Try the request again that a rule of this connection has released."""
         if not self.closing:
             self.requests.try_again(now)
 
     def use(self, plan: Plan, now: float) -> None:
-        """Other live rules from the next frame on; what is in flight finishes under those it began with."""
+        """Use other live rules from the next frame on; what is in flight finishes under those it began with."""
         if self.closing:
             return
         self.plan = plan
@@ -292,7 +295,8 @@ class Session:
         self.attend(now)
 
     def eof(self, side: int, now: float) -> None:
-        """No more bytes come from this side. Asks to be closed, unless answers are due to a client that stopped."""
+        """Note that no more bytes come from this side. Asks to be closed, unless answers are due to a client that
+        stopped."""
         if self.closing:
             return
         if self.stalled:
@@ -318,7 +322,7 @@ class Session:
             self.close("client_closed", "client closed")
 
     def end(self, now: float) -> None:
-        """The connection is gone: give back what it held. May put a Wake."""
+        """Give back what the connection held, which is gone. May put a Wake."""
         if self.over:
             return
         self.closing = self.over = True
@@ -335,7 +339,7 @@ class Session:
                 self.wake(memory.release(size))
 
     def hand_over(self, target: int, size: int) -> None:
-        """What became of a held frame is in commands; its memory is free once the kernel has it."""
+        """Put a mark behind the commands for a held frame; its memory is free once the kernel has them."""
         self.hands_over(target, size)
         self.commands.append(Send(target, b"", size << 1 | target))
 
@@ -351,7 +355,7 @@ class Session:
         self.commands.append(DIAL)
 
     def choose_scan(self) -> None:
-        """How the next frame of the client is looked at."""
+        """Choose how the next frame of the client is looked at."""
         requests = self.requests
         if self.renewal is not None and self.renewal.busy:
             requests.scan = self.renewal.hold
@@ -363,12 +367,12 @@ class Session:
             requests.scan = requests.scan_frames
 
     def begin_raw(self, raw: RawTokens) -> None:
-        """Raw SASL tokens may come from both sides."""
+        """Look for raw SASL tokens, which may come from both sides now."""
         self.raw = raw
         self.requests.scan, self.responses.scan = self.requests.scan_carefully, self.responses.scan_tokens
 
     def end_raw(self) -> None:
-        """All frames are Kafka's again."""
+        """Read all frames as Kafka's again."""
         self.raw = None
         self.requests.scan, self.responses.scan = self.requests.scan_frames, self.responses.scan_frames
 
@@ -381,7 +385,7 @@ class Session:
             self.commands.append(Close(cause, message, blame))
 
     def close_by_rule(self, how: How, acted: list[Running]) -> None:
-        """A fault's end of the connection, in one of three ways."""
+        """End the connection as a fault of these rules demands, in one of three ways."""
         self.marks.settle()
         names = ", ".join(f'"{running.name}"' for running in acted)
         if how == "half":
@@ -394,7 +398,7 @@ class Session:
             self.commands.append(replace(last, reset=how == "rst"))
 
     def stall(self) -> None:
-        """Nothing goes anywhere on this connection any more; it stays open. Answers whose turn has come still leave."""
+        """Let nothing more pass on this connection, which stays open. Answers whose turn has come still leave."""
         self.give_last_answers()
         self.stalled = self.attention = True
         self.marks.settle()
@@ -413,7 +417,7 @@ class Session:
             self.timers.at(self.muted_until, self.unmute)
 
     def wait(self, seconds: float, now: float) -> None:
-        """The client, which has just connected, is not read for so long."""
+        """Read nothing from the client, which has just connected, for so many seconds."""
         self.pause(CLIENT, "connecting")
         self.timers.at(now + seconds, lambda then: self.resume(CLIENT, "connecting", then))
 
@@ -422,24 +426,25 @@ class Session:
             self.resume(CLIENT, "muted", now)
 
     def mark(self, side: int, acted: list[Running]) -> None:
-        """What these rules did leaves with what is put next for this side."""
+        """Count these rules as applied when the bytes have left that are put next for this side."""
         if acted:
             self.marks.acted[side].extend(acted)
             self.attention = True
 
     @property
     def authenticates(self) -> bool:
-        """Whether the client has sent what its principal depends on, and the broker has not answered that yet."""
+        """Return True if the client has sent what its principal depends on, and the broker has not answered that
+        yet."""
         return self.identity.awaits or (self.raw is not None and not self.raw.answered)
 
     def identified(self) -> None:
-        """The broker has answered some of that."""
+        """Try the frame again that waits for the client's principal, as the broker has answered a message of SASL."""
         if self.requests.blocked == IDENTITY:
             self.attention = True  # not now: what stands before this answer has not left yet
 
     @property
     def engine(self) -> Engine:
-        """Made when the first live rule looks at a frame."""
+        """Return the engine, made when the first live rule looks at a frame."""
         if self._engine is None:
             self._engine = Engine(self)
         return self._engine
@@ -478,12 +483,13 @@ class Session:
             self.commands.append(Wake(tuple(lane.session for lane in lanes)))
 
     def full(self) -> None:
-        """More requests are in flight than there may be."""
+        """Stop reading the client, as more requests are in flight than there may be."""
         self.attention = True
         self.pause(CLIENT, "full")
 
     def attend(self, now: float) -> None:
-        """Bytes have gone, and something waits for that."""
+        """Do all that may be due now that bytes have gone: send answers, let lanes and the client go on, close when
+        drained."""
         if self.closing:
             self.marks.settle()
             return
@@ -526,7 +532,8 @@ class Session:
         self.attention = waits or bool(self.paused[CLIENT]) or self.has_answers
 
     def came_round(self, frame: bytes) -> bool:
-        """Close the connection if this ApiVersions request is kproxy's own, which has come back; whether it is."""
+        """Close the connection if this ApiVersions request is kproxy's own, which has come back; return True if it
+        is."""
         cluster = self.shared.mark.recognise(frame)
         if cluster:
             self.close("loop", f"a question to cluster {cluster} has come back to kproxy, by way of others", "client")
@@ -538,20 +545,21 @@ class Session:
         return any(entry[1] is ANSWER for entry in self.inflight.fifo)
 
     def give_answers(self) -> None:
-        """Answers of kproxy's own whose turn has come leave now, but not inside a response or before a token."""
+        """Send answers of kproxy's own whose turn has come, but not inside a response or before a token."""
         if not self.stalled and self.responses.at_boundary and (self.raw is None or self.raw.answered):
             for frame in self.inflight.ready_answers():
                 self.commands.append(Send(CLIENT, frame))
 
     def give_last_answers(self) -> None:
-        """The same, before nothing more leaves; a lane may still have to emit what it has read before."""
+        """Send them for the last time, before nothing more leaves; a lane may still have to emit what it has read
+        before."""
         self.last_words = len(self.commands)
         self.give_answers()
 
     # ---- what has to be found out before a frame can go on
 
     def find_out(self, now: float) -> str:
-        """Ask for what a rewrite did not know; returns the word for what is waited for."""
+        """Ask for what a rewrite did not know; return the word for what is waited for."""
         context = self.context
         if context.missing:
             self.asked, context.missing = context.missing, {}
@@ -569,13 +577,13 @@ class Session:
         return "topics"
 
     def topics_named(self, frame: bytes, now: float) -> None:
-        """The answer for ids whose names were not known has come."""
+        """Learn from the answer about ids whose names were not known, and let the request lane go on."""
         remember_named(self.context.cluster_memory, frame, self.counters)
         self.topics_came = self.attention = True  # as in `own_answer`
 
     def own_answer(self, frame: bytes, then: Callable[[bytes, float], None] | None, now: float) -> None:
-        """The response to a request of kproxy's own, which the client never sees. `then` is who asked, None: a
-        rewrite, for all topics."""
+        """Take the response to a request of kproxy's own, which the client never sees. `then` is called with it; None:
+        a rewrite asked for all topics."""
         if then is not None:
             then(frame, now)
             return

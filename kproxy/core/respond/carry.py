@@ -1,4 +1,4 @@
-"""Whether a version of an API has a place for an error, for checks when rules load."""
+"""Places for errors in the responses of an API's versions, for checks when rules load."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ Where = Literal["top", "entity"]
 
 
 def can_carry(key: int, version: int, level: Where) -> bool:
-    """Whether the response of this API and version can say an error there. KeyError for one that the table lacks."""
+    """Return True if the response of this API and version has an error code there. KeyError for a version that the
+    table lacks."""
     return why_not(key, version, level) is None
 
 
 def why_not(key: int, version: int, level: Where) -> str | None:
-    """The reason why a response cannot say an error there; None if it can."""
+    """Return the reason why a response cannot have an error code there; None if it can."""
     form = shape(key, version)
     name = f"{form.api.name} v{version}"
     if level == "entity" and form.request:
@@ -31,7 +32,8 @@ def why_not(key: int, version: int, level: Where) -> str | None:
 
 
 def fails_all(key: int, version: int, code: int) -> bool:
-    """Whether brokers say this error at the top only, though entities have codes of their own: it fails all of them.
+    """Return True if brokers say this error at the top only, though entities have codes of their own: it fails all of
+    them.
 
     Lost fetch sessions, errors of the coordinator: a client would not understand them elsewhere.
     """
@@ -40,7 +42,7 @@ def fails_all(key: int, version: int, code: int) -> bool:
 
 
 def elsewhere(key: int) -> str:
-    """`, versions 3-5 have one at the top`, or nothing."""
+    """Return `; versions 3-5 have one at the top`, for example, or an empty text if no version has one."""
     api = schema.load(key)
     tops = [version for version in api.versions if shape(key, version).code is not None]
     each = [version for version in api.versions if shape(key, version).carries]

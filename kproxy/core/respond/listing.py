@@ -1,4 +1,4 @@
-"""What an answer to "all" shows: the topics, groups and other things that its client was not told of before.
+"""Answers to requests for "all", without the topics, groups and other entities that rules hide from the client.
 
 A request that names what it wants is answered for each of these names, hidden ones with an error; only where it asks
 for all there is, may an answer leave something out. Which value of a request's array means that, and which arrays
@@ -22,7 +22,8 @@ Visible = Callable[[Entity], bool]
 
 
 def leave_out(request: Message, response: Message, visible: Visible) -> bool:
-    """Remove from `response`, in place, what was not asked for by name and is not visible; whether there was any.
+    """Remove from `response`, in place, the elements that were not asked for by name and are not visible; return True
+    if there were any.
 
     `visible` gets an entity for each innermost element, with what the levels around it say; `where` is (). An element
     whose last inner element goes, goes too, unless it is a log directory.
@@ -40,7 +41,7 @@ def by_request(
     form: Shape, depth: int, asked: Sequence[Mapping[str, Any]], said: Sequence[dict[str, Any]],
     around: Mapping[str, Any], visible: Visible,
 ) -> bool:  # fmt: skip
-    """Follow the request down to an array that asks for all; what it names on the way stays.
+    """Follow the request down to an array that asks for all; elements that it names on the way stay.
 
     `asked` are the elements of the request that name the same thing, `said` those of the response. Which of several
     answers is to which of several questions nobody tells: if one of them asks for all, any answer may list all.
@@ -69,7 +70,8 @@ def by_request(
 
 
 def swept(levels: tuple[Level, ...], parent: dict[str, Any], around: Mapping[str, Any], visible: Visible) -> bool:
-    """Remove what is not visible from the array of the first level, and inside of it."""
+    """Remove the elements that are not visible from the array of the first level, and inside of it; return True if
+    there were any."""
     level, deeper = levels[0], levels[1:]
     kept, removed = [], False
     for element in each(parent.get(level.array) or ()):

@@ -19,7 +19,8 @@ KEPT = ("throttle_time_ms", "session_id")
 
 
 def overwrite(request: Message, response: Message, failures: Failures) -> Message:
-    """The broker's full response in which these entities have failed: as a broker would send them with that error.
+    """Return the broker's full response in which these entities have failed: as a broker would send them with that
+    error.
 
     Entities are found by topic name or id; those that the response lacks (an incremental Fetch) are added. An entity
     with `where` () and a partition is one of the fetch session that the request does not list; any other is the request
@@ -40,7 +41,8 @@ def overwrite(request: Message, response: Message, failures: Failures) -> Messag
 
 
 def overwrite_top(response: Message, failure: Failure) -> Message:
-    """What a broker sends when a request fails at the top: the code, nothing in the arrays; the throttle time stays."""
+    """Return the response that a broker sends when a request fails at the top: the code, nothing in the arrays; the
+    throttle time stays."""
     form = shape(response.api.key, response.version)
     body = top_error(form, None, failure)
     body |= {name: response.body[name] for name in KEPT if name in body and name in response.body}
@@ -48,7 +50,7 @@ def overwrite_top(response: Message, failure: Failure) -> Message:
 
 
 def replaced(form: Shape, body: dict[str, Any], root: Node) -> dict[str, Any]:
-    """Elements that are tied to the request's by their place."""
+    """Return the body with errors in those elements that are tied to the request's failed ones by their place."""
     level = form.response[0]
     elements = list(body.get(level.array) or ())
     for number, child in each(enumerate(root.children)):
@@ -58,7 +60,7 @@ def replaced(form: Shape, body: dict[str, Any], root: Node) -> dict[str, Any]:
 
 
 def everywhere(form: Shape, depth: int, parent: dict[str, Any], failure: Failure) -> dict[str, Any]:
-    """A copy in which every innermost element has failed, under the keys that it has."""
+    """Return a copy of `parent` in which every innermost element has failed, under the keys that it has."""
     level = form.response[depth]
     if depth + 1 < len(form.response):
         out = [everywhere(form, depth + 1, one, failure) for one in each(parent.get(level.array) or ())]

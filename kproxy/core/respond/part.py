@@ -15,7 +15,7 @@ SIGNS = {">": gt, "!=": ne}
 
 
 def without(request: Message, entities: Iterable[Entity]) -> Message | None:
-    """The request without these entities, found by their place in it; None when nothing is left to ask.
+    """Return the request without these entities, found by their place in it; None when nothing is left to ask.
 
     Elements whose last entity goes, go too; null arrays stay null. A Fetch or ShareFetch in a session that goes on
     still asks for what the session holds, so it is left with no topics. What is untouched is shared with the request.
@@ -36,7 +36,7 @@ def without(request: Message, entities: Iterable[Entity]) -> Message | None:
 
 
 def goes_on(form: Shape, body: Mapping[str, Any]) -> bool:
-    """Whether the request belongs to a session that says more than the request."""
+    """Return True if the request belongs to a session that goes on, so that it asks for more than it lists."""
     if form.session is None:
         return False
     name, sign, number = form.session
@@ -46,7 +46,7 @@ def goes_on(form: Shape, body: Mapping[str, Any]) -> bool:
 def pruned(
     levels: tuple[Level, ...], parent: Mapping[str, Any], gone: Collection[tuple[int, ...]], path: tuple[int, ...]
 ) -> tuple[dict[str, Any], int]:
-    """A copy of `parent` without what is gone, and how many elements its array has left."""
+    """Return a copy of `parent` without the entities at the paths `gone`, and how many elements its array has left."""
     copy, left, index = dict(parent), 0, 0
     for array in levels[0].arrays:
         kept = []

@@ -27,7 +27,7 @@ Failures = Mapping[Entity, Failure]
 @holds_many
 @dataclass(slots=True)
 class Node:
-    """One element of a response level: its keys, its error, and what is in it, in the request's order."""
+    """Element of a response level: its keys, its error, and the elements in it, in the request's order."""
 
     roles: Roles = field(default_factory=dict)
     failure: Failure | None = None
@@ -36,14 +36,15 @@ class Node:
     by_handle: dict[Handle, int] = field(default_factory=dict)
 
     def place(self, handles: tuple[Handle, ...]) -> int | None:
-        """Where the child with one of these handles stands; None if there is none."""
+        """Return the index of the child with one of these handles; None if there is none."""
         for handle in handles:
             if handle in self.by_handle:
                 return self.by_handle[handle]
         return None
 
     def child(self, level: Level, roles: Roles, number: int | None) -> Node:
-        """The child with the keys of this level, made if it is not there. `number`: its place, in positional arrays."""
+        """Return the child with the keys of this level, made if it is not there. `number`: its place, in positional
+        arrays."""
         handles = ((number,),) if number is not None else handles_of(level, roles)
         place = self.place(handles)
         if place is None:
@@ -55,7 +56,7 @@ class Node:
 
 
 def handles_of(level: Level, roles: Roles) -> tuple[Handle, ...]:
-    """By what an element with these roles is found. Never empty."""
+    """Return the handles by which an element with these roles is found; never empty."""
     breathe()
     names = [role for role, _ in level.keys]
     rest = tuple(plain(roles.get(role)) for role in names if role not in EITHER)
@@ -70,14 +71,14 @@ def handles_of(level: Level, roles: Roles) -> tuple[Handle, ...]:
 
 
 def plain(value: Any) -> Hashable:
-    """A key as something that can be looked up; a quota entity is a set of (type, name)."""
+    """Return a key as something that can be looked up; a quota entity is a set of (type, name)."""
     if isinstance(value, list):
         return frozenset((part["entity_type"], part["entity_name"]) for part in value)
     return value  # type: ignore[no-any-return]
 
 
 def reaches(level: Level, roles: Roles) -> bool:
-    """Whether the keys of this level are all known."""
+    """Return True if the keys of this level are all known."""
     names = [role for role, _ in level.keys]
     either = [role for role in names if role in EITHER]
     return all(role in roles for role in names if role not in EITHER) and (
@@ -86,7 +87,7 @@ def reaches(level: Level, roles: Roles) -> bool:
 
 
 def tree(form: Shape, request: Message, failures: Failures) -> Node:
-    """All entities of the request, and those in `failures` that it does not list, as nodes below a root.
+    """Build the tree of all entities of the request, and those in `failures` that it does not list; return its root.
 
     An entity without a place in the request (`where` is ()) is one that it does not list if it is a partition; any
     other is the request itself, and its error is the root's. So is an error that brokers say at the top (`outer`).
@@ -105,13 +106,13 @@ def tree(form: Shape, request: Message, failures: Failures) -> Node:
 
 
 def roles_of(entity: Entity) -> dict[str, Any]:
-    """The roles that an entity itself can tell, for one that has no place in its request."""
+    """Return the roles that an entity itself can tell, for one that has no place in its request."""
     names = ("topic", "topic_id", "partition", "group", "transactional_id", "member")
     return {name: value for name in names if (value := getattr(entity, name)) is not None}
 
 
 def reached(form: Shape, roles: Roles) -> int:
-    """How many response levels, from the outside, can be reached with these roles."""
+    """Return how many response levels, from the outside, can be reached with these roles."""
     depth = 0
     while depth < len(form.response) and reaches(form.response[depth], roles):
         depth += 1
@@ -119,6 +120,7 @@ def reached(form: Shape, roles: Roles) -> int:
 
 
 def add(form: Shape, root: Node, roles: Roles, where: tuple[int, ...], failure: Failure | None) -> None:
+    """Add an entity to the tree, with its error in the node where a broker says it."""
     node, path = root, [root]
     for level in form.response[: reached(form, roles)]:
         node = node.child(level, roles, where[0] if form.positional else None)
