@@ -21,12 +21,12 @@ CLOSING: Final = -1
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the request after this one: 0 and -1 are never come back to."""
+    """Return the epoch of the request after this one; it never comes back to 0 or -1."""
     return 1 if epoch == LAST_EPOCH else epoch + 1
 
 
 class Room:
-    """For how many partitions all sessions of a process may be remembered together. `used`: for how many they are."""
+    """Number of partitions that all sessions of a process may remember together (`limit`), and do remember (`used`)."""
 
     def __init__(self, limit: int = 250_000) -> None:
         self.limit = limit
@@ -37,12 +37,12 @@ class Room:
         return self.used + more <= self.limit
 
     def take(self, more: int) -> None:
-        """So many more are remembered, or fewer if it is below 0."""
+        """Count `more` partitions as remembered, or fewer if it is below 0."""
         self.used += more
 
 
 class Listing:
-    """How partitions stand in requests of one API: the names of its fields.
+    """Names of the fields by which requests of one API list partitions.
 
     `number` is the field of the partition's number; `once` are fields of a partition that say something about this
     request alone (acknowledgements), and are not owed.
@@ -54,21 +54,21 @@ class Listing:
         self.number, self.once = number, once
 
     def listed(self, body: Mapping[str, Any]) -> Iterator[tuple[Key, dict[str, Any]]]:
-        """The partitions that a request names, in its order."""
+        """Yield the partitions that a request names, in its order, each with its fields."""
         for topic in each(body["topics"] or ()):
             name = _topic(topic)
             for partition in each(topic["partitions"] or ()):
                 yield (name, partition[self.number]), partition
 
     def forgotten(self, body: Mapping[str, Any]) -> Iterator[Key]:
-        """The partitions that it takes out of the session."""
+        """Yield the partitions that a request takes out of the session."""
         for topic in each(body.get("forgotten_topics_data") or ()):
             name = _topic(topic)
             for number in each(topic["partitions"] or ()):
                 yield name, number
 
     def topics(self, partitions: Iterable[tuple[Key, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-        """As they stand under `topics`: neighbours of the same topic together."""
+        """Return the value of `topics` that lists these partitions: neighbours of the same topic together."""
         found: list[dict[str, Any]] = []
         last: object = self  # no topic, not even one that is null
         for (name, _), partition in each(partitions):
@@ -79,7 +79,7 @@ class Listing:
         return found
 
     def forgotten_topics(self, keys: Iterable[Key]) -> list[dict[str, Any]]:
-        """As they stand under `forgotten_topics_data`."""
+        """Return the value of `forgotten_topics_data` that lists these partitions."""
         found: dict[str | UUID, list[int]] = {}
         for name, number in each(keys):
             found.setdefault(name, []).append(number)
@@ -88,7 +88,8 @@ class Listing:
 
 @holds_many
 class PartitionSession:
-    """The partitions of a session in the order in which the client first named them, each with what it said last."""
+    """Fetch or share session: its partitions in the order in which the client first named them, each with what it said
+    last."""
 
     __slots__ = (
         "asked", "awaited", "broker_epoch", "client_epoch", "dropped", "followed", "forgotten", "known", "listing",
@@ -96,7 +97,7 @@ class PartitionSession:
     )  # fmt: skip
 
     def __init__(self, listing: Listing, body: Mapping[str, Any]) -> None:
-        """From the request that opens it."""
+        """Begin with the partitions that the opening request `body` lists."""
         self.listing = listing
         self.number = 0  # its id, once a broker has given one
         self.awaited = False  # one of its requests is with the broker, and not answered yet
@@ -111,7 +112,7 @@ class PartitionSession:
         self.update({**body, "forgotten_topics_data": []})  # brokers begin with what is listed, whatever else is said
 
     def update(self, body: Mapping[str, Any]) -> None:
-        """A request of the client, with the epoch that was expected."""
+        """Take over the partitions of a request of the client, which had the expected epoch."""
         once = self.listing.once
         for key, partition in self.listing.listed(body):
             self.asked[key] = {**partition, **once} if once else dict(partition)
@@ -127,20 +128,21 @@ class PartitionSession:
 
     @property
     def opening(self) -> bool:
-        """Whether its last request was the one that opened it, which lists all that it is about."""
+        """Return True if its last request was the one that opened it, which lists all that it is about."""
         return self.client_epoch == next_epoch(OPENING)
 
     def pass_epoch(self) -> None:
-        """A request of the client that says nothing about the session's partitions."""
+        """Count a request of the client that changes none of the session's partitions."""
         self.client_epoch = next_epoch(self.client_epoch)
 
     def broker_takes(self) -> int:
-        """The epoch that the broker expects of the next request, which is given to it now."""
+        """Return the epoch that the broker expects of the next request, which is sent to it now."""
         epoch, self.broker_epoch = self.broker_epoch, next_epoch(self.broker_epoch)
         return epoch
 
     def forward(self, body: Mapping[str, Any], removed: Collection[Key]) -> dict[str, Any] | None:
-        """What goes to the broker of this request, when rules have removed some partitions; None: it goes as it is.
+        """Return the body to send to the broker, when rules have removed some partitions; None: the request goes as it
+        is.
 
         What was removed before and is not now is told to the broker, what is removed now is taken out of its session.
         """

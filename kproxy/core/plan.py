@@ -44,7 +44,7 @@ and connections share them, so what is beyond is made anew each time."""
 
 @dataclass(frozen=True)
 class Bound:
-    """What the rules ask of a connection, as far as it is fixed when the connection opens."""
+    """Requirements of the rules for a connection, as far as they are fixed when the connection opens."""
 
     names: NameMaps | None = None
     advertise: bool = True
@@ -64,7 +64,8 @@ def is_known(key: int, version: int) -> bool:
 
 
 class Plan(dict[int, Step]):
-    """Steps by `key << 16 | version` (the header's first four bytes as one unsigned integer)."""
+    """Plan of connections that are bound to the same rules: steps by `key << 16 | version`, the header's first four
+    bytes as one unsigned integer."""
 
     def __init__(self, bound: Bound, live: Sequence[Running] = (), tallies: Tallies | None = None) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class Plan(dict[int, Step]):
         return step
 
     def with_rules(self, plain: Step) -> Step:
-        """The step itself, or one in front of it where live rules may be about such frames."""
+        """Return the step itself, or one in front of it where live rules can apply to such frames."""
         if plain.request == STOP or not self.live:
             return plain
         if forbids := unread(plain.key, plain.version, self.live):
@@ -104,7 +105,7 @@ class Plan(dict[int, Step]):
 
     @cached_property
     def by_principal(self) -> bool:
-        """Whether a rule that limits clients goes by who they are."""
+        """Return True if a rule that limits clients goes by who they are."""
         limiting = (one.rule for one in self.live if one.rule.family in LIMITING and not one.observes)
         return any(rule.reads_principal for rule in limiting)
 
@@ -113,7 +114,8 @@ class Plan(dict[int, Step]):
         return self.bound.advertise and self.bound.hide_unknown_apis
 
     def allowed(self, key: int) -> tuple[int, int] | None:
-        """First and last version of this API that a client may use, by the rules and by what kproxy reads."""
+        """Return the first and last version of this API that a client may use, by the rules and by what kproxy reads;
+        None: any."""
         newest = self.newest(key)
         if newest is None and key in schema.paths():
             last = schema.load(key).versions.last
@@ -126,21 +128,23 @@ class Plan(dict[int, Step]):
 
     @property
     def newest_api_versions(self) -> int | None:
-        """What a client is told whose version of ApiVersions is not there; None: the newest that kproxy reads."""
+        """Return the version that a client is told of whose version of ApiVersions is unknown; None: the newest that
+        kproxy reads."""
         span = self.allowed(API_VERSIONS)
         return None if span is None else span[1]
 
     def refusal(self, key: int, version: int) -> str:
-        """Why the rules do not let this version pass; empty when they do."""
+        """Return why the rules do not let this version pass; empty when they do."""
         return "" if self.bound.versions is None else self.bound.versions.refusal(key, version)
 
     @cached_property
     def isolates(self) -> bool:
-        """Whether names of others must not be seen or reached, so that nothing passes that kproxy cannot read."""
+        """Return True if names of others must not be seen or reached, so that nothing passes that kproxy cannot
+        read."""
         return self.bound.names is not None and self.bound.names.isolates
 
     def newest(self, key: int) -> int | None:
-        """The newest version of this API that kproxy can let pass; None: any; HIDDEN: none."""
+        """Return the newest version of this API that kproxy can let pass; None: any; HIDDEN: none."""
         if key not in schema.paths():
             return HIDDEN if self.hides_unknown or self.isolates or unread(key, 0, self.live) else None
         if self.isolates and is_for_brokers(key):
@@ -154,7 +158,7 @@ class Plan(dict[int, Step]):
         return schema.load(key).versions.last if self.isolates or self.understands(key) else None
 
     def understands(self, key: int) -> bool:
-        """Whether frames of this API are read, so that only versions of the table may pass."""
+        """Return True if frames of this API are read, so that only versions of the table may pass."""
         if key in (PRODUCE, API_VERSIONS):
             return True
         names = self.bound.names
@@ -176,7 +180,7 @@ class Plan(dict[int, Step]):
         return step
 
     def make(self, key: int, version: int) -> Step:
-        """The step of an API that the table has, in any version."""
+        """Return the step of an API that the table has, in any version."""
         api = schema.load(key)
         step = Step(key, version, api.name)
         if key == API_VERSIONS:

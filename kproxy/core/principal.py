@@ -1,4 +1,4 @@
-"""Who the client is, as the broker has accepted it.
+"""Principal of a client, as the broker has accepted it.
 
 Strategy. SASL passes through kproxy between client and broker; this watches it, without a part in it. The name comes
 from the client's first token and counts once the broker has said yes to the last one: error code 0 in SaslAuthenticate,
@@ -35,7 +35,8 @@ LOST = "SASL requests and answers out of step"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A name and where it comes from. OAUTHBEARER: the claim `sub` of the token, which only the broker has verified."""
+    """Name of a client and its source. OAUTHBEARER: the claim `sub` of the token, which only the broker has
+    verified."""
 
     name: str
     source: Source
@@ -43,14 +44,16 @@ class Principal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """How an authentication ended: with error code 0 if it succeeded. Each is an object of its own."""
+    """End of an authentication: error code 0 if it succeeded. Each is compared by identity, even with the same
+    values."""
 
     mechanism: str
     error: int
 
 
 class Dialogue:
-    """One authentication: the mechanism, how far it is, and the name that the client's first token gives."""
+    """One authentication of a client: the mechanism, how far it is, and the name that the client's first token
+    gives."""
 
     __slots__ = ("mechanism", "name", "reason", "tokens")
 
@@ -75,7 +78,7 @@ class Dialogue:
             self.reason = str(error)
 
     def ends_with(self, token: bytes) -> bool:
-        """Whether this token of the broker, given without an error, says that the client is who it says it is."""
+        """Return True if this token of the broker, given without an error, confirms who the client says it is."""
         if self.mechanism.startswith("SCRAM-"):
             return self.tokens == 2 and token.startswith(b"v=")
         if self.mechanism == "OAUTHBEARER":  # a token of the broker says what is wrong (RFC 7628 section 3.2.2)
@@ -84,13 +87,13 @@ class Dialogue:
 
     @property
     def principal(self) -> Principal | None:
-        """Who it is about; None when the token did not tell."""
+        """Return the principal that the token names; None when it names none."""
         source: Source = "SCRAM" if self.mechanism.startswith("SCRAM-") else self.mechanism  # type: ignore[assignment]
         return None if self.name is None else Principal(self.name, source)
 
 
 class PrincipalWatch:
-    """Sees the SASL messages of one connection, in order, and says who the client is.
+    """Watcher of the SASL messages of one connection, in order, which says who the client is.
 
     `request` and `response` want SaslHandshake and SaslAuthenticate and leave others alone; `raw_token` wants what
     follows a handshake of version 0. None of them raises, whatever is in the tokens; what cannot be read is counted as
@@ -112,7 +115,7 @@ class PrincipalWatch:
         self.pending: deque[tuple[int, Dialogue]] = deque()
 
     def request(self, key: int, version: int, body: Mapping[str, Any]) -> None:
-        """A decoded request of the client."""
+        """Note a decoded request of the client."""
         if self.absent == LOST:
             return
         if key == SASL_HANDSHAKE:
@@ -130,7 +133,7 @@ class PrincipalWatch:
             self.lose()
 
     def response(self, key: int, version: int, body: Mapping[str, Any]) -> None:
-        """A decoded response of the broker, in the order of the requests."""
+        """Note a decoded response of the broker, in the order of the requests."""
         if key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE) or not self.pending:
             return
         asked, dialogue = self.pending.popleft()
@@ -142,7 +145,7 @@ class PrincipalWatch:
             self.accepted(dialogue)
 
     def raw_token(self, side: int, token: bytes) -> None:
-        """A bare token, of the side that sent it (KIP-43). Without a handshake it is one of GSSAPI."""
+        """Note a bare token, of the side that sent it (KIP-43). Without a handshake it is one of GSSAPI."""
         if self.absent == LOST:
             return
         if self.current is None:
@@ -161,8 +164,8 @@ class PrincipalWatch:
     # ---- what comes of it
 
     def begin(self, mechanism: str) -> None:
-        """A handshake. Until another name is accepted, one that SASL has given stays; that of a certificate ends,
-        unless the broker refuses: where there is no SASL it says so, and goes on with who has the certificate."""
+        """Begin an authentication. Until another name is accepted, one that SASL has given stays; that of a certificate
+        ends, unless the broker refuses: where there is no SASL it says so, and goes on with who has the certificate."""
         self.current = Dialogue(mechanism)
         if self.principal is None or self.principal.source == "certificate":
             self.principal, self.absent = None, NOT_YET
@@ -185,7 +188,7 @@ class PrincipalWatch:
             self.current = None
 
     def lose(self) -> None:
-        """Answers can no longer be told apart: from now on there is no name, rather than a wrong one."""
+        """Give up, since answers can no longer be told apart: from now on there is no name, rather than a wrong one."""
         self.pending.clear()
         self.current = None
         self.principal, self.absent = None, LOST

@@ -32,7 +32,8 @@ Owner = tuple[str | None, str | None]
 
 
 class ShareSessions:
-    """As `FetchSessions`, for both APIs of share sessions, which must both be shown to it."""
+    """Share sessions of one connection, for both of their APIs, which must both be shown to it. Used like
+    `FetchSessions`."""
 
     __slots__ = ("absent", "counters", "room", "sessions", "size")
 
@@ -43,7 +44,7 @@ class ShareSessions:
         self.size = 0  # partitions of all of them
 
     def request(self, message: Message) -> PartitionSession | int | None:
-        """The session that a request opens or continues; None: it belongs to none that goes on. Or NOT_FOUND, or
+        """Return the session that a request opens or continues; None: it belongs to none that goes on. Or NOT_FOUND, or
         LIMIT_REACHED.
 
         A ShareFetch is about the session's partitions, and others of which it only acknowledges records; a
@@ -82,7 +83,7 @@ class ShareSessions:
     def forward(
         self, session: PartitionSession | None, message: Message, removed: Collection[Key] = ()
     ) -> dict[str, Any] | None:
-        """The body with which a request goes to the broker when rules answer for the partitions `removed`.
+        """Return the body with which a request goes to the broker when rules answer for the partitions `removed`.
 
         To be called once after `request`, for every request that is forwarded. None: the request goes as it is.
         """
@@ -99,23 +100,23 @@ class ShareSessions:
         return {**body, "share_session_epoch": epoch, "topics": LISTING.topics(kept.items())}
 
     def response(self, session: PartitionSession, request: Message, error: int) -> None:
-        """The broker's answer confirms what was asked of the session, or ends it."""
+        """Note the broker's answer, which confirms what was asked of the session, or ends it."""
         session.awaited = False
         if error:
             self.forget(owner_of(request), session)
 
     def own_answer(self, session: PartitionSession, request: Message, error: int) -> None:
-        """An answer of kproxy's own: the session goes on, unless a start was refused."""
+        """Note an answer of kproxy's own: the session goes on, unless a start was refused."""
         if error and request.body["share_session_epoch"] == OPENING:
             self.forget(owner_of(request), session)
 
     def lose(self, message: Message) -> None:
-        """The session of this request is not followed any more."""
+        """Stop following the session of this request, which cannot be applied to it."""
         owner = owner_of(message)
         self.forget(owner, self.sessions.get(owner))
 
     def forget(self, owner: Owner, session: PartitionSession | None) -> None:
-        """Nobody can continue this session any more."""
+        """Stop following this session, so that the client cannot continue it."""
         if session is None:
             return
         session.followed = False
@@ -124,12 +125,12 @@ class ShareSessions:
             self.grow(-len(session.asked))
 
     def grow(self, more: int) -> None:
-        """So many more partitions are remembered, or fewer."""
+        """Count `more` partitions as remembered, or fewer if it is below 0, here and in the process's room."""
         self.size += more
         self.room.take(more)
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Forget all sessions when the connection is gone, and give back their room."""
         self.sessions.clear()
         self.grow(-self.size)
 
@@ -160,5 +161,5 @@ class ShareSessions:
 
 
 def owner_of(message: Message) -> Owner:
-    """Group and member of a request of both APIs."""
+    """Return group and member of a request of both APIs."""
     return message.body["group_id"], message.body["member_id"]

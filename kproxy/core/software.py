@@ -1,4 +1,4 @@
-"""Which library the client is, as it says itself in ApiVersions from version 3 on (KIP-511)."""
+"""Client library, as the client names it in ApiVersions from version 3 on (KIP-511)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """`str` of it is what selectors compare: `apache-kafka-java/3.9.1`."""
+    """Name and version of a client's library. Selectors compare its `str`: `apache-kafka-java/3.9.1`."""
 
     name: str
     version: str
@@ -25,7 +25,8 @@ class Software:
 
 
 def software(body: Mapping[str, Any]) -> Software | None:
-    """What an ApiVersions request says; None for versions that say nothing, and for names that no broker accepts."""
+    """Return the library that an ApiVersions request names; None for versions without it, and for names that no broker
+    accepts."""
     name, version = body.get("client_software_name"), body.get("client_software_version")
     if not isinstance(name, str) or not isinstance(version, str) or max(len(name), len(version)) > LONGEST:
         return None
@@ -33,6 +34,6 @@ def software(body: Mapping[str, Any]) -> Software | None:
 
 
 def is_valid(body: Mapping[str, Any]) -> bool:
-    """Whether brokers accept what an ApiVersions request says of its library; those that say nothing they do."""
+    """Return True if brokers accept an ApiVersions request's name of the library, or if it has none."""
     said = body.get("client_software_name"), body.get("client_software_version")
     return all(one is None or _LEGAL.fullmatch(one) is not None for one in said)

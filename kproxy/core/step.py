@@ -1,4 +1,4 @@
-"""How deep to look at the frames of one (api, version), and what was counted of them."""
+"""Steps of the plan: how deep to look at the frames of one (api, version), and the counts of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ Clean = Callable[[Buffer, int, int], bool]
 
 
 class Step:
-    """One look-up a frame: what to do with its request and with its response. None: nothing, it is opaque.
+    """Step of one API and version, found by one look-up a frame: what to do with its request and with its response.
+    None: nothing, it is opaque.
 
     `tally` counts for every step of this API and version, in whatever plan; `latency` is the tally's.
     """
@@ -63,12 +64,12 @@ class Step:
         self.latency = self.tally.latency
 
     def count_in(self, tally: Tally) -> None:
-        """Count there from now on."""
+        """Count frames in this tally from now on."""
         self.tally, self.latency = tally, tally.latency
 
     @property
     def depth(self) -> str:
-        """The plan's word for metrics: opaque, head, walk or full."""
+        """Return the plan's word for metrics: opaque, head, walk, full or stop."""
         words = {None: "opaque", HEAD: "head", WHOLE: "walk", STREAM: "walk", STOP: "stop"}
         if self.api == "ApiVersions" or (self.ruled is not None and self.ruled.reads_bodies):
             return "full"

@@ -1,4 +1,4 @@
-"""What the requests of a connection are about: their entities, with names for topic ids and all of a fetch session's.
+"""Entities that the requests of a connection are about, with names for topic ids and all partitions of a fetch session.
 
 Strategy. Sessions are remembered only while a rule looks at Fetch or ShareFetch; one whose start was not seen is
 answered with an error of sessions, once, and the client begins anew with all its partitions. A session is held by the
@@ -40,7 +40,7 @@ UNREADABLE = -1
 
 
 class Subjects:
-    """Of one connection."""
+    """Reader of the entities of one connection's requests, with its fetch and share sessions."""
 
     __slots__ = ("cluster", "fetch", "session", "share")
 
@@ -52,8 +52,8 @@ class Subjects:
     def of(
         self, exchange: RuledExchange, every: Ruled, buf: Buffer, start: int, end: int
     ) -> Selection | SessionSelection | int:
-        """The entities of the request buf[start:end] by the rules of `every`, or the error that a request of an unknown
-        session is answered by.
+        """Return the entities of the request buf[start:end] by the rules of `every`, or the error code that a request
+        of an unknown session is answered by.
 
         `context.incomplete` afterwards: the name of a topic has to be asked for, call again then. Raises DecodeError.
         """
@@ -93,7 +93,8 @@ class Subjects:
     def selected(
         self, session: PartitionSession, exchange: RuledExchange, every: Ruled, listed: dict[Key, Entity]
     ) -> SessionSelection | None:
-        """What a session's request is about. None: what was found out about the session does not hold any more."""
+        """Return what a session's request is about. None: what was found out about the session does not hold any
+        more."""
         selection: SessionSelection | None = session.selection
         if selection is not None and selection.ruled is not every:
             if same(selection.ruled, every):
@@ -125,15 +126,15 @@ class Subjects:
         return selection
 
     def too_many(self, exchange: RuledExchange, session: PartitionSession) -> int:
-        """A rule matches so much of a session that a request may not leave it to the session what it is about. Gives
-        the error to be answered, 0 for a request that lists all."""
+        """End a session of which a rule matches so much that its requests have to list all that they are about. Return
+        the error code to be answered, 0 for a request that lists all."""
         self.end(exchange, session)
         if session.opening:
             return 0
         return fetch_sessions.NOT_FOUND if exchange.api.key == FETCH else share_sessions.NOT_FOUND
 
     def sessions(self, exchange: RuledExchange) -> FetchSessions | ShareSessions | None:
-        """Those that the request may belong to."""
+        """Return the sessions that the request may belong to; None: its API has none."""
         if exchange.api.key == FETCH:
             if self.fetch is None:
                 self.fetch = FetchSessions(self.session.counters, self.session.shared.room)
@@ -145,8 +146,8 @@ class Subjects:
         return None
 
     def named(self, exchange: RuledExchange, found: Iterable[Entity]) -> tuple[Entity, ...]:
-        """With the names of topics that are given by id. One whose name stays unknown is for no rule that selects
-        topics by name, except for those that forbid: it may be the one."""
+        """Return the entities with the names of topics that are given by id. Rules that select topics by name do not
+        apply to one whose name stays unknown, except for those that forbid: it may be the one."""
         named = tuple(one if one.topic_id is None else self.by_id(one) for one in each(found))
         keep(named)
         if exchange.ruled.reads_topics and any(one.topic is None and one.topic_id for one in each(named)):
@@ -154,8 +155,8 @@ class Subjects:
         return named
 
     def by_id(self, entity: Entity) -> Entity:
-        """An entity that has an id, with the name that this id has: brokers go by ids where a request has both. One
-        that says another name with it has none, since nobody can tell which of the two is meant."""
+        """Return an entity that has an id with the name of this id: brokers go by ids where a request has both. If the
+        request gives another name with the id it gets none, since nobody can tell which of the two is meant."""
         assert entity.topic_id is not None
         name = self.cluster.topic_of(entity.topic_id)
         if entity.topic is not None and entity.topic != name:
@@ -165,8 +166,8 @@ class Subjects:
     # ---- what becomes of requests and responses of sessions
 
     def forwarded(self, exchange: RuledExchange, removed: Iterable[Entity] = ()) -> Message | None:
-        """The request goes to the broker, without some of its partitions. Gives what is to be sent if that is not the
-        request itself: the broker lacks what kproxy has answered before."""
+        """Return the request to send to the broker, without some of its partitions; None: as it came. It may differ
+        because the broker lacks partitions for which kproxy has answered before."""
         sessions, session = self.sessions(exchange), exchange.session
         if sessions is None or (session is not None and not (session.followed or exchange.ruled.enforces)):
             return None
@@ -177,13 +178,13 @@ class Subjects:
         return None if body is None else Message(request.api, request.version, request.header, body)
 
     def over(self) -> None:
-        """The connection is gone, and its sessions are with it."""
+        """End all sessions, as the connection is gone."""
         for sessions in (self.fetch, self.share):
             if sessions is not None:
                 sessions.end()
 
     def end(self, exchange: RuledExchange, session: PartitionSession) -> None:
-        """A session is to be continued by nobody."""
+        """Forget a session, which the client cannot continue then."""
         if exchange.api.key == FETCH:
             assert self.fetch is not None
             self.fetch.forget(session)
@@ -192,7 +193,7 @@ class Subjects:
             self.share.forget(owner_of(exchange.request), session)
 
     def answered_here(self, exchange: RuledExchange, response: Message) -> None:
-        """An answer of kproxy's own to a request that a session may belong to."""
+        """Note an answer of kproxy's own to a request that a session may belong to."""
         session, error = exchange.session, response.body.get("error_code", 0)
         if session is None:
             return
@@ -204,12 +205,12 @@ class Subjects:
             self.share.own_answer(session, exchange.request, error)
 
     def answered(self, exchange: RuledExchange, response: Message | None) -> None:
-        """A whole response of the broker; None: it cannot be read."""
+        """Note a whole response of the broker; None: it cannot be read."""
         body = {"error_code": UNREADABLE} if response is None else response.body
         self.confirm(exchange, body["error_code"], body.get("session_id", 0))
 
     def head(self, exchange: RuledExchange, buf: Buffer, pos: int, n: int) -> None:
-        """The head of a response to a request of a session, size included."""
+        """Note the head of a response to a request of a session, size included."""
         version = exchange.api.header_version("response", exchange.version)
         at = body_start(buf, pos + 4, n, version, "response")
         length = SESSION_HEAD if exchange.api.key == FETCH else SHARE_HEAD
@@ -220,7 +221,7 @@ class Subjects:
         self.confirm(exchange, error, int.from_bytes(buf[at + 6 : at + 10], "big", signed=True))
 
     def confirm(self, exchange: RuledExchange, error: int, number: int) -> None:
-        """The broker has answered a request of a session. `number`: the id that a Fetch response gives."""
+        """Note the broker's answer to a request of a session. `number`: the id that a Fetch response gives."""
         session = exchange.session
         assert session is not None
         if exchange.api.key == FETCH:
@@ -232,21 +233,21 @@ class Subjects:
 
 
 def placeless(entity: Entity) -> Entity:
-    """The same for requests that do not list it where this one does."""
+    """Return the same entity without its place in the request, for requests that list it elsewhere or not at all."""
     return Entity(
         entity.topic, entity.topic_id, entity.partition, entity.group, entity.transactional_id, None, entity.member
     )
 
 
 def same(first: Ruled, second: Ruled) -> bool:
-    """Whether these are the same rules for the same version."""
+    """Return True if these are the same rules for the same version."""
     return first.version == second.version and [part.running for part in first.parts] == [
         part.running for part in second.parts
     ]
 
 
 def unlisted(key: Key, group: str | None = None, member: str | None = None) -> Entity:
-    """A partition of the session that the request at hand does not list."""
+    """Return the entity of a session's partition that the request at hand does not list."""
     topic, partition = key
     if isinstance(topic, UUID):
         return Entity(topic_id=topic, partition=partition, group=group, member=member)

@@ -1,4 +1,4 @@
-"""What is counted of the frames of one (api, version), by all connections and through all changes of rules."""
+"""Counts of the frames of one (api, version), by all connections and through all changes of rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ Label = tuple[str, str, str]
 
 
 class Tally:
-    """`latency` counts the responses, by the time since their request's header was read."""
+    """Count of requests of one API and version, and their responses: `latency` has the time since the request's header
+    was read."""
 
     __slots__ = ("api", "depth", "latency", "requests", "version")
 
@@ -25,10 +26,11 @@ class Tally:
 
 
 class Tallies(dict[Label, Tally]):
-    """By api, version and how deep the plan looks. Bounded by the protocol's table."""
+    """Tallies by api, version and how deep the plan looks. Bounded by the protocol's table."""
 
     def of(self, key: int, version: int, api: str, depth: str) -> Tally:
-        """A client may send any version of any API: only those of the table have a label of their own."""
+        """Return the tally of this API and version. A client may send any version of any API: only those of the table
+        have a label of their own."""
         known = key in schema.paths() and version in schema.load(key).versions
         label = (api, str(version) if known else "unknown", depth)
         return self.setdefault(label, Tally(*label))

@@ -1,4 +1,4 @@
-"""What a session wants to be done later: the driver is asked to call `tick` then."""
+"""Timers of a session: calls that are due later; the driver is asked to call `tick` then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Call = Callable[[float], None]
 
 
 class Timers:
-    """Calls in order of their times, and of their making where these are equal.
+    """Calls of one session in order of their times, and of their making where these are equal.
 
     `armed` are the times that the driver was asked for and that have not come: it is not asked for a later one while
     there is an earlier one, nor twice for the same.
@@ -27,12 +27,12 @@ class Timers:
         self.armed: list[float] = []  # a heap
 
     def at(self, when: float, call: Call) -> None:
-        """`call(now)` at `when` or a little later."""
+        """Have `call(now)` called at `when` (monotonic seconds) or a little later."""
         heapq.heappush(self.calls, (when, next(self.numbers), call))
         self.arm()
 
     def tick(self, now: float) -> None:
-        """Call what is due."""
+        """Call all functions that are due, and arm for the next one."""
         while self.armed and self.armed[0] <= now:
             heapq.heappop(self.armed)
         while self.calls and self.calls[0][0] <= now:

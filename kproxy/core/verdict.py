@@ -1,4 +1,4 @@
-"""Live rules and responses: what those do that fired for the request, or that select on the broker's error."""
+"""Live rules and responses: applies the rules that fired for the request, or that select on the broker's error."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ from .ruling import Ruling
 
 
 class Verdict:
-    """One response: made when as much of it is here as its exchange wants. `frame` is the client's, without its size;
-    None where rules act on the header only."""
+    """Evaluation of one response, made when as much of it is here as its exchange wants."""
 
     __slots__ = ("changed", "edited", "engine", "errors", "exchange", "now", "ruling", "session", "shows")
 
@@ -49,8 +48,8 @@ class Verdict:
         self.errors: Mapping[Entity, int] | None = None
 
     def reach(self, size: int, frame: bytes | None) -> Ruling:
-        """What becomes of the response. One that cannot be read passes as it is, counted, unless a rule forbids what
-        it may show."""
+        """Evaluate the response; `frame` is the client's, without its size, or None where rules act on the header only.
+        One that cannot be read passes as it is, counted, unless a rule forbids what it may show."""
         exchange, ruling = self.exchange, self.ruling
         exchange.response_size = size
         if frame is not None and exchange.pending:
@@ -94,7 +93,7 @@ class Verdict:
         return True
 
     def merge(self) -> None:
-        """Put in what was decided when the request came."""
+        """Put the errors into the response that were decided when the request came."""
         exchange = self.exchange
         if exchange.failures:
             self.becomes(merge(exchange.request, exchange.response, exchange.failures), exchange.failures)
@@ -114,6 +113,8 @@ class Verdict:
             observer.failed(self.exchange.correlation_id, {one.code for one in failures})
 
     def consider(self, pending: Pending) -> None:
+        """Apply one rule that waited for the response: select on its errors, ask its trigger, take what its effect
+        decides."""
         running, matched = pending.part.running, pending.entities
         if pending.screens:
             self.screen(pending)
@@ -136,7 +137,7 @@ class Verdict:
             self.take(decision, matched)
 
     def screen(self, pending: Pending) -> None:
-        """Leave out what the rule forbids and the answer mentions; nothing is counted if there is no such thing."""
+        """Leave out what the rule forbids and the response mentions; count nothing if it mentions no such thing."""
         running, exchange = pending.part.running, self.exchange
         if pending.part.letters is not None and not self.shows:
             return
@@ -154,7 +155,7 @@ class Verdict:
         self.edited = True
 
     def with_error(self, part: Part, matched: Sequence[Entity]) -> Sequence[Entity] | None:
-        """Those entities that the broker answered with a selected error; None when there are none."""
+        """Return those entities that the broker answered with a selected error; None when there are none."""
         if self.errors is None:
             asked = dict.fromkeys(
                 one for pending in self.exchange.pending if not pending.judged for one in each(pending.entities)
@@ -203,7 +204,7 @@ class Verdict:
                 raise TypeError(f"{type(decision).__name__} is for requests")
 
     def encoded(self, frame: bytes) -> bytes | None:
-        """The response's bytes if they are others than came."""
+        """Return the response's bytes if they differ from those that came, else None."""
         exchange = self.exchange
         body = exchange.response.body
         told = milliseconds(exchange.throttle)

@@ -1,4 +1,4 @@
-"""What the client is told of the broker's versions: ApiVersions answers, cut to what is understood and allowed."""
+"""Versions of the broker as the client is told of them: ApiVersions responses, cut to what is read and allowed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Allowed = Callable[[int], tuple[int, int] | None]
 
 
 def cap(body: dict[str, Any], allowed: Allowed, own: Mapping[int, int] = NOTHING) -> bool:
-    """Cut the answer down in place to what is allowed of what the broker has; returns whether anything changed.
+    """Cut the response down in place to the versions allowed of those the broker has; return True if anything changed.
 
     `own` are APIs that kproxy answers itself, with their newest versions: they are listed whatever the broker has.
 
@@ -61,7 +61,7 @@ def _newest(entries: list[dict[str, Any]]) -> dict[int, int]:
 
 
 def unsupported(correlation: int, newest: int | None = None) -> bytes:
-    """The answer to an ApiVersions version that there is not, as a broker gives it (KIP-511).
+    """Return the response to an ApiVersions request of a version that does not exist, as a broker gives it (KIP-511).
 
     Error 35 in the v0 layout, with the one entry from which the client takes the version for its next try: 0 to
     `newest`, by default the newest that kproxy reads.
@@ -74,14 +74,14 @@ def unsupported(correlation: int, newest: int | None = None) -> bytes:
 
 
 class VersionsAnswers:
-    """Cuts ApiVersions answers down. A broker says the same to every connection, so what became of one is kept."""
+    """Cutter of ApiVersions responses. A broker says the same to every connection, so the result is kept."""
 
     def __init__(self, allowed: Allowed, own: Mapping[int, int] = NOTHING) -> None:
         self.allowed, self.own = allowed, own
         self.known: dict[tuple[int, bytes], bytes | None] = {}
 
     def cap(self, version: int, frame: bytes, counters: Counters) -> list[bytes] | None:
-        """The frame with what is `allowed` of the answer, as size and frame; None when it passes as it is.
+        """Return the frame with what is `allowed` of the response, as size and frame; None when it passes as it is.
 
         An answer that cannot be read passes, counted: librdkafka's mock gives one that is neither v0 nor v3.
         """
@@ -100,7 +100,7 @@ class VersionsAnswers:
         return [(CORRELATION + len(body)).to_bytes(4, "big"), frame[:CORRELATION], body]
 
     def capped(self, version: int, frame: bytes) -> bytes | None:
-        """What comes after the correlation id; None: nothing is to be cut; empty: it cannot be read."""
+        """Return the bytes after the correlation id; None: nothing is to be cut; empty: it cannot be read."""
         try:
             message = decode_response(frame, API_VERSIONS, version)
         except DecodeError:
