@@ -18,32 +18,32 @@ from kproxy.wire.api_keys import API_VERSIONS
 
 PREFIX = b"kproxy-circle-"
 AT = 10
-"""Where the client id begins in a request without its size, header version 1."""
+"""Offset of the client id in a request without its size, header version 1."""
 SECRET_BYTES = 16
 PROOF = 16
 """Characters that tell the questions of one kproxy, with all its workers, to one cluster from others."""
 
 
 class CircleMark:
-    """The mark of one kproxy. `found(cluster)` is called when a question to that cluster has come back."""
+    """Mark of one kproxy. `found(cluster)` is called when a question to that cluster has come back."""
 
     def __init__(self, instance: str = "") -> None:
         self.instance = instance or token_hex(SECRET_BYTES)
         self.found: Callable[[str], object] = lambda cluster: None
 
     def client_id(self, cluster: bytes) -> bytes:
-        """The client id of questions to that cluster."""
+        """Return the client id of questions to that cluster."""
         proof = hmac.digest(self.instance.encode(), cluster, "sha256").hex()[:PROOF]
         return PREFIX + proof.encode() + b"-" + cluster
 
     def question(self, cluster: str) -> bytes:
-        """An ApiVersions request of version 0, with its size, which asks whether that cluster leads back here."""
+        """Return an ApiVersions request of version 0, with its size, which asks if that cluster leads back here."""
         name = self.client_id(cluster.encode())
         body = API_VERSIONS.to_bytes(2, "big") + bytes(6) + len(name).to_bytes(2, "big") + name
         return len(body).to_bytes(4, "big") + body
 
     def recognise(self, frame: bytes) -> str:
-        """The cluster that this ApiVersions request of a client was sent to by this kproxy; empty: it was not."""
+        """Return the cluster that this kproxy sent the client's ApiVersions request to; empty: it did not send it."""
         if not frame.startswith(PREFIX, AT):
             return ""
         name = frame[AT : AT + int.from_bytes(frame[AT - 2 : AT], "big")]

@@ -35,10 +35,10 @@ PARTS = frozenset((b"host.name", b"port", b"advertised.host.name", b"advertised.
 
 @dataclass(frozen=True, slots=True)
 class ConfigAddresses:
-    """The rewrite of one version."""
+    """Rewrite of one version's DescribeConfigs response, which hides the addresses in brokers' configs."""
 
     inner: Walk
-    """Over one result."""
+    """Walk over one result."""
     compact: bool
 
     @property

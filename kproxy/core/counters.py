@@ -10,7 +10,7 @@ from .histogram import PROXY_BOUNDS, Histogram
 
 @dataclass(slots=True)
 class Counters:
-    """One for the process. Words are the label values of the metrics with the same names."""
+    """Counters of one process. Words are the label values of the metrics with the same names."""
 
     events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Things worth a number and no more: `topics_hidden`, `endpoints_blanked`, `acks0_response_dropped` …"""

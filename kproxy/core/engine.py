@@ -214,7 +214,7 @@ class Engine:
         partitions."""
         answer = fail(exchange.request, Failure(code))
         if "session_id" in answer.body:
-            answer.body["session_id"] = 0  # as brokers say it: there is none
+            answer.body["session_id"] = 0  # brokers say so that there is none
         ruling.answer = encode(answer)
         exchange.decided = True
 
@@ -394,7 +394,7 @@ class Engine:
         them here."""
         failures = exchange.failures
         if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session goes on whatever faults there are
-            exchange.request.body["max_wait_ms"] = 0  # it answers at once, and is overwritten
+            exchange.request.body["max_wait_ms"] = 0  # the broker answers at once, and its answer is overwritten
             exchange.late, exchange.failures = failures, {}
             ruling.frame = b""
             return

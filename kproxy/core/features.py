@@ -21,7 +21,7 @@ NEEDED: Final[Mapping[tuple[str, int], Mapping[int, int]]] = {
 
 
 def take_back(body: dict[str, Any], before: Mapping[int, int], after: Mapping[int, int]) -> None:
-    """Lower, in place, what an ApiVersions answer says of features.
+    """Lower, in place, the levels of features in an ApiVersions response to those that its versions still allow.
 
     `before` and `after` the cut: API key → newest version. What the broker itself lacks is its own business: only a
     version that the cut has taken counts. Level 0 is off, and brokers do not list what is off.

@@ -96,7 +96,7 @@ def beginning(step: Step, buf: Buffer, pos: int, n: int) -> bytes | None:
     ruled = step.ruled
     if ruled is None or not ruled.names_client or not (ruled.screen is not None or ruled.told_by_header):
         return None
-    if ruled.screen is not None and ruled.screen.scan is not None:  # what rules look for may stand anywhere
+    if ruled.screen is not None and ruled.screen.scan is not None:  # names may stand anywhere
         return None
     start = pos + CLIENT_ID
     end = min(n, pos + 4 + int.from_bytes(buf[pos : pos + 4], "big"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 MOST = 10
-"""ApiVersions of one client; brokers take one of a version that they have, and clients need two at most."""
+"""ApiVersions requests of one client; brokers take one of a version that they have, and clients need two at most."""
 WAITS = "versions"
 
 
@@ -75,7 +75,7 @@ class Hello:
             sent, then = b"".join(halt.pieces), halt.then
         lane.halt = Changed([], end, then=then)
         to_client, to_broker = session.marks.acted[CLIENT], session.marks.acted[BROKER]
-        to_client += to_broker  # what rules did has gone when the answer has
+        to_client += to_broker  # the rules' changes count as applied when the answer has gone
         to_broker.clear()
         if not sent or then is not None:  # answered by kproxy, dropped by a rule, or the last that comes
             return pos

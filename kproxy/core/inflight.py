@@ -18,7 +18,7 @@ Entry = tuple[int, Step, float, Any]
 ANSWER = Step(-1, -1, "kproxy-answer")
 OWN = Step(-1, -1, "kproxy-request")
 ANSWERED, ASKED = -1, -2
-"""What stands for them where there are API keys only."""
+"""Their stand-ins where there are API keys only."""
 
 REMEMBERED = 1024
 """acks=0 Produce requests whose unasked-for answer is still recognised. librdkafka's mock answers them, real brokers do

@@ -43,7 +43,7 @@ MOST_GROWTH = 4096
 BY_RULE = ("delay", "held")
 """Words for what a lane waits for that are a rule's doing."""
 CORRELATION_AT = {CLIENT: 8, BROKER: 4}
-"""Where the correlation id stands in a frame with its size, by who sent it."""
+"""Offset of the correlation id in a frame with its size, by the side that sent it."""
 
 MANY = 4096
 """Pieces that are put together in one go."""
@@ -134,7 +134,7 @@ class Lane:
                 if direct and (end := self.put_back(halt, buf, passed, stop)) is not None:
                     passed = end
                     break
-                direct = False  # what follows goes behind the pieces
+                direct = False  # the bytes that follow go behind the pieces
                 self.emit(*halt.pieces, buf[halt.after : stop])
             elif isinstance(halt, Streaming):
                 self.stream = halt.stream

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HeldMemory:
-    """`limit` bytes. `used` is what is reserved now."""
+    """Budget of `limit` bytes for held frames, of which `used` are reserved now."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -43,7 +43,7 @@ class HeldMemory:
         return granted
 
     def forget(self, lane: Lane) -> list[Lane]:
-        """The lane's connection has ended: it waits no more. Returns those who can go on instead."""
+        """Take the lane, whose connection has ended, out of the queue; return the lanes that can go on instead."""
         if not self.waiting:
             return []
         self.waiting = deque(entry for entry in self.waiting if entry[0] is not lane)

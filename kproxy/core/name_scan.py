@@ -47,7 +47,7 @@ Search = Callable[[bytes | bytearray], bool]
 
 
 class NameScan:
-    """The test for frames of one (api, version, direction), over the rules of a connection."""
+    """Byte search in frames of one (api, version, direction), over the rules of a connection."""
 
     __slots__ = ("holds", "ids", "meanings", "version")
 

@@ -41,8 +41,8 @@ NOBODY: Numbers = frozenset()
 
 
 class FieldIndex:
-    """The rules that select on one field. `lenient` are those that may hold where a request lacks it, `doubting` those
-    that may hold for a topic id that nobody has named."""
+    """Index of the rules that select on one field. `lenient` are those that may hold where a request lacks it,
+    `doubting` those that may hold for a topic id that nobody has named."""
 
     __slots__ = ("doubting", "exact", "lenient", "numbers", "patterns", "remembered")
 
@@ -54,7 +54,7 @@ class FieldIndex:
         self.remembered = lru_cache(MOST_TEXTS)(self.tried)
 
     def add(self, number: int, rule: LiveRule, texts: Iterable[str]) -> None:
-        """One rule, which selects by these texts and patterns."""
+        """Add one rule, which selects by these texts and patterns."""
         self.numbers.add(number)
         for text in texts:
             if is_pattern(text):
@@ -69,7 +69,8 @@ class FieldIndex:
             self.doubting |= {number}
 
     def about(self, text: str | None) -> Numbers:
-        """The rules whose selector holds for it; None: the request has no such thing, or no name for it."""
+        """Return the numbers of the rules whose selector holds for `text`; None: the request has no such field, or no
+        name for its topic id."""
         if text is None:
             return self.lenient | self.doubting
         if not text.isascii():
@@ -81,7 +82,7 @@ class FieldIndex:
 
 
 class PartIndex:
-    """Over the rules of one (api, version). `general` can be about any request; `tests` are those of entities, by
+    """Index over the rules of one (api, version). `general` can apply to any request; `tests` are those of entities, by
     rule, `tested` of rules that no field of entities is the index of, `excluding` those of `not:`; `scanned` are those
     of `general` that bytes tell of (`core/name_scan.py`)."""
 
@@ -109,7 +110,8 @@ class PartIndex:
         self.excluding = [(number, test) for number, test in excluding if test is not None]
 
     def candidates(self, exchange: Exchange, groups: Iterable[int]) -> Iterable[int]:
-        """The numbers of those that can be about a request, in file order. `groups`: those that its entities have."""
+        """Return the numbers of the rules that can apply to a request, in file order. `groups`: those that its entities
+        have."""
         if not self.fields:
             return range(len(self.parts))
         numbers = set(self.general)
@@ -120,7 +122,7 @@ class PartIndex:
         return sorted(numbers)
 
     def about(self, entity: Entity) -> list[int]:
-        """The rules that select entities, and this one among them; `not:` apart."""
+        """Return the numbers of the rules that select entities, and this one among them; `not:` apart."""
         found = [number for number, test in self.tested if test(entity)]
         for name, field in self.by_entity:
             for number in field.about(getattr(entity, name)):
@@ -131,7 +133,7 @@ class PartIndex:
 
 
 def indexed_by(rule: LiveRule) -> str | None:
-    """The field of its first selector of text, if it cannot match where that does not hold."""
+    """Return the field of its first selector of text, if the rule cannot match where that does not hold."""
     if rule.match is None or type(rule).holds_for not in HOLDS or type(rule.match).holds_entity not in MATCHES:
         return None
     return next((name for name in FIELDS if getattr(rule.match, name) is not None), None)

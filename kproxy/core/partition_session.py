@@ -108,7 +108,7 @@ class PartitionSession:
         self.known: set[Key] = set()  # to the broker
         self.owed: dict[Key, None] = {}  # told by the client, not yet to the broker; in order
         self.dropped: dict[Key, None] = {}  # known to the broker, and the client has forgotten them
-        self.client_epoch = self.broker_epoch = OPENING  # of the next request
+        self.client_epoch = self.broker_epoch = OPENING  # epochs of the next request
         self.update({**body, "forgotten_topics_data": []})  # brokers begin with what is listed, whatever else is said
 
     def update(self, body: Mapping[str, Any]) -> None:

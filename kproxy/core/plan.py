@@ -33,7 +33,7 @@ from .versions import HIDDEN, VersionsAnswers
 CLUSTER_MEMBERS = frozenset((57, 64, 80, 81, 94))
 """UpdateFeatures, UnregisterBroker, AddRaftVoter, RemoveRaftVoter, UnregisterController: what a cluster consists of."""
 SHARE_STATE = frozenset(range(83, 88))
-"""What coordinators of share groups ask of those who keep their state (KIP-932)."""
+"""Requests of share groups' coordinators to the brokers that keep their state (KIP-932)."""
 STREAMED = frozenset((1, 78))  # Fetch, ShareFetch: their addresses come last, behind the records
 TAGGED_ENDPOINTS = frozenset((0, 1))
 """Produce and Fetch name brokers in a tagged field, when a leader has moved (KIP-951): most responses do not."""

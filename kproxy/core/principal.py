@@ -59,7 +59,7 @@ class Dialogue:
 
     def __init__(self, mechanism: str) -> None:
         self.mechanism = mechanism
-        self.tokens = 0  # of the client
+        self.tokens = 0  # number of the client's tokens
         self.name: str | None = None
         self.reason = NOT_YET
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 HEADER = Struct(">iIih").unpack_from  # size, api key << 16 | version, correlation id, length of the client id
 HEADER_BYTES = 14
-SHORT_HEAD = Struct(">BBh").unpack_from  # of a flexible Produce: no tags, no transactional id, acks
+SHORT_HEAD = Struct(">BBh").unpack_from  # head of a flexible Produce: no tags, no transactional id, acks
 SMALLEST = 10
 """Request header v1 with a null client id. ControlledShutdown v0 lacks the client id but has four bytes of body."""
 REMEMBERED_BYTES = 1 << 20
@@ -50,7 +50,7 @@ class RequestLane(Lane):
 
     source, target = CLIENT, BROKER
     rules: RuledRequests | None = None  # made when live rules look at a frame
-    template: FrameTemplate | None = None  # of the last request that no rule acted on, if such may pass
+    template: FrameTemplate | None = None  # template of the last request that no rule acted on, if such may pass
 
     def __init__(self, session: Session, memory: HeldMemory, limit: int) -> None:
         super().__init__(session, memory)

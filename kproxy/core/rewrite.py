@@ -22,7 +22,7 @@ from .counters import Counters
 
 Buffer = bytes | bytearray | memoryview
 Hits = list[tuple[int, int, int]]
-Pieces = list[Any]  # of bytes-like
+Pieces = list[Any]  # bytes-like objects that make up a frame
 GONE = ("", -1)  # "no such node" as brokers say it: an address that cannot be given
 MOST_NODES = 1000
 """Nodes that a response may name, and that a connection remembers, where no limit is given: more than clusters have."""

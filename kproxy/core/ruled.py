@@ -31,7 +31,7 @@ class Part(NamedTuple):
     request: Depth
     response: Depth
     by_error: bool = False
-    """It selects on the broker's error, so that it has its say only then."""
+    """Set if it selects on the broker's error, so that it can be applied to the response only."""
     screens: bool = False
     """Answers may mention what it forbids."""
     letters: tuple[bytes, ...] | None = None
@@ -146,7 +146,7 @@ def ruled(key: int, version: int, live: Sequence[Running]) -> Ruled | None:
             continue
         late = sees_error(rule)
         if late:
-            if response == Depth.NOTHING:  # it acts on requests, and has its say too late for that
+            if response == Depth.NOTHING:  # a rule that acts on requests, but can be judged only by the response
                 continue
             response = Depth.BODY
         if known or not (Depth.BODY in (request, response) or sees_body(rule)):

@@ -59,7 +59,7 @@ class RuledExchange(Exchange):
         self.counted: set[Running] = set()
         self.failures: dict[Entity, Failure] = {}
         self.late: dict[Entity, Failure] = {}
-        self.listed: tuple[Entity, ...] = ()  # what the request is about, where that belongs to no session
+        self.listed: tuple[Entity, ...] = ()  # entities of the request, if it belongs to no session
         self.whole: Failure | None = None
         self.session: PartitionSession | None = None
         self.awaits = self.refuses = self.decided = False

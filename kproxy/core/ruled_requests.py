@@ -96,7 +96,7 @@ class RuledRequests:
                 lane.plan = session.plan  # which waited, if triggers were asked before
                 self.expect(self.templates.learn(step, buf, pos, n))
                 return self.pass_on(step.plain, buf, pos, n, now)
-            lane.template = None  # what is said of this frame holds however often it is looked at, and it may begin so
+            lane.template = None  # this frame may begin so, and its ruling stays however often the frame is looked at
             if isinstance(ruling, Watched):
                 self.watched = step, ruling
                 return self.pass_on(step.plain, buf, pos, n, now)
@@ -149,7 +149,7 @@ class RuledRequests:
         length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
         need = min(HEADER_BYTES + max(length, 0), size + 4)
         if step.plain.acks is not None and n - pos >= need and step.plain.acks(buf, pos + 4, n, length) is None:
-            need = min(n - pos + 1, size + 4)  # whether an answer is due is told to who observes
+            need = min(n - pos + 1, size + 4)  # acks has to be here: observers are told if an answer is due
         return need
 
     def hold(self, ruling: Ruling) -> None:

@@ -1,4 +1,5 @@
-"""The response lane's dealings with live rules: first the plain rewrites, so that rules see what the client would."""
+"""Live rules in the response lane: the plain rewrites come first, so that rules see the response as the client
+would."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ LONGEST_HEAD = 65536
 
 
 class RuledResponses:
-    """`ruling` is that of the frame at the lane's head, once it is made."""
+    """Live rules of one response lane. `ruling` is that of the frame at the lane's head, once it is made."""
 
     __slots__ = ("lane", "ruling", "session")
 
@@ -43,7 +44,7 @@ class RuledResponses:
         self.ruling: Ruling | None = None
 
     def look(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
-        """True: the frame passes as it is. False: `lane.halt` says how it goes on."""
+        """Evaluate a frame and act on it. True: it passes as it is. False: `lane.halt` says how it goes on."""
         lane, session = self.lane, self.session
         step, end = entry[1], pos + 4 + size
         if isinstance(entry[3], Watched):
@@ -77,7 +78,8 @@ class RuledResponses:
         return self.send(ruling, entry, noted, buf, pos, end, now)
 
     def look_watched(self, entry: Entry, watched: Watched, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
-        """No rule was about the request, and the answer may mention what some forbid."""
+        """Look at the response to a request to which no rule applied, but whose response may mention what some
+        forbid."""
         lane, step = self.lane, entry[1]
         assert step.ruled is not None
         if end > n:
@@ -103,7 +105,7 @@ class RuledResponses:
     def judge(
         self, noted: Noted, exchange: RuledExchange, step: Step, buf: Buffer, pos: int, n: int, end: int, now: float
     ) -> Ruling | None:
-        """The rules' word, or None with `lane.halt` set."""
+        """Evaluate the rules; return their ruling, or None with `lane.halt` set."""
         lane = self.lane
         if exchange.response_depth() == Depth.BODY:
             if end > n:
@@ -132,7 +134,8 @@ class RuledResponses:
         return ruling
 
     def more_of_head(self, exchange: RuledExchange, step: Step, buf: Buffer, pos: int, n: int, end: int) -> int:
-        """How many bytes of the frame must be here, so that throttle_time_ms can be put in; 0: there are enough."""
+        """Return how many bytes of the frame must be here, so that throttle_time_ms can be put in; 0: there are
+        enough."""
         assert step.ruled is not None
         if not (exchange.awaits or step.ruled.throttle_first):
             return 0
@@ -147,8 +150,8 @@ class RuledResponses:
     def client_side(
         self, plain: Step, note: dict[str, Any] | None, buf: Buffer, pos: int, end: int
     ) -> tuple[bytes, bool] | None:
-        """The frame as the client would get it without live rules, and whether it is another than the broker's; None
-        with `lane.halt` set, or closed."""
+        """Return the frame as the client would get it without live rules, and True if it differs from the broker's;
+        None with `lane.halt` set, or closed."""
         if plain.watched and plain.key in ANSWERED:
             self.session.identity.response(plain, copied(buf, pos + 4, end))
             self.session.identified()
@@ -162,7 +165,7 @@ class RuledResponses:
     def go_plain(
         self, ruling: Ruling, entry: Entry, noted: Noted, buf: Buffer, pos: int, n: int, end: int, now: float
     ) -> bool:
-        """Rules that act on the header have acted: the rest is as if there were none."""
+        """Send the frame as if there were no live rules, once those that act on the header have acted."""
         lane, plain = self.lane, entry[1].plain
         if ruling.hint:
             self.patch(ruling, plain, buf, pos, n)
@@ -178,7 +181,7 @@ class RuledResponses:
         return lane.look(entry, buf, pos, n, end - pos - 4, now)
 
     def patch(self, ruling: Ruling, plain: Step, buf: Buffer, pos: int, n: int) -> None:
-        """throttle_time_ms where it lies, in the driver's own buffer: it has a fixed width and comes first."""
+        """Write throttle_time_ms where it lies, in the driver's own buffer: it has a fixed width and comes first."""
         version = ruling.exchange.api.header_version("response", plain.version)
         at = body_start(buf, pos + 4, n, version, "response")
         if at is None or at + 4 > n:
@@ -188,7 +191,7 @@ class RuledResponses:
         buf[at : at + 4] = told.to_bytes(4, "big")  # type: ignore[index]  # a bytearray, or a view of one
 
     def send(self, ruling: Ruling, entry: Entry, noted: Noted, buf: Buffer, pos: int, end: int, now: float) -> bool:
-        """The whole frame is here, and judged."""
+        """Send the frame, which is all here and evaluated, as its ruling says; return True if it passes as it is."""
         lane, session, fifo = self.lane, self.session, self.lane.fifo
         self.done(ruling)
         session.mute(max(ruling.throttle, noted.exchange.mute if noted.exchange else 0.0), now)
@@ -227,7 +230,7 @@ class RuledResponses:
         return True
 
     def with_another(self, entry: Entry, noted: Noted, buf: Buffer, pos: int, n: int, end: int, now: float) -> bool:
-        """No rule is about this one, but another response is to leave behind it."""
+        """Send a response to which no rule applies, and behind it another one that waits for it."""
         lane = self.lane
         if end > n:
             lane.halt = Keep(end - pos, hold=True)
@@ -247,5 +250,5 @@ class RuledResponses:
 
 
 def copied(buf: Buffer, start: int, end: int) -> bytes:
-    """buf[start:end] as bytes, by one copy."""
+    """Return buf[start:end] as bytes, by one copy."""
     return bytes(memoryview(buf)[start:end])

@@ -1,4 +1,4 @@
-"""Whom a client says it is, in the tokens of each SASL mechanism. Nothing but the name comes out of a token.
+"""Names that clients give in the tokens of each SASL mechanism. Nothing but the name comes out of a token.
 
 PLAIN: RFC 4616. SCRAM: RFC 5802; with `tokenauth=true` it is a delegation token (KIP-48), whose owner it does not name.
 OAUTHBEARER: RFC 7628; the name is the claim `sub` of a JWT (RFC 7519), whose signature is the broker's to check.
@@ -25,11 +25,11 @@ _BAD_ESCAPE = re.compile(rb"=(?!2C|3D)")
 
 
 class NoName(Exception):
-    """A token that names nobody; the argument is the reason, never a part of the token."""
+    """Error of a token that names nobody; the argument is the reason, never a part of the token."""
 
 
 def plain(token: bytes) -> str:
-    """`[authorization id] NUL user NUL password`: the id, or the user when it is left out. Raises NoName."""
+    """Read `[authorization id] NUL user NUL password`: the id, or the user when it is left out. Raises NoName."""
     parts = token.split(b"\0")
     if len(parts) != 3 or not parts[1]:
         raise NoName(MALFORMED)
@@ -37,7 +37,7 @@ def plain(token: bytes) -> str:
 
 
 def scram(token: bytes) -> str:
-    """`n,,n=user,r=nonce[,extensions]`; in the user `=2C` is a comma, `=3D` an equals sign. Raises NoName."""
+    """Read `n,,n=user,r=nonce[,extensions]`; in the user `=2C` is a comma, `=3D` an equals sign. Raises NoName."""
     found = _CLIENT_FIRST.fullmatch(token)
     if found is None or _BAD_ESCAPE.search(found[1]):
         raise NoName(MALFORMED)
@@ -48,12 +48,12 @@ def scram(token: bytes) -> str:
 
 
 def oauthbearer(token: bytes) -> str:
-    """`n,[a=id],^A auth=Bearer JWT ^A … ^A`: the claim `sub`, not verified. Raises NoName."""
+    """Read `n,[a=id],^A auth=Bearer JWT ^A … ^A`: the claim `sub`, not verified. Raises NoName."""
     pairs = token.split(b"\x01")
     if len(pairs) < 3 or not pairs[0].startswith((b"n,", b"y,", b"p=")):
         raise NoName(MALFORMED)
     bearers = [found[1] for pair in pairs[1:] if (found := _BEARER.fullmatch(pair))]
-    if len(bearers) != 1:  # of several, which one the broker verifies is not known
+    if len(bearers) != 1:  # with several, kproxy cannot know which one the broker verifies
         raise NoName(MALFORMED)
     subject = claims(bearers[0]).get("sub")
     if not isinstance(subject, str):
@@ -62,7 +62,8 @@ def oauthbearer(token: bytes) -> str:
 
 
 def claims(token: bytes) -> Mapping[str, Any]:
-    """The claims of a JWT. Raises NoName when it is none: tokens may also be meant for the broker's eyes only."""
+    """Return the claims of a JWT. Raises NoName when it is none: tokens may also be meant for the broker's eyes
+    only."""
     parts = token.split(b".")
     try:
         found = json.loads(urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))

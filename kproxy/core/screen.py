@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SHARED = frozenset((SHARE_FETCH, SHARE_ACKNOWLEDGE))
 NO_SESSION = {"session_id": 0, "session_epoch": CLOSING}
-"""What a Fetch says that belongs to no session (KIP-227)."""
+"""Fields of a Fetch that belongs to no session (KIP-227)."""
 
 
 class Screen:

@@ -78,7 +78,7 @@ class SessionSelection:
         self.partitions: dict[Key, Entity] = {}
         self.groups: dict[int, dict[Key, Entity]] = defaultdict(dict)
         self.buts: dict[int, dict[Key, Entity]] = defaultdict(dict)
-        self.nameless: set[Key] = set()  # what rules say of them changes when their name is heard
+        self.nameless: set[Key] = set()  # other rules may apply to them once their name is heard
         self.passing: list[Key] = []  # listed and forgotten by the same request
 
     def add(self, key: Key, entity: Entity) -> None:

@@ -54,7 +54,7 @@ ANSWER.response = OWN.response = WHOLE  # the response lane looks at what meets 
 
 DIAL = Dial()
 NOWHERE = Facts("", "", "")
-"""Of a session that was made by hand."""
+"""Facts of a session that was made by hand, in tests for example."""
 
 
 @dataclass(slots=True)
@@ -91,14 +91,14 @@ class Session:
     topics_came = False  # which the request lane may wait for
     paused: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())  # the reasons, by side
     handed_over: tuple[int, int] = (0, 0)  # held memory behind bytes that the driver has not written yet, by side
-    last_words: int | None = None  # where in `commands` stands what leaves behind all that has been read
+    last_words: int | None = None  # index in `commands` of the last answers; bytes read before go in front
     asked: Mapping[int, tuple[str, int]] = MappingProxyType({})  # nodes named by EnsureNodes and not answered yet
     incomplete_since: float | None = None
-    sasl: SaslEnd | None = None  # who makes an end of the client's SASL here; None: the broker has it
+    sasl: SaslEnd | None = None  # answers the client's SASL in the broker's place; None: the broker answers
     guard: SaslServer | None = None  # the same, where clients authenticate to it
     parting: str | None = None  # why a client that could not authenticate is sent away
-    parts = False  # it is, as soon as all that is due has been answered
-    renewal: Renewal | None = None  # where kproxy has logged in at the broker itself
+    parts = False  # True: that happens as soon as all that is due has been answered
+    renewal: Renewal | None = None  # set if kproxy has logged in at the broker itself
     observer: Observer | None = None  # the driver may put one here
     owner: Any = None
 
@@ -404,7 +404,7 @@ class Session:
         self.marks.settle()
         self.requests.die()
         self.responses.die()
-        for side, reasons in enumerate(self.paused):  # what comes is thrown away, and an end is seen
+        for side, reasons in enumerate(self.paused):  # read on: bytes are thrown away, but the connection's end is seen
             if reasons:
                 self.commands.append(Resume(side))
         self.paused = (frozenset(), frozenset())

@@ -10,7 +10,7 @@ from typing import Any, Final
 LONGEST: Final = 250
 """Characters of a name or a version; Kafka has no limit, and these become text in logs."""
 _LEGAL = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What brokers accept; all else they answer with INVALID_REQUEST."""
+"""Names that brokers accept; all others they answer with INVALID_REQUEST."""
 
 
 @dataclass(frozen=True, slots=True)

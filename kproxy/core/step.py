@@ -17,7 +17,7 @@ HEAD: Final = 1
 WHOLE: Final = 2
 """The frame is looked at once it is whole."""
 STREAM: Final = 3
-"""As WHOLE when it is short or at hand; else it streams, and only its tail is looked at (Fetch: NodeEndpoints)."""
+"""Like WHOLE when it is short or at hand; else it streams, and only its tail is looked at (Fetch: NodeEndpoints)."""
 STOP: Final = 4
 """The frame is not let through, and closes the connection."""
 RULED: Final = 5
@@ -45,20 +45,20 @@ class Step:
         self.request: int | None = None
         self.response: int | None = None
         self.acks: Acks | None = None
-        self.flexible = False  # of a Produce: acks stands behind a tag buffer and a compact string
+        self.flexible = False  # in a Produce, acks stands behind a tag buffer and a compact string
         self.rewrite_request: Rewriter | None = None
         self.rewrite_response: Rewriter | None = None
         self.lone_request: LoneName | None = None  # a long request of one topic need not be held
         self.lone_response: LoneName | None = None
         self.no_nodes: Clean | None = (
-            None  # whether a whole response names no broker, where names are to be changed, too
+            None  # tells if a whole response names no broker, where names are to be changed, too
         )
-        self.by_id = False  # of names, a response has topic ids only, which matter once one was disguised in a request
+        self.by_id = False  # a response's only names are topic ids, which matter once one was disguised in a request
         self.only_ids = False  # and nothing else is wanted of it
-        self.watched = False  # it tells who the client is
+        self.watched = False  # its frames tell the client's identity
         self.stop = ""  # the reason, when `request` is STOP
-        self.clean: Clean | None = None  # whether a whole response has nothing that is wanted
-        self.plain: Step = self  # what to do when the live rules have had their say
+        self.clean: Clean | None = None  # tells if a whole response has nothing that is wanted
+        self.plain: Step = self  # the step to follow when the live rules have been applied
         self.ruled: Ruled | None = None
         self.tally = Tally(api, "", "")
         self.latency = self.tally.latency

@@ -39,17 +39,17 @@ WIDEST_FILLER_TAG = 97979797
 
 
 class TailStream:
-    """One such frame on its way. `left` is how much of the frame is still to come, tail included."""
+    """Long frame that is passing, of which the tail is looked at. `left`: bytes of it still to come, tail included."""
 
     __slots__ = ("lane", "left", "length", "skipper", "step")
 
     def __init__(self, lane: Lane, step: Step, left: int) -> None:
         self.lane, self.step, self.left = lane, step, left
         self.skipper = PrefixSkipper(step.key, step.version)
-        self.length = 0  # of the tail, once it is reached
+        self.length = 0  # bytes of the tail, once it is reached
 
     def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:
-        """Takes buf[pos:n]; returns, if `direct`, how many bytes from the buffer's start pass unchanged."""
+        """Take buf[pos:n]; return, if `direct`, how many bytes from the buffer's start pass unchanged."""
         chunk = min(self.left, n - pos)
         try:
             prefix = self.skipper.feed(buf, pos, pos + chunk)
@@ -73,7 +73,7 @@ class TailStream:
         return passed if direct else 0
 
     def leave_out(self, size: int) -> None:
-        """The rest of some records passes without a look, as the body of any frame does."""
+        """Let `size` bytes of some records pass without a look, as the body of any frame does."""
         self.skipper.passed(size)
         self.left -= size
         self.lane.skip = size
@@ -88,7 +88,7 @@ class TailStream:
         self.lane.receive_slowly(buf, pos, n, now)
 
     def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | None:
-        """The tail with the proxy's addresses, in as many bytes as it had; None when it stays as it is."""
+        """Return the tail with the proxy's addresses, in as many bytes as it had; None when it stays as it is."""
         walk, apply = bound_tail(self.step.key, self.step.version)
         hits: Hits = []
         walk.run(tail, 0, len(tail), hits)
@@ -105,7 +105,7 @@ class TailStream:
 
 @cache
 def bound_tail(key: int, version: int) -> tuple[Walk, Apply]:
-    """The walk of a tail and what puts the edits, for Fetch or ShareFetch in this version."""
+    """Return the walk of a tail and the function that puts the edits, for Fetch or ShareFetch in this version."""
     rewrite = address_rewrite(key, version)
     assert rewrite is not None
     walk = compile_walk(tail_layout(key, version), rewrite.wanted | {"_tagged_fields"})
@@ -113,7 +113,7 @@ def bound_tail(key: int, version: int) -> tuple[Walk, Apply]:
 
 
 def padded(tail: bytes, length: int, walk: Walk) -> bytes | None:
-    """The tail made `length` bytes long by one more tagged field; None when no field has that length."""
+    """Return the tail made `length` bytes long by one more tagged field; None when no field has that length."""
     if length == len(tail):
         return tail
     hits: Hits = []
@@ -132,7 +132,7 @@ def padded(tail: bytes, length: int, walk: Walk) -> bytes | None:
 
 
 def blank(tail: Buffer, walk: Walk, hits: Hits) -> bytes:
-    """The tail without any endpoint, in as many bytes as it had."""
+    """Return the tail without any endpoint, in as many bytes as it had."""
     edits = Edits(tail, 0, len(tail), walk, hits)
     array = (0, 0, 0)
     for hit in hits:
@@ -147,8 +147,7 @@ def blank(tail: Buffer, walk: Walk, hits: Hits) -> bytes:
 
 
 def filler(length: int, used: Container[int]) -> tuple[int, bytes] | None:
-    """A tagged field of zeros, of exactly `length` bytes, and its tag, which is none of those used. None: there is
-    none."""
+    """Return an unused tag, and a field of it with zeros that takes exactly `length` bytes. None: there is none."""
     for first in (FILLER_TAG, WIDE_FILLER_TAG, WIDEST_FILLER_TAG):
         tag = next(tag for tag in count(first) if tag not in used)
         number = write_uvarint(tag)

@@ -83,10 +83,10 @@ class Subjects:
         if isinstance(session, int):
             if ruled.enforces:
                 return session
-            sessions.lose(exchange.request)  # who only observes changes no answer
+            sessions.lose(exchange.request)  # rules that only observe change no answer
             session = None
         exchange.session = session
-        if not by_key and exchange.api.key != FETCH:  # it opens or ends a session of a group all the same
+        if not by_key and exchange.api.key != FETCH:  # the request opens or ends a session of a group all the same
             return Selection(every, found)
         return Selection(every, tuple(by_key.values()))
 

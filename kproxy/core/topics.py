@@ -34,17 +34,17 @@ ENTRY: Final = "topics[].error_code", "topics[].name", "topics[].topic_id"
 
 
 def all_topics_request() -> bytes:
-    """The frame, with its size, of a request for all topics."""
+    """Return the frame, with its size, of a request for all topics."""
     return _request(VERSION, None, include_cluster_authorized_operations=False)
 
 
 def brokers_request() -> bytes:
-    """The same for the brokers only."""
+    """Return the frame, with its size, of a request for the brokers only."""
     return _request(VERSION, [], include_cluster_authorized_operations=False)
 
 
 def named_topics_request(topic_ids: Iterable[bytes]) -> bytes:
-    """The same for the topics that have these ids."""
+    """Return the frame, with its size, of a request for the topics that have these ids."""
     return _request(BY_ID_VERSION, [{"topic_id": UUID(bytes=one), "name": None} for one in each(topic_ids)])
 
 
@@ -67,12 +67,12 @@ def _request(version: int, topics: list[dict[str, Any]] | None, **fields: bool) 
 
 @cache
 def entry_walk(version: int) -> Walk:
-    """A walk of a Metadata answer that finds the error, the name and the id of each topic."""
+    """Return a walk of a Metadata response that finds the error, the name and the id of each topic."""
     return walk(METADATA, version, "response", frozenset(ENTRY))
 
 
 def read_topics(frame: bytes, version: int) -> list[tuple[bytes, bytes]]:
-    """Name and id of each topic in an answer that has both, and no error. Raises DecodeError."""
+    """Return name and id of each topic in a response that has both, and no error. Raises DecodeError."""
     body = body_start(frame, 0, len(frame), 1, "response")
     if body is None:
         raise DecodeError("header does not end in the frame", api="Metadata", version=version, offset=len(frame))
@@ -114,19 +114,19 @@ def remember_named(memory: MutableMapping[str, Any], frame: bytes, counters: Cou
 
 
 def remember_ids(memory: MutableMapping[str, Any], topics: Iterable[tuple[bytes, bytes]]) -> None:
-    """Keep the names of topic ids."""
+    """Keep the names of these topic ids for all connections of the cluster."""
     for name, topic_id in each(topics):
         if topic_id != ZERO:
             learn(memory, topic_id, name)
 
 
 def topics_heard(memory: MutableMapping[str, Any]) -> float:
-    """When the broker last listed all topics."""
+    """Return when the broker last listed all topics."""
     heard: float = memory.get(TOPICS, (None, float("-inf")))[1]
     return heard
 
 
 def fresh_topics(memory: MutableMapping[str, Any], now: float) -> list[bytes] | None:
-    """The names, if they were heard not too long ago."""
+    """Return the names of all topics, if they were heard not too long ago."""
     names, heard = memory.get(TOPICS, (None, 0.0))
     return names if names is not None and now - heard < ASK_AGAIN_AFTER else None

@@ -60,7 +60,7 @@ class Verdict:
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
             if any(pending.part.running.rule.family == "access" for pending in exchange.pending):
-                ruling.close = "fin"  # it may show what is forbidden
+                ruling.close = "fin"  # the response may show what the rule forbids
         if frame is not None and exchange.awaits:
             self.engine.subjects.answered(exchange, exchange.response if readable else None)
         if readable:

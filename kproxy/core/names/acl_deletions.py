@@ -25,7 +25,7 @@ RESULTS, CODE, MESSAGE = "filter_results[]", "filter_results[].error_code", "fil
 
 @dataclass(frozen=True, slots=True)
 class NamedOnly:
-    """The filters of a request."""
+    """Rewrite of the filters of a DeleteAcls request: those that could reach ACLs of others match nothing."""
 
     spellings: Spellings
     compact: bool
@@ -58,7 +58,7 @@ class NamedOnly:
 
 @dataclass(frozen=True, slots=True)
 class RefusedDeletions:
-    """The results of such filters, which stand in the order of the filters."""
+    """Rewrite of the results of such filters, which stand in the order of the filters."""
 
     compact: bool
     wanted: frozenset[str] = frozenset((RESULTS, CODE, MESSAGE))

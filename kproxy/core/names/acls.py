@@ -48,7 +48,7 @@ def counterpart(spelling: Spelling, one: Resource, context: Context) -> Resource
     names, response = spelling.names, spelling.direction == "response"
     if one.pattern == PREFIXED:
         prefix = names.prefix_to_client(one.name) if response else names.prefix_to_broker(one.name)
-        if prefix == b"":  # all that this client has
+        if prefix == b"":  # the prefix of everything that this client has
             return one._replace(name=ALL, pattern=LITERAL) if names.isolates else None
         return None if prefix is None else one._replace(name=prefix)
     if one.name == ALL:

@@ -54,7 +54,7 @@ class TopicAnswers:
 
     struct: Struct
     spelling: Spelling
-    by_id: bool  # whether an entry that nobody can name may be one that was asked for by its id
+    by_id: bool  # an entry that nobody can name may be one that was asked for by its id
     wanted: frozenset[str] = frozenset(("topics[]", "topics[].name"))
 
     @cached_property

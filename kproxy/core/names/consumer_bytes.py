@@ -27,7 +27,7 @@ from .spell import Spelling
 SUBSCRIPTION, ASSIGNMENT = "consumer_subscription", "consumer_assignment"
 STICKY = b"sticky"
 PREFIX = 2  # the version, INT16, in front
-LENGTH = 4  # of bytes
+LENGTH = 4  # bytes of the length in front of a bytes field
 STICKY_FIELDS = {"previous_assignment []struct 0+": ["topic string 0+ is topic_name", "partitions []int32 0+"]}
 USER_DATA = "user_data"
 

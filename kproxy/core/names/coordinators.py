@@ -26,7 +26,7 @@ KEYS = {"request": ("key", "coordinator_keys[]"), "response": ("coordinators[].k
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKeys:
-    """The keys of one direction."""
+    """Rewrite of the coordinators' keys in messages of one direction."""
 
     spellings: Mapping[Namespace, Spelling]
     direction: str
@@ -54,7 +54,8 @@ class CoordinatorKeys:
         return apply
 
     def one(self, buf: Buffer, start: int, end: int, kind: int, edits: Edits, context: Context) -> None:
-        """Answers hold what was asked for, so no hidden name comes back; should a broker name one, it is blanked."""
+        """Replace one key. Responses hold what was asked for, so no hidden name comes back; should a broker name one,
+        it is blanked."""
         spelling = self.spellings.get(TRANSACTIONAL_ID if kind == TRANSACTION_KEY else GROUP)
         old = read_string(buf, start, end, self.compact)
         if old is None or spelling is None:

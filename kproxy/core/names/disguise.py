@@ -28,12 +28,12 @@ ROUNDS = tuple(KEY + bytes((number,)) for number in range(4))
 
 
 def version_of(topic_id: bytes) -> int:
-    """The version of the UUID, 0 to 15."""
+    """Return the version of the UUID, 0 to 15."""
     return topic_id[VERSION_BYTE] >> 4
 
 
 def disguise(topic_id: bytes, context: Context) -> bytes:
-    """The id to send in place of one that the client may not use: the same one each time."""
+    """Return the id to send in place of one that the client may not use: the same one each time."""
     if version_of(topic_id) == RANDOM:
         return joined(permuted(without_version(topic_id)), OURS)
     hidden = joined(int.from_bytes(blake2b(topic_id, key=KEY, digest_size=16).digest(), "big") >> 4, OURS)
@@ -42,7 +42,7 @@ def disguise(topic_id: bytes, context: Context) -> bytes:
 
 
 def undisguised(topic_id: bytes, context: Context) -> bytes:
-    """The id that the client has sent, from the one that was sent for it. One that is no disguise stays."""
+    """Return the id that the client has sent, given the one sent in its place. An id that is no disguise stays."""
     if version_of(topic_id) != OURS:
         return topic_id
     kept: bytes | None = recall(context.memory, DISGUISES).get(topic_id)
@@ -50,18 +50,18 @@ def undisguised(topic_id: bytes, context: Context) -> bytes:
 
 
 def without_version(topic_id: bytes) -> int:
-    """The 124 bits of an id that are not its version."""
+    """Return the 124 bits of an id that are not its version."""
     number = int.from_bytes(topic_id, "big")
     return number >> (LOW_BITS + 4) << LOW_BITS | number & LOW
 
 
 def joined(bits: int, version: int) -> bytes:
-    """The id of these 124 bits and this version."""
+    """Return the id of these 124 bits and this version."""
     return (bits >> LOW_BITS << (LOW_BITS + 4) | version << LOW_BITS | bits & LOW).to_bytes(16, "big")
 
 
 def permuted(bits: int) -> int:
-    """Another number of 124 bits, one for each."""
+    """Return another number of 124 bits, a different one for each."""
     left, right = bits >> 62, bits & HALF
     for key in ROUNDS:
         left, right = right, left ^ keyed(key, right)
@@ -69,7 +69,7 @@ def permuted(bits: int) -> int:
 
 
 def restored(bits: int) -> int:
-    """The number that `permuted` has made this one from."""
+    """Return the number that `permuted` has made this one from."""
     left, right = bits >> 62, bits & HALF
     for key in reversed(ROUNDS):
         left, right = right ^ keyed(key, left), left
@@ -77,5 +77,5 @@ def restored(bits: int) -> int:
 
 
 def keyed(key: bytes, half: int) -> int:
-    """62 bits that only the key tells."""
+    """Return 62 bits that cannot be told without the key."""
     return int.from_bytes(blake2b(key + half.to_bytes(8, "big"), digest_size=8).digest(), "big") & HALF

@@ -20,7 +20,7 @@ REFUSED = "elect_leaders_refused"
 
 @dataclass(frozen=True, slots=True)
 class NotAllPartitions:
-    """`topic_partitions[]` of an ElectLeaders request: null becomes an empty array."""
+    """Rewrite of `topic_partitions[]` in an ElectLeaders request: null becomes an empty array."""
 
     compact: bool
     wanted: frozenset[str] = frozenset(("topic_partitions[]",))
@@ -42,7 +42,7 @@ class NotAllPartitions:
 
 @dataclass(frozen=True, slots=True)
 class RefusedElection:
-    """The answer to such a request."""
+    """Rewrite of the response to such a request: it becomes an error."""
 
     wanted: frozenset[str] = frozenset(("error_code",))
 

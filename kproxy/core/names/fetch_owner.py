@@ -35,7 +35,7 @@ MOST_TAGS = 65536
 
 @dataclass(frozen=True, slots=True)
 class OwnSessions:
-    """The session of a Fetch request."""
+    """Rewrite of the session number in a Fetch request: a session of another connection becomes none."""
 
     wanted: frozenset[str] = frozenset(("session_id", "session_epoch"))
 
@@ -59,7 +59,7 @@ class OwnSessions:
 
 
 def learn_session(version: int, buf: Buffer, pos: int, n: int, end: int, context: Context) -> int:
-    """Remember the session that the answer at buf[pos:end] has opened, of which what is before n is here.
+    """Remember the session that the response at buf[pos:end] has opened, of which the bytes before n are here.
 
     Returns how many bytes of it, with its size, have to be here first; 0 when it is done.
     """

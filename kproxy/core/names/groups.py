@@ -42,12 +42,12 @@ PLACES: dict[tuple[int, str], dict[str, str]] = {
         "groups[].members[].member_assignment": ASSIGNMENT,
     },
 }  # fmt: skip
-"""What stands where, in wire order: the type always precedes the bytes."""
+"""Meaning of each field, in wire order: the type always precedes the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupBytes:
-    """Rewrites the group bytes of one message."""
+    """Rewrite of the group bytes of one message: subscriptions or assignments."""
 
     key: int
     spelling: Spelling
@@ -90,15 +90,15 @@ class GroupBytes:
             self.learn(found, context)
 
     def known_type(self, group: bytes | None, context: Context) -> bytes | None:
-        """The protocol type that earlier messages of this connection told. Of a tenant's only that it is consumers':
-        a group may have refused who said another, or have changed by other connections."""
+        """Return the protocol type that earlier messages of this connection told. Of a tenant's group, only that it is
+        consumers': a group may have refused who said another, or have changed by other connections."""
         if self.spelling.direction == "response":
             return (context.note or {}).get(PROTOCOLS)
         kept: bytes | None = recall(context.memory, PROTOCOLS).get(group)
         return None if self.spelling.names.isolates and kept != CONSUMER else kept
 
     def learn(self, found: dict[str, bytes | None], context: Context) -> None:
-        """For the response, which need not say it, and for the group's next requests."""
+        """Remember the protocol type for the response, which need not say it, and for the group's next requests."""
         group, kind = found.get(GROUP), found.get(TYPE)
         kept = recall(context.memory, PROTOCOLS)
         if kind and len(group or b"") + len(kind) <= MAX_GROUP_BYTES:
@@ -109,7 +109,7 @@ class GroupBytes:
     def bytes_at(
         self, buf: Buffer, start: int, end: int, what: str, assignor: bytes, guess: bool, edits: Edits, context: Context
     ) -> None:
-        """One bytes field; `guess`: nobody said that it is the consumer protocol's."""
+        """Rewrite one bytes field; `guess`: it is not known to be the consumer protocol's."""
         value = read_uvarint(buf, start)[1] if self.compact else start + 4
         data = bytes(buf[value:end])
         if not data:

@@ -30,7 +30,7 @@ Splice = tuple[int, int, bytes]
 
 
 class LoneName:
-    """Finds and translates the names; `splice` gives where they stand and what is to stand there instead.
+    """Rewriter of the only topic of a message; `splice` gives where the name stands and the bytes to put there instead.
 
     `leading` spells the string in front, the transactional id of a Produce request; `topics` is None when topics have
     the same names on both sides, or are told by ids that need no check. `known`: how topics that were met are written.
@@ -51,7 +51,7 @@ class LoneName:
         self.known: dict[bytes, bytes] = {}
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
-        """(start, stop, bytes) for the frame whose size is at `pos` and of which buf[pos:end] is here.
+        """Return (start, stop, bytes) for the frame whose size is at `pos` and of which buf[pos:end] is here.
 
         None: the name is not all here, or there are more of them, or the topic is hidden.
         """
@@ -78,7 +78,8 @@ class LoneName:
         return None if leading is None else (first, stop, leading + bytes(buf[after:start]) + name)
 
     def met_before(self, plain: PlainHead, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
-        """`splice` for a topic that was met before, in a frame with a plain head, as nearly all have."""
+        """Return what `splice` does for a topic that was met before, in a frame with a plain head, as nearly all
+        have."""
         at = pos + RESPONSE_HEAD
         if self.direction == "request":
             at = pos + REQUEST_HEAD
@@ -98,7 +99,8 @@ class LoneName:
         return start, stop, other
 
     def remember(self, name: bytes, other: bytes, spelling: Spelling) -> None:
-        """How a topic is written on the other side. Not of what is counted each time, and not too much."""
+        """Remember how a topic is written on the other side, unless that is counted each time, or takes too much
+        memory."""
         if name in self.known or len(name) > LONGEST_KNOWN:
             return
         old = read_string(name, 0, len(name), self.compact)
@@ -109,7 +111,7 @@ class LoneName:
         self.known[name] = other
 
     def other(self, buf: Buffer, start: int, stop: int, spelling: Spelling, context: Context) -> bytes | None:
-        """The encoded name of the other side. None: it is hidden."""
+        """Return the encoded name of the other side. None: it is hidden."""
         old = read_string(buf, start, stop, self.compact)
         new = None if old is None else spelling.translate(old, context)
         if new is None:
@@ -120,7 +122,7 @@ class LoneName:
 
 
 def lone_name(key: int, version: int, direction: str, names: NameMaps) -> LoneName | None:
-    """None: messages of this kind are looked at whole."""
+    """Return the rewriter of these messages. None: messages of this kind are looked at whole."""
     if (key, direction) not in {(PRODUCE, "request"), (PRODUCE, "response"), (FETCH, "response")}:
         return None
     if direction == "response":

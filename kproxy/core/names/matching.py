@@ -60,7 +60,7 @@ class Matcher:
         self.size = pattern.programsize
         self.second = int(now)
         self.texts, self.used = 0, 0.0  # and seconds of CPU for those up to the last breath
-        self.charged = 0.0  # what of the allowance this one has taken
+        self.charged = 0.0  # seconds of the allowance that this pattern has taken
         self.charge(0.0)
 
     def charge(self, more: float) -> None:

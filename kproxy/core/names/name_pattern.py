@@ -18,12 +18,13 @@ NOTHING = b"^$"
 
 
 def quoted(name: bytes) -> bytes:
-    """Topic names have letters, digits, `_`, `-` and `.`; only the last means something else in a pattern."""
+    """Return the name as part of a pattern. Topic names have letters, digits, `_`, `-` and `.`; only the last is
+    special."""
     return name.replace(b".", rb"\.")
 
 
 def pattern_of(names: Iterable[bytes]) -> bytes:
-    """The pattern, the same for the same set of names. It may still be longer than a string can be."""
+    """Return the pattern, the same for the same set of names. It may still be longer than a string can be."""
     names = list(ordered(set(names)))
     if not names:
         return NOTHING
@@ -32,7 +33,7 @@ def pattern_of(names: Iterable[bytes]) -> bytes:
 
 
 def branches(names: list[bytes], first: int, end: int, at: int) -> list[bytes]:
-    """The alternatives for what stands behind the first `at` bytes, which they share, of names[first:end], which are in
+    """Return the alternatives for the bytes behind the first `at`, which they share, of names[first:end], which are in
     order. A name has at most 249 bytes, and a level of recursion takes one."""
     found = []
     if len(names[first]) == at:
@@ -51,7 +52,7 @@ def branches(names: list[bytes], first: int, end: int, at: int) -> list[bytes]:
 
 
 def shared(one: bytes, other: bytes, at: int) -> int:
-    """How many bytes two names share that share the first `at`."""
+    """Return how many bytes two names share that share the first `at`."""
     end = min(len(one), len(other))
     while at < end and one[at] == other[at]:
         at += 1

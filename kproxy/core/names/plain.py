@@ -25,19 +25,19 @@ Roles = Mapping[int, tuple[int, str, Spelling | None]]
 
 
 def innermost(path: str) -> str:
-    """The innermost array around a field: `topics[].partitions[].index` → `topics[].partitions[]`."""
+    """Return the innermost array around a field: `topics[].partitions[].index` → `topics[].partitions[]`."""
     return path[: path.rindex("[]") + 2] if "[]" in path else ""
 
 
 def name_paths(struct: Struct, spellings: Mapping[Namespace, Spelling]) -> dict[str, Spelling]:
-    """The names of a layout that these spellings are for."""
+    """Return the paths of the names in a layout that these spellings are for, each with its spelling."""
     spaces = {slot.path: SPACES.get(slot.kind or "") for slot in struct.everywhere()}
     return {path: spellings[space] for path, space in spaces.items() if space is not None and space in spellings}
 
 
 @dataclass(frozen=True, slots=True)
 class PlainNames:
-    """Rewrites the names at `paths`, all of one direction."""
+    """Rewrite of the names at `paths`, all of one direction."""
 
     paths: Mapping[str, Spelling]
     compact: bool

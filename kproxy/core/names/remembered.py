@@ -1,4 +1,4 @@
-"""Bounded memories inside the context: what was put last is forgotten last."""
+"""Bounded memories inside the context: the value that was put first is forgotten first."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MAX_REGEXES: Final = 10_000
 """Members that subscribe by a regular expression, per cluster and tenant, so that none makes kproxy forget another's.
 One that is forgotten keeps the topics it had, and sees new ones again after it has rejoined."""
 MAX_REGEX_BYTES: Final = 4_096
-"""Of group id, member id and pattern together, for a member to be remembered: 40 MB a tenant at most."""
+"""Bytes of group id, member id and pattern together, for a member to be remembered: 40 MB a tenant at most."""
 REGEX_TOPICS: Final = "topic_regex_topics"
 REGEX_ANSWERS: Final = "topic_regex_answers"
 MAX_REGEX_ANSWERS: Final = 64
-"""What was last sent in place of patterns, per cluster: 4 MB at most."""
+"""Patterns last sent in place of clients' own, per cluster: 4 MB at most."""
 TOPIC_IDS: Final = "topic_ids"
 MAX_IDS: Final = 100_000
 """Topic ids with their names, per cluster: some 30 MB at most. One that is forgotten is asked for again."""
@@ -37,11 +37,11 @@ PROTOCOLS: Final = "group_protocols"
 MAX_PROTOCOLS: Final = 1_000
 """Groups of one connection; a client is in a few."""
 MAX_GROUP_BYTES: Final = 1_024
-"""Of a group id and a protocol type, to be remembered: 1 MB a connection at most, of a client that means harm."""
+"""Bytes of a group id and a protocol type, to be remembered: 1 MB a connection at most, of a client that means harm."""
 
 
 def recall(memory: MutableMapping[Any, Any], what: Hashable) -> OrderedDict[Any, Any]:
-    """The memory of this name, made when first asked for."""
+    """Return the memory of this name, made when first asked for."""
     found = memory.get(what)
     if not isinstance(found, OrderedDict):
         found = memory[what] = OrderedDict()

@@ -21,7 +21,7 @@ from .acls import LITERAL, Resource
 from .spell import Spelling
 
 CONFIGS: Mapping[int, Namespace] = {2: TOPIC, 32: GROUP}  # org.apache.kafka.common.config.ConfigResource.Type
-CLIENT_METRICS = 16  # what ListConfigResources 0 lists, without saying so (KIP-1000)
+CLIENT_METRICS = 16  # type of all that ListConfigResources 0 lists, without saying so (KIP-1000)
 
 Spellings = Mapping[Namespace, Spelling]
 Decide = Callable[[Spellings, Resource, Context], Resource | None]

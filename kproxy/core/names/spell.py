@@ -12,7 +12,7 @@ from kproxy.rules.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.wire.primitives import MAX_STRING
 
 SPACES: Mapping[str, Namespace] = {"topic_name": TOPIC, "group_id": GROUP, "transactional_id": TRANSACTIONAL_ID}
-"""What a field holds, by its kind in the table."""
+"""Namespace of a field's names, by its kind in the table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ ARRAY, ID = "transaction_states[]", "transaction_states[].transactional_id"
 
 @dataclass(frozen=True, slots=True)
 class PatternAside:
-    """Takes the pattern out of the request and notes it. A bad one stays, as one that no broker accepts."""
+    """Rewrite that takes the pattern out of the request and notes it. A bad one stays, as one that no broker
+    accepts."""
 
     wanted: frozenset[str] = frozenset((PATTERN,))
 
@@ -54,7 +55,8 @@ class PatternAside:
 
 @dataclass(frozen=True, slots=True)
 class MatchingOnly:
-    """Leaves out of the response what the noted pattern does not match; hidden ids are left to others."""
+    """Rewrite that leaves out of the response the ids that the noted pattern does not match; hidden ids are left to
+    others."""
 
     spelling: Spelling
     wanted: frozenset[str] = frozenset((CODE, ARRAY, ID))
@@ -85,11 +87,12 @@ class MatchingOnly:
         return apply
 
     def shown(self, buf: Buffer, start: int, end: int) -> bytes | None:
-        """The client's name for an id; None: others remove it."""
+        """Return the client's name for an id; None: others remove it."""
         return self.spelling.names.to_client(read_string(buf, start, end, True) or b"")
 
     def kept(self, pattern: Any, shown: list[bytes | None], context: Context) -> list[bool]:
-        """Which of them the pattern leaves in; none where it takes too long, which is noted."""
+        """Return for each id if it stays: those that match and hidden ones; if matching takes too long, which is noted,
+        only hidden ones."""
         matcher = Matcher(pattern, context.cluster_memory, self.spelling.names.owner, context.now)
         try:
             found = [one is None or matcher.matches(one) for one in shown]

@@ -23,7 +23,8 @@ UNSUPPORTED_VERSION = 35
 
 
 def fail(request: Message, failure: Failure) -> Message:
-    """The response to a request that fails as a whole. Also for a Produce with acks 0, which a broker would not answer.
+    """Return the response to a request that fails as a whole. Also for a Produce with acks 0, which brokers do not
+    answer.
 
     An ApiVersions request that fails with UNSUPPORTED_VERSION is answered in version 0, as KIP-511 has it.
     """
@@ -37,7 +38,8 @@ def fail(request: Message, failure: Failure) -> Message:
 
 
 def fail_each(request: Message, failures: Failures) -> Message:
-    """The response to a request of which nothing is left: each entity with its own error, the code not at the top.
+    """Return the response to a request of which nothing is left: each entity with its own error, the code not at the
+    top.
 
     An entity that is the request itself fails as `fail` has it.
     """
@@ -49,13 +51,13 @@ def fail_each(request: Message, failures: Failures) -> Message:
 
 
 def response_to(request: Message, body: dict[str, Any], version: int | None = None) -> Message:
-    """A response with the request's correlation id."""
+    """Return a response with the request's correlation id."""
     header = {"correlation_id": request.header["correlation_id"]}
     return Message(request.api, request.version if version is None else version, header, body)
 
 
 def top_error(form: Shape, request: Message | None, failure: Failure | None) -> dict[str, Any]:
-    """A response's body with nothing in its arrays, and the error at the top if it has a field for one."""
+    """Return a response's body with nothing in its arrays, and the error at the top if it has a field for one."""
     body = empty(layout.body(form.api.key, form.version, "response"), form.blank)
     for name, asked in form.echo.items():
         if request is not None and name in body:
@@ -81,7 +83,7 @@ def outermost(form: Shape, roles: Roles) -> Roles:
 
 
 def unsupported(request: Message) -> Message:
-    """Error 35 with the one entry that a client needs to ask again (KIP-511)."""
+    """Return the response of error 35 with the one entry that a client needs to ask again (KIP-511)."""
     known: schema.Versions = request.api.versions
     entry = {"api_key": API_VERSIONS, "min_version": known.first, "max_version": known.last}
     return response_to(request, {"error_code": UNSUPPORTED_VERSION, "api_keys": [entry]}, version=0)

@@ -13,14 +13,14 @@ from .failure import Failure
 
 
 def empty(struct: Struct, blank: Mapping[str, Any]) -> dict[str, Any]:
-    """A struct of defaults, except for the names in `blank`."""
+    """Return a struct of defaults, except for the names in `blank`."""
     breathe()
     slots = (*struct.slots, *struct.tagged)
     return {slot.name: blank[slot.name] if slot.name in blank else slot.default() for slot in slots}
 
 
 def element(form: Shape, level: Level, roles: Mapping[str, Any], failure: Failure | None) -> dict[str, Any]:
-    """An element of a response level with these keys, and the error if its level carries one."""
+    """Return an element of a response level with these keys, and the error if its level carries one."""
     assert level.struct is not None
     made = empty(level.struct, form.blank)
     for slot in level.struct.slots:
@@ -41,7 +41,8 @@ def put(struct: dict[str, Any], code: str | None, text: str | None, failure: Fai
 
 
 def fitted(slot: Slot, value: Any) -> Any:
-    """A request's key as the response's field takes it: null only where that may be, structs without unknown tags."""
+    """Return a request's key as the response's field takes it: null only where that may be, structs without unknown
+    tags."""
     if slot.struct is not None and value:
         return [{inner.name: one[inner.name] for inner in slot.struct.slots} for one in value]
     return slot.default() if value is None and not slot.nullable else value

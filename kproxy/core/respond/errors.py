@@ -17,14 +17,14 @@ from .tree import Handle, handles_of, reaches, roles_of
 @holds_many
 @dataclass(slots=True)
 class Answered:
-    """One element of a response: its code, and the elements in it."""
+    """Element of a response: its code, and the elements in it."""
 
     code: int
     inside: dict[Handle, Answered] = field(default_factory=dict)
 
 
 def errors_of(request: Message, response: Message, asked: Iterable[Entity] | None = None) -> dict[Entity, int]:
-    """Entity → error code in the response, 0 for none, also for what the response lacks.
+    """Return the error code in the response for each entity, 0 for none, also for those that the response lacks.
 
     The code is that of the entity's own element, else of the elements around it, else the one at the top. `asked`: the
     entities of the request, if they were changed (names for topic ids) or there are more (those of a fetch session).

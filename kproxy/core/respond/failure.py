@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error code, and the text that stands beside it where the version has a field for one.
+    """Error of a response: its code, and the text that stands beside it where the version has a field for one.
 
     None becomes null there; clients have texts of their own.
     """

@@ -16,7 +16,8 @@ from .weave import weave
 
 
 def merge(request: Message, response: Message, failures: Failures) -> Message:
-    """The response to `without(request, failures)` with an element for each failed entity, in the request's order.
+    """Return the response to `without(request, failures)` with an element for each failed entity, in the request's
+    order.
 
     `request` is the whole one. In arrays tied by position the broker's elements fill the places that did not fail.
     Entities whose level has no error code (see `why_not`) are left out; an error that brokers say at the top (see
@@ -32,7 +33,7 @@ def merge(request: Message, response: Message, failures: Failures) -> Message:
 
 
 def interleaved(form: Shape, body: Mapping[str, Any], root: Node) -> dict[str, Any]:
-    """`body` with the broker's elements at the places that did not fail."""
+    """Return `body` with the broker's elements at the places that did not fail."""
     level = form.response[0]
     answered = iter(body.get(level.array) or ())
     out = []

@@ -15,7 +15,7 @@ from .tree import Failures, Node, tree
 from .weave import weave
 
 KEPT = ("throttle_time_ms", "session_id")
-"""What an error at the top leaves as the broker said it: a quota's hint, and the fetch session that goes on."""
+"""Fields that an error at the top leaves as the broker said them: a quota's hint, and the continuing fetch session."""
 
 
 def overwrite(request: Message, response: Message, failures: Failures) -> Message:

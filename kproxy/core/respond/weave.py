@@ -18,14 +18,14 @@ from .tree import Node, handles_of
 
 
 def weave(form: Shape, body: Mapping[str, Any], root: Node) -> dict[str, Any]:
-    """A copy of a response's body with the errors of the tree; what holds none of them is shared."""
+    """Return a copy of a response's body with the errors of the tree; parts without errors are shared."""
     if not root.failing or not form.response or not any(level.code for level in form.response):
         return dict(body)
     return woven(form, 0, body, root)
 
 
 def woven(form: Shape, depth: int, parent: Mapping[str, Any], node: Node) -> dict[str, Any]:
-    """`parent` with its array at this depth woven with the node's children."""
+    """Return `parent` with its array at this depth woven with the node's children."""
     level = form.response[depth]
     present = parent.get(level.array) or []
     places = [node.place(handles_of(level, level.roles(one))) for one in each(present)]
@@ -45,7 +45,8 @@ def woven(form: Shape, depth: int, parent: Mapping[str, Any], node: Node) -> dic
 
 
 def changed(form: Shape, depth: int, one: dict[str, Any], node: Node) -> dict[str, Any]:
-    """An element that is there, with what failed in it. It keeps its keys: it may know a name for the request's id."""
+    """Return an element that is there, with the failed ones in it. It keeps its keys: it may know a name for the
+    request's id."""
     if not node.failing:
         return one
     if node.failure is not None and not node.children:
@@ -61,7 +62,7 @@ def known(level: Level, one: dict[str, Any], node: Node) -> dict[str, Any]:
 
 
 def built(form: Shape, depth: int, node: Node) -> dict[str, Any]:
-    """An element made from nothing, with all that failed in it."""
+    """Return an element made from nothing, with all that failed in it."""
     made = element(form, form.response[depth], node.roles, node.failure)
     failing = [child for child in each(node.children) if child.failing]
     if failing:
