@@ -49,8 +49,7 @@ class Allowed(NameMap):
 
 
 class AnswerScreen:
-    """One look at one message. `found`: the message named something forbidden; `unknown`: topic ids that nobody can
-    name.
+    """One look at one message. `found`: it named something forbidden; `unknown`: topic ids that nobody can name.
 
     With `remove`, forbidden names are taken out of the message in place.
     """
@@ -74,8 +73,7 @@ class AnswerScreen:
         return self.found
 
     def strip(self, struct: Struct, body: dict[str, Any], around: Mapping[str, Any]) -> bool:
-        """Return True if `body` names something forbidden in a field that cannot be emptied, so that all of it has to
-        go.
+        """Return True if `body` has to go, since it names something forbidden in a field that cannot be emptied.
 
         Forbidden names in its arrays and in structs inside it are dealt with here. `around` has the group and
         transactional id that the structs around it name.

@@ -20,8 +20,7 @@ class Cluster:
         self.context, self.topics = context, topics
 
     def topic_of(self, topic_id: UUID) -> str | None:
-        """Return the clients' name of the topic; None: no answer of the brokers has told it, or clients do not see the
-        topic."""
+        """Return the clients' name of the topic; None: no answer has told it, or clients do not see the topic."""
         name = recall(self.context.cluster_memory, TOPIC_IDS).get(topic_id.bytes)
         if name is not None and self.topics is not None:
             name = self.topics.to_client(name)

@@ -46,8 +46,8 @@ LISTING = Listing("partition", {})
 
 
 class FetchSessions:
-    """Fetch sessions of one connection (see the module). Messages have the client's names and epochs, and are only
-    read.
+    """Fetch sessions of one connection (see the module). Messages have the client's names and epochs, and stay as they
+    are.
 
     `absent`: why the last request's session was not known. Each such is counted as `fetch_session_unknown`.
     """
@@ -94,8 +94,7 @@ class FetchSessions:
     def forward(
         self, session: PartitionSession | None, message: Message, removed: Collection[Key] = ()
     ) -> dict[str, Any] | None:
-        """Return the body with which a request goes to the broker, without the partitions `removed`; None: it goes as
-        it is.
+        """Return the body to send to the broker, without the partitions `removed`; None: the request goes as it is.
 
         To be called once after `request`, for every request that is forwarded.
         """

@@ -41,8 +41,8 @@ class Identity:
 
     @property
     def principal(self) -> str | None:
-        """Return the principal that the broker has authenticated, else the subject of the client's certificate, or
-        None."""
+        """Return the principal that the broker has authenticated, else the subject of the client's certificate, if
+        any."""
         if self._watch is None:
             return self.certificate
         return None if self._watch.principal is None else self._watch.principal.name

@@ -41,8 +41,7 @@ class LoggedIn:
 
 
 class Credentials(Protocol):
-    """Credentials that kproxy logs in with. `tokens` may raise LoginFailed; `clean` takes every secret out of a
-    text."""
+    """Credentials that kproxy logs in with. `tokens` may raise LoginFailed; `clean` removes secrets from a text."""
 
     @property
     def mechanism(self) -> str: ...

@@ -35,8 +35,7 @@ LOST = "SASL requests and answers out of step"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Name of a client and its source. OAUTHBEARER: the claim `sub` of the token, which only the broker has
-    verified."""
+    """Name of a client and its source. OAUTHBEARER: the claim `sub` of the token, which only the broker verifies."""
 
     name: str
     source: Source
@@ -44,16 +43,14 @@ class Principal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """End of an authentication: error code 0 if it succeeded. Each is compared by identity, even with the same
-    values."""
+    """End of an authentication: error code 0 if it succeeded. Two with the same values are not equal."""
 
     mechanism: str
     error: int
 
 
 class Dialogue:
-    """One authentication of a client: the mechanism, how far it is, and the name that the client's first token
-    gives."""
+    """One authentication of a client: the mechanism, how far it is, and the name in the client's first token."""
 
     __slots__ = ("mechanism", "name", "reason", "tokens")
 

@@ -69,8 +69,7 @@ class Renewal:
         return pos
 
     def attend(self, now: float) -> None:
-        """Go on with the renewal if the frames that stood in its way have gone, or let the client's frames pass if it
-        is done."""
+        """Go on with the renewal once no frame stands in its way; let the client's frames pass when it is done."""
         session = self.session
         if self.done:
             self.busy = self.done = False

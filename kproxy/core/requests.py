@@ -113,8 +113,7 @@ class RequestLane(Lane):
     # ---- frames that are looked at
 
     def look(self, step: Step, buf: Buffer, pos: int, n: int, now: float) -> bool:
-        """Look at a request that is stopped, or needed whole. Return True if it passes as it is, and is entered in the
-        FIFO."""
+        """Look at a request that is stopped, or needed whole. Return True if it passes, entered in the FIFO."""
         rest()
         session = self.session
         if step.request == RULED:
@@ -179,8 +178,8 @@ class RequestLane(Lane):
         return True
 
     def put_name(self, step: Step, lone: LoneName, buf: Buffer, pos: int, n: int, now: float) -> bool | None:
-        """Pass a Produce request of one topic on as soon as the topic's name is replaced. None: the frame is needed
-        whole."""
+        """Pass a Produce request of one topic on as soon as the topic's name is replaced. None: the whole frame is
+        needed."""
         size, _, correlation, id_length = HEADER(buf, pos)
         end = pos + 4 + size
         acks = step.acks(buf, pos + 4, min(n, end), id_length) if step.acks is not None else None
@@ -308,8 +307,7 @@ class RequestLane(Lane):
     # ---- what is wrong
 
     def need_more_head(self, pos: int, n: int, size: int) -> int:
-        """Ask for the bytes that lack for acks: a few more are needed, or the frame ends before it and the connection
-        closes."""
+        """Ask for the bytes that lack for acks: a few, unless the frame ends before it, which closes the connection."""
         have = n - pos
         if have >= size + 4 or have > LONGEST_HEAD:
             self.session.close("decode", f"Produce request of {size} bytes has no acks in its first {have}", "client")

@@ -93,8 +93,7 @@ class ResponseLane(Lane):
     # ---- responses that are looked at
 
     def look(self, entry: Entry, buf: Buffer, pos: int, n: int, size: int, now: float) -> bool:
-        """Look at a response that is not opaque. Return True if it passes as it is; the caller takes it off the
-        FIFO."""
+        """Look at a response that is not opaque. Return True if it passes; the caller takes it off the FIFO."""
         rest()
         step, end = entry[1], pos + 4 + size
         if step is ANSWER:

@@ -91,8 +91,7 @@ class Ruled:
 
     @cached_property
     def answer_scan(self) -> NameScan | None:
-        """Return the test that finds out if a response can mention what rules with `letters` forbid; None: there are
-        none."""
+        """Return the test for responses that can mention what rules with `letters` forbid; None: there are none."""
         letters = frozenset(chain.from_iterable(part.letters or () for part in self.parts))
         return NameScan(self.api.key, self.version, "response", letters) if letters else None
 

@@ -19,8 +19,7 @@ class SaslEnd(Protocol):
     """Party that answers a connection's requests of SASL in the broker's place."""
 
     def answer(self, step: Step, correlation: int, frame: bytes, now: float) -> bytes | None:
-        """Return the answer, with its size, to this request (given without its size); None: it comes later, or
-        never."""
+        """Return the answer, with its size, to this request, given without its size; None: later, or never."""
 
 
 class NoSasl:
@@ -37,8 +36,7 @@ NO_SASL: Final = NoSasl()
 
 
 def answer_to(key: int, version: int, correlation: int, **values: Any) -> bytes:
-    """Return a response with its size; fields that are not given have their defaults, those that the version lacks
-    go."""
+    """Return a response with its size; fields not given have their defaults, those that the version lacks go."""
     struct = layout.body(key, version, "response")
     body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
     body |= {name: value for name, value in values.items() if name in body}

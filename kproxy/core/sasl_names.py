@@ -62,8 +62,7 @@ def oauthbearer(token: bytes) -> str:
 
 
 def claims(token: bytes) -> Mapping[str, Any]:
-    """Return the claims of a JWT. Raises NoName when it is none: tokens may also be meant for the broker's eyes
-    only."""
+    """Return the claims of a JWT. Raises NoName when it is none: tokens may be meant for the broker alone."""
     parts = token.split(b".")
     try:
         found = json.loads(urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))

@@ -27,8 +27,7 @@ that lists none. A client with more of them has no session, and lists them."""
 
 
 class Selection:
-    """Entities of one request. `groups`: those that a rule selects, by the rule's number, for rules that select
-    entities."""
+    """Entities of one request. `groups`: by the numbers of rules that select entities, those selected."""
 
     __slots__ = ("entities", "groups", "members", "ruled")
 
@@ -56,8 +55,7 @@ class Selection:
         return self.entities
 
     def matched(self, part: Part, number: int, but: bool, failed: Collection[Entity]) -> Sequence[Entity]:
-        """Return the entities that a rule selects and no rule before it has failed; `but`: without those of its
-        `not:`."""
+        """Return the entities that a rule selects and none before it has failed; `but`: without those of its `not:`."""
         group: Sequence[Entity] = self.entities if part.matcher.entity is None else self.groups.get(number, ())
         if not failed and not but:
             return spread_tuple(tuple(group))
@@ -68,8 +66,8 @@ class Selection:
 
 @holds_many
 class SessionSelection:
-    """Partitions of one fetch or share session that rules select. `buts`: as `groups`, without those that the rule's
-    `not:` selects."""
+    """Partitions of one fetch or share session that rules select. `buts`: `groups` without the entities of the rules'
+    `not:`."""
 
     __slots__ = ("buts", "groups", "nameless", "partitions", "passing", "ruled")
 

@@ -93,8 +93,7 @@ class Subjects:
     def selected(
         self, session: PartitionSession, exchange: RuledExchange, every: Ruled, listed: dict[Key, Entity]
     ) -> SessionSelection | None:
-        """Return what a session's request is about. None: what was found out about the session does not hold any
-        more."""
+        """Return what a session's request is about. None: what was known of the session does not hold any more."""
         selection: SessionSelection | None = session.selection
         if selection is not None and selection.ruled is not every:
             if same(selection.ruled, every):

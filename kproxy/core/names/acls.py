@@ -33,8 +33,7 @@ Spellings = Mapping[Namespace, Spelling]
 
 
 class Resource(NamedTuple):
-    """Resource that an ACL, a filter or a config is about. `has_pattern`: this version has a field for the pattern
-    type."""
+    """Resource that an ACL, a filter or a config is about. `has_pattern`: the version has a pattern type."""
 
     kind: int
     pattern: int
@@ -43,8 +42,7 @@ class Resource(NamedTuple):
 
 
 def counterpart(spelling: Spelling, one: Resource, context: Context) -> Resource | None:
-    """Return the resource that means the same on the other side. None: a client must not see it, or none means the
-    same."""
+    """Return the resource that means the same on the other side. None: clients must not see it, or there is none."""
     names, response = spelling.names, spelling.direction == "response"
     if one.pattern == PREFIXED:
         prefix = names.prefix_to_client(one.name) if response else names.prefix_to_broker(one.name)

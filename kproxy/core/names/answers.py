@@ -49,8 +49,7 @@ class AskedForAll:
 
 @dataclass(frozen=True)
 class TopicAnswers:
-    """Rewrite of `topics[]` in a Metadata or DescribeTopicPartitions response. error_code is its elements' first
-    field."""
+    """Rewrite of `topics[]` in a Metadata or DescribeTopicPartitions response. Elements begin with error_code."""
 
     struct: Struct
     spelling: Spelling
@@ -106,8 +105,7 @@ class TopicAnswers:
             context.rewrote("topic_names", changed)
 
     def deny_id(self, buf: Buffer, start: int, end: int, name: tuple[int, int], edits: Edits) -> None:
-        """Answer for the element as a broker does for an id that it does not know: the error, no name, no
-        partitions."""
+        """Answer as a broker does for an id that it does not know: the error, no name, no partitions."""
         inside: Hits = []
         self.partitions.run(buf, start, end, inside)
         edits.replace(start, start + 2, UNKNOWN_TOPIC_ID)

@@ -48,8 +48,7 @@ class CursorName:
         return apply
 
     def other(self, name: bytes, context: Context) -> bytes:
-        """Return the cursor's name on the other side; it comes from kproxy itself, so nothing is counted as
-        unreachable."""
+        """Return the cursor's name on the other side; as kproxy made it, nothing is counted as unreachable."""
         names = self.spelling.names
         escape = names.space.escape
         if self.spelling.direction == "response":

@@ -121,8 +121,7 @@ def is_nobodys(topic_id: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GivenBackIds:
-    """Rewrite of the topic ids of a response: those in disguise become what the client sent, those of others are
-    disguised.
+    """Rewrite of the topic ids of a response: disguises become what the client sent, ids of others become disguises.
 
     A broker that makes ids of its own kind may have one that looks like a disguise: it is known, then, and stays.
     """
@@ -196,8 +195,7 @@ def telling(key: int, struct: Struct) -> Iterator[LearntIds]:
 
 
 def by_id(key: int, version: int, names: NameMaps) -> bool:
-    """Return True if the only names of this response are topic ids, to be looked at once the client has sent a foreign
-    one.
+    """Return True if this response's only names are topic ids, to be looked at once the client has sent a foreign one.
 
     Not where a response tells ids that kproxy is to learn.
     """

@@ -49,8 +49,7 @@ def compiled(regex: bytes) -> Any:
 
 
 class Matcher:
-    """Pattern of one message, matched against texts, with breaks for other work. Raises TooDear once it has taken too
-    long.
+    """Pattern of one message, matched against texts with breaks for other work. Raises TooDear if it takes too long.
 
     `memory` is the cluster's, `owner` whose allowance it is, `now` the time of the message.
     """
@@ -64,8 +63,7 @@ class Matcher:
         self.charge(0.0)
 
     def charge(self, more: float) -> None:
-        """Note that this pattern has used `more` seconds of the allowance, and work out what the others of its tenant
-        leave."""
+        """Note that this pattern has used `more` seconds of the allowance, and work out how much of it is left."""
         second, spent = self.memory.get(self.key, (self.second, 0.0))
         if second < self.second:
             spent = 0.0

@@ -18,8 +18,7 @@ NOTHING = b"^$"
 
 
 def quoted(name: bytes) -> bytes:
-    """Return the name as part of a pattern. Topic names have letters, digits, `_`, `-` and `.`; only the last is
-    special."""
+    """Return the name as part of a pattern. Of the characters in topic names only `.` is special there."""
     return name.replace(b".", rb"\.")
 
 

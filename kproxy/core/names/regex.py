@@ -77,8 +77,7 @@ def computed(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Con
 
 
 def topics_age(context: Context, topics: list[bytes]) -> int:
-    """Return a number that changes whenever the cluster's topics do; while it stays, heartbeats need not match
-    again."""
+    """Return a number that changes whenever the cluster's topics do; else heartbeats need not match again."""
     last, number = context.cluster_memory.get(REGEX_TOPICS, (None, 0))
     if topics is not last:
         number += topics != last

@@ -27,8 +27,7 @@ class Spelling:
         return self.names.space
 
     def escapes(self, name: bytes) -> bool:
-        """Return True if the broker gets a name that reaches nothing, because the client's would reach somebody
-        else's."""
+        """Return True if the broker gets a name that reaches nothing, as the client's would reach somebody else's."""
         return self.direction == "request" and self.names.is_escaped(self.names.to_broker(name))
 
     def translate(self, name: bytes, context: Context) -> bytes | None:
