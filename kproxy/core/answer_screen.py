@@ -44,7 +44,7 @@ class Allowed(NameMap):
         self.forbids = forbids
 
     def to_client(self, name: bytes) -> bytes | None:
-        """The name, if it may be seen."""
+        """Return the name if it may be seen, else None."""
         return None if self.forbids(name.decode("utf-8", "surrogateescape")) else name
 
 

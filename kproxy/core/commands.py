@@ -25,7 +25,8 @@ calls cost as much as copying tens of thousands of bytes."""
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write `data` to `side`, after everything given for that side before. The bytes belong to the driver now.
+    """Command to write `data` to `side`, after everything given for that side before. The bytes belong to the driver
+    now.
 
     `token` is the session's own mark: when it is not 0, call `session.sent(token, now)` once the kernel has all of it.
     """
@@ -37,13 +38,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Connect to the broker now: the client has shown a whole request header."""
+    """Command to connect to the broker now: the client has shown a whole request header."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskVersions:
-    """Find out how the broker that this connection is for answers ApiVersions of this version, for clients with a
-    `valid` library name or without, then call `versions_known`. It is not dialled for that: one answer is for all."""
+    """Command to find out how the broker that this connection is for answers ApiVersions of this version, for clients
+    with a `valid` library name or without, then to call `versions_known`. It is not dialled for that: one answer is for
+    all."""
 
     version: int
     valid: bool
@@ -51,42 +53,45 @@ class AskVersions:
 
 @dataclass(frozen=True, slots=True)
 class EnsureNodes:
-    """Have a port for each of these nodes, {node id: (host, port) as the broker names it}, then call `nodes_ready`."""
+    """Command to have a port for each of these nodes, {node id: (host, port) as the broker names it}, then to call
+    `nodes_ready`."""
 
     nodes: Mapping[int, tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Read nothing more from `side` until `Resume`."""
+    """Command to read nothing more from `side` until `Resume`."""
 
     side: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Read from `side` again."""
+    """Command to read from `side` again."""
 
     side: int
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Held memory has become free for these other sessions: call `granted(now)` on each and obey its commands."""
+    """Command to call `granted(now)` on these other sessions, for which held memory has become free, and to obey
+    theirs."""
 
     sessions: tuple[Session, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Call `session.tick(now)` at this time (monotonic seconds) or a little later."""
+    """Command to call `session.tick(now)` at this time (monotonic seconds) or a little later."""
 
     when: float
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Call `work()` where it keeps nobody waiting, for it takes milliseconds, then `computed` with what it returned.
+    """Command to call `work()` where it keeps nobody waiting, for it takes milliseconds, then `computed` with its
+    result.
 
     It touches nothing of the session. Whoever ends the connection may leave it out.
     """
@@ -96,21 +101,22 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Shut:
-    """Send FIN to `side` once what is queued has been written; it may still send."""
+    """Command to send FIN to `side` once what is queued has been written; it may still send."""
 
     side: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """From now on the bytes that leave on either side flow like this, by all of these together; () as they come."""
+    """Command to shape the bytes that leave on either side by all of these together from now on; (): as they come."""
 
     shapes: tuple[TrafficShape, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close both sides after what is queued has been written; `cause` is one word for metrics, `message` for the log.
+    """Command to close both sides once all that is queued has been written; `cause` is one word for metrics, `message`
+    for the log.
 
     `blame` says whose bytes were bad: "client", "broker" or "" for nobody's (a drain). With `reset` both are closed
     with RST, and what is queued is thrown away.

@@ -46,8 +46,8 @@ LISTING = Listing("partition", {})
 
 
 class FetchSessions:
-    """Fetch sessions of one connection (see the module). Messages have the client's names and epochs, and stay as they
-    are.
+    """Fetch sessions of one connection (see the module). Messages have the client's names and epochs, and are not
+    changed.
 
     `absent`: why the last request's session was not known. Each such is counted as `fetch_session_unknown`.
     """

@@ -27,7 +27,7 @@ ASKED_FOR_ALL = "metadata_all"
 
 @dataclass(frozen=True, slots=True)
 class AskedForAll:
-    """Notes whether a Metadata request is for all topics: null, or in v0, which has no null, an empty array."""
+    """Reader that notes if a Metadata request is for all topics: null, or in v0, which has no null, an empty array."""
 
     version: int
     compact: bool

@@ -39,7 +39,7 @@ DISGUISED = "topic_ids_disguised"
 
 
 def id_paths(struct: Struct) -> frozenset[str]:
-    """The topic ids of a layout."""
+    """Return the paths of the topic ids in a layout."""
     return frozenset(slot.path for slot in struct.everywhere() if slot.kind == "topic_id")
 
 
