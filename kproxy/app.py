@@ -1,4 +1,4 @@
-"""Puts the parts together and runs them: the only place, with the command line, that knows them all."""
+"""Put the parts of a proxy process together and run them: no other module but the command line imports them all."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ MISTAKES = 20
 
 
 class Proxy:
-    """One process: the config, its rules, and what the connections share.
+    """Proxy of one process: its config, its rules, and the counters, limits and plans that its connections share.
 
-    `store` has the rules that are in force as `rules`, and is where they are changed; `files` are those that it has
-    been filled from. A worker is one, too (worker.py): its ports, its files and its admin address are elsewhere.
+    `store` holds the rules in force, and they are changed there; `files` are the rule files that it was filled from.
+    A worker (worker.py) is a proxy whose ports, rule files and admin address belong to the supervisor.
     """
 
     index, workers = 0, 1
-    """Which of how many processes it is."""
+    """Number of this process, from 0 on, and how many processes carry traffic."""
     instance_mark = ""
-    """Text that tells this kproxy from others; drawn if empty."""
+    """Text that tells this kproxy from others, to notice connections that lead back to it; drawn at random if empty."""
 
     def __init__(
         self, config: Config, rules: RuleSet, log: FilteringBoundLogger, *,
@@ -124,16 +124,16 @@ class Proxy:
             self.keeper.events = self.audit.rules
 
     def make_server(self) -> Server:
-        """Called once, when the reactor and the rules are there."""
+        """Make the server; called once, when the reactor and the rules are there."""
         return Server(self.reactor, self.config, self.session, self.counts, self.log, advertise=self.advertise,
                       rules=advertising(self.rules))  # fmt: skip
 
     def session(self, listener: str, facts: Facts, node: int | None) -> Session:
-        """The session of a new connection, bound to the rules that hold for it."""
+        """Return the session of a new connection, bound to the rules that hold for it."""
         bound = self.rules.bind(facts)
         self.number += 1
         plan = self.plan_for(listener, bound, bound.live)
-        number = self.number * self.workers + self.index  # so that it tells which process has it
+        number = self.number * self.workers + self.index  # unique over all workers, and it tells which one has it
         session = Session(plan, self.shared[facts.cluster], facts, number, bound)
         if listener in self.terms:
             session.authenticate(SaslServer(session, self.terms[listener]))
@@ -142,7 +142,7 @@ class Proxy:
         return session
 
     def plan_for(self, listener: str, bound: rule_set.BoundRules, live: tuple[Running, ...]) -> Plan:
-        """What to look for in the frames of a connection that is bound to this, while these live rules are in force.
+        """Return the plan of a connection that is bound to these rules, while these live rules are in force.
 
         Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
         """
@@ -157,19 +157,19 @@ class Proxy:
         return plan
 
     def take(self, rules: RuleSet) -> None:
-        """These are the rules now."""
+        """Take these rules into use, for connections that open from now on."""
         self.rules = rules
         for running in rules.live:
             running.effect.clock = monotonic
 
     def swap(self, rules: RuleSet) -> Iterator[None]:
-        """Another rule set: its live rules from the next frame of each connection on, all else for new ones. Each step
-        is one connection; those that open meanwhile have the new rules."""
+        """Put another rule set in force: its live rules from the next frame of each connection on, all other rules for
+        new connections. Each step is one connection; those that open meanwhile have the new rules."""
         self.take(rules)
         self.plans = {}
         self.server.port_service.use_rules(advertising(rules))
         for connection in list(self.server.connections):
-            if self.rules is not rules:  # there are others already, and whoever brought them goes on
+            if self.rules is not rules:  # another swap has begun since, and goes through all connections itself
                 return
             if connection.closed:
                 continue
@@ -185,21 +185,21 @@ class Proxy:
     def advertise(
         self, listener: Listener, facts: Facts, bound: rule_set.BoundRules | None = None
     ) -> Advertise | Literal[False]:
-        """How brokers appear to a connection: a rule's word goes before the listener's. `bound`: what it is bound to,
-        if it is open already."""
+        """Return how brokers appear to a connection: a rule goes before the listener's setting. `bound`: the rules of
+        a connection that is open already."""
         return (bound or self.rules.bind(facts)).advertise or listener.config.advertise
 
     def gate(self) -> Gate:
-        """The rules in force about who may connect."""
+        """Return the rules in force about who may connect."""
         return self.rules.gate
 
     def leads_back(self, cluster: str) -> None:
-        """A question to this cluster has come back as a client's."""
+        """Note that a request sent to this cluster came back as a client's: its address leads to kproxy itself."""
         if cluster in self.circles:
             self.circles[cluster].found()
 
     def look_for_circles(self) -> None:
-        """Ask whether connections to brokers come back here."""
+        """Start a check of each cluster for connections to its brokers that lead back to kproxy."""
         for check in self.circles.values():
             check.start()
 
@@ -233,13 +233,13 @@ class Proxy:
         return Readiness(missing, clusters)
 
     async def waiting_for(self) -> list[str]:
-        """Why it is not ready."""
+        """Return the reasons why the proxy is not ready; none when it is."""
         return self.readiness.waiting_for(need_of(self.config))
 
     # ---- running
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until drained. Raises KproxyError when it cannot start."""
+        """Run until drained. Raises KproxyError when the proxy cannot start."""
         async with trio.open_nursery(strict_exception_groups=True) as nursery:
             await nursery.start(self.reactor.run)
             await self.start_listening(nursery)
@@ -254,19 +254,19 @@ class Proxy:
             nursery.cancel_scope.cancel()
 
     async def start_listening(self, nursery: trio.Nursery) -> None:
-        """To what it is told from outside: signals and rule files."""
+        """Start to follow signals and changes of the rule files."""
         await nursery.start(drain_on_signal, self.server)
         await nursery.start(self.files.watch, self.keeper)
 
     async def close(self) -> None:
-        """All connections have ended: what was recorded of them is written."""
+        """Write what was recorded, after all connections have ended."""
         if self.captures is not None:
             await trio.to_thread.run_sync(self.captures.close)
         if self.audit is not None:
             await self.audit.close()
 
     async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
-        """Accept clients until drained. `nursery`: of what is done beside that."""
+        """Accept clients until drained. `nursery` is for the tasks that run beside that."""
         async with trio.open_nursery(strict_exception_groups=True) as serving:
             await serving.start(self.server.serve)
             self.listening = True
@@ -277,23 +277,23 @@ class Proxy:
             task_status.started()
 
     def started(self) -> None:
-        """It serves: say so."""
+        """Log that the proxy serves, and begin what waits for that."""
         self.look_for_circles()
         self.keeper.started()
         self.announce()
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:
-        """Ask the clusters from now on, and say when it is ready."""
+        """Probe the clusters from now on, and log when the proxy is ready."""
         for probe in self.probes.values():
             nursery.start_soon(partial(probe.run, once=self.config.admin is None))
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
 
     def about(self) -> Mapping[str, Any]:
-        """Return the fields that the log line has."""
+        """Return the fields of the log line that says that the proxy serves."""
         return {"rules": len(self.rules), "pid": os.getpid()}
 
     def make_captures(self) -> Captures | None:
-        """What makes captures, where the config allows any."""
+        """Make the captures that can be started over the admin address; None where the config allows none."""
         if self.config.captures is None:
             return None
         from kproxy.recording import make_captures
@@ -302,7 +302,7 @@ class Proxy:
         return self.captures
 
     async def start_admin(self, nursery: trio.Nursery) -> None:
-        """Where the config has it: the HTTP part is imported only then, it takes a third of the time to start."""
+        """Open the admin address, if the config has one. HTTP is imported only then: it takes a third of the start."""
         admin = self.config.admin
         if admin is None:
             return
@@ -321,7 +321,7 @@ class Proxy:
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     def collectors(self) -> list[Collector]:
-        """Of all that this process counts, rules apart."""
+        """Return the Prometheus collectors of all that this process counts, except for its rules."""
         from kproxy.sinks.metrics import LogCollector, TrafficCollector
 
         found: list[Collector] = [
@@ -344,7 +344,7 @@ class Proxy:
 async def open_admin(
     nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
 ) -> None:
-    """Serve it from now on. Raises InternalError when the address cannot be bound."""
+    """Serve the admin API from now on. Raises InternalError when its address cannot be bound."""
     from kproxy.admin.live import serve_admin
 
     try:
@@ -366,12 +366,12 @@ def certificates_of(config: Config) -> CertificateFiles:
 
 
 def need_of(config: Config) -> ClusterNeed:
-    """How many clusters have to answer for it to be ready."""
+    """Return how many clusters have to answer before the proxy is ready: any one, or all."""
     return "any" if config.admin is None else config.admin.ready
 
 
 def token_of(admin: AdminConfig) -> str | None:
-    """What clients of the admin API must show."""
+    """Return the token that clients of the admin API must show; None if they need none."""
     return None if admin.token is None else admin.token.get_secret_value()
 
 
@@ -389,14 +389,14 @@ def run(config: Config, origin: Origin = FLAGS) -> int:
 
 
 def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
-    """Say what begins."""
+    """Log the version, config and listeners of the proxy that begins."""
     listeners = [f"{one.name} {one.bind} to {one.cluster}" for one in config.listeners]
     log.info("kproxy starts", version=own_version(), config=origin.name, listeners=listeners,
              workers=config.workers, pid=os.getpid())  # fmt: skip
 
 
 async def tell_changes(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
-    """Read the config again and say what of it is not in force: all but what its rule files hold."""
+    """Read the config again and log which settings differ from those in force: only its rule files are followed."""
     if origin.reread is None:
         return
     try:
@@ -411,7 +411,8 @@ async def tell_changes(config: Config, origin: Origin, log: FilteringBoundLogger
 
 
 def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:
-    """Run what `made` makes. Returns 0, or 1 with what went wrong on standard error, behind the lines of the log."""
+    """Run the function that `made` returns. Returns 0, or 1 after a failure, whose reasons go to standard error behind
+    the lines of the log."""
     try:
         trio.run(made())
     except* (KproxyError, OSError) as group:
@@ -424,13 +425,13 @@ def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) 
 
 
 def prepared(config: Config, log: FilteringBoundLogger) -> Proxy:
-    """A proxy with the rules of its files in force. Raises DocumentError."""
+    """Return a proxy with the rules of its files in force. Raises DocumentError."""
     store, files = read_rules(config, log)
     return Proxy(config, store.rule_set, log, store=store, files=files)
 
 
 def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:
-    """A store with the rules of the config's files, and those files. Raises DocumentError."""
+    """Return a store with the rules of the config's files, and those files. Raises DocumentError."""
     seed = randbits(32) if config.seed is None else config.seed
     store, files = RuleStore(seed, config.places()), RuleFiles(config.rules, log)
     store.replace_files(files.first(), monotonic())
@@ -438,7 +439,7 @@ def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, Ru
 
 
 def advertising(rules: RuleSet) -> list[Advertise]:
-    """The rules that say how brokers appear."""
+    """Return the rules that say how brokers appear to clients."""
     return [rule for rule in rules.rules if isinstance(rule, Advertise)]
 
 
@@ -451,7 +452,7 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
 
 
 async def sweep() -> None:
-    """Have the garbage collector look at everything, seldom."""
+    """Have the garbage collector look at all objects every few minutes, until cancelled."""
     while True:
         await trio.sleep(garbage.SWEEP_EVERY)
         garbage.sweep()

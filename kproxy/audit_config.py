@@ -28,8 +28,8 @@ STREAMS = frozenset(
         "OffsetForLeaderEpoch", "FindCoordinator", "DescribeTopicPartitions",
     )
 )  # fmt: skip
-"""APIs that clients of data call again and again: by default counted. All others change or show something that an
-auditor asks for, and are seldom: by default each is told."""
+"""APIs that producers and consumers call again and again: by default they are counted by the minute. All others change
+or show something that an auditor asks for, and are seldom: by default each request is recorded."""
 
 OF_BROKERS = frozenset(
     (
@@ -37,7 +37,7 @@ OF_BROKERS = frozenset(
         "LeaderAndIsr", "StopReplica", "UpdateMetadata", "AlterPartition",
     )
 )  # fmt: skip
-"""APIs that brokers and controllers use among themselves, should kproxy stand there."""
+"""APIs that brokers and controllers use among themselves, in case kproxy stands between them."""
 
 
 def _by_name() -> dict[str, str]:
@@ -45,7 +45,7 @@ def _by_name() -> dict[str, str]:
 
 
 class KafkaTopic(Model):
-    """A topic that gets the events, too."""
+    """Kafka topic that gets the audit's events, too."""
 
     bootstrap: str = Field(description="brokers of any cluster, host:port separated by commas")
     topic: str = Field(default="kproxy-audit", description="the topic; it must exist or be allowed to be created")
@@ -58,7 +58,7 @@ class KafkaTopic(Model):
 
 
 class AuditConfig(Model):
-    """What is recorded. Without `dir` and `kafka` nothing is."""
+    """Settings of the audit: which events are recorded, and where to. It needs `dir` or `kafka`."""
 
     dir: FileName | None = Field(default=None, description="folder for event files; made if it is not there")
     kafka: KafkaTopic | None = Field(default=None, description="a topic that gets the same events")
@@ -96,7 +96,7 @@ class AuditConfig(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """APIs are those of the table; something to write to is there."""
+        """Check that each API in `details` is known, and that there is somewhere to write to."""
         details = raw.get("details")
         known = _by_name()
         if isinstance(details, dict):
@@ -112,7 +112,7 @@ class AuditConfig(Model):
         return {known[name.lower()]: detail for name, detail in self.details.items()}
 
     def detail_of(self, api: str) -> Detail:
-        """How deep an API is recorded; of unknown APIs as of those that are seldom."""
+        """Return how deep an API is recorded. Unknown APIs are recorded by request, since they are seldom."""
         if api in self.by_api:
             return self.by_api[api]
         if self.detail is not None:

@@ -50,7 +50,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_WORKERS = 256
-"""More than machines for one proxy have cores; each has some 60 MB."""
+"""Worker processes at most: no machine has more cores for one proxy, and each process takes some 60 MB."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -61,7 +61,7 @@ def _name(text: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_name)]
-"""Of clusters and listeners: selectors and metrics use it as it is."""
+"""Name of a cluster or listener, of 1 to 100 characters: selectors and metrics use it unchanged."""
 
 
 class ClusterConfig(Model):
@@ -91,7 +91,7 @@ class ClusterConfig(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """A certificate is for a host, which a Unix socket has not."""
+        """Check that certificates have a name to be checked against: a Unix socket has no host name."""
         servers, dial, tls = raw.get("bootstrap"), raw.get("dial"), raw.get("tls")
         reached = [*(servers if isinstance(servers, list) else ()), *(dial.values() if isinstance(dial, dict) else ())]
         local = [one for one in reached if isinstance(one, str) and one.startswith(UNIX)]
@@ -142,7 +142,7 @@ class ListenerConfig(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Nodes and listeners that only a host name tells apart need TLS."""
+        """Check that nodes and listeners that only a host name tells apart have TLS, which carries that name."""
         if raw.get("hosts") and raw.get("tls") is None:
             yield ("hosts",), "hosts are asked for in TLS handshakes, and this listener has no tls"
         if raw.get("transparent") not in (None, False):
@@ -174,7 +174,7 @@ class AdminConfig(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """What others can reach must ask for a token."""
+        """Check that an address that others can reach has a token."""
         try:
             bind = Address.parse(raw.get("bind"))
         except ValueError:
@@ -184,7 +184,7 @@ class AdminConfig(Model):
 
 
 class LogConfig(Model):
-    """What is logged, to standard error."""
+    """Settings of the log, which goes to standard error."""
 
     format: Literal["auto", "human", "json"] = Field(
         default="auto", description="auto: human on a terminal, else JSON lines"
@@ -220,7 +220,7 @@ class Config(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Listeners differ in name and port, and lead to clusters that are there."""
+        """Check that listeners differ in name and port, and lead to clusters that are defined."""
         clusters, listeners = raw.get("clusters"), raw.get("listeners")
         if not isinstance(listeners, list):
             return
@@ -234,13 +234,13 @@ class Config(Model):
                     yield ("listeners", index, "cluster"), unknown("cluster", one["cluster"], map(str, clusters))
 
     def mark(self, cluster: str) -> int:
-        """Of connections to its brokers; 0: none."""
+        """Return the firewall mark (SO_MARK) of connections to a cluster's brokers; 0 for none."""
         transparent = any(one.cluster == cluster and one.transparent is not None for one in self.listeners)
         mark = self.clusters[cluster].mark
         return mark if mark is not None else MARK if transparent else 0
 
     def places(self) -> dict[str, ListenerTraits]:
-        """What rules are checked against."""
+        """Return the traits of each listener, by its name, which rules are checked against."""
         return {
             one.name: ListenerTraits(one.cluster, one.tls is not None, one.transparent is not None)
             for one in self.listeners
@@ -256,14 +256,14 @@ def _repeated(entries: list[tuple[int, dict[Any, Any]]]) -> Iterator[Wrong]:
 
 
 def exposed(bind: Address) -> str | None:
-    """Why an address must not be served without a token; None when only this machine can reach it."""
+    """Return why an address must not be served without a token; None when only this machine can reach it."""
     if is_loopback(bind.host):
         return None
     return f"{bind.host} can be reached by others; set a token, or bind to 127.0.0.1"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that host name or IP."""
+    """Return True if only this machine can reach that host name or IP."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,7 @@
-"""Where two config documents differ: what a running kproxy cannot take over, because it takes over none of it."""
+"""Differences between two config documents, to tell a user who has edited one that a restart is needed.
+
+A running kproxy takes over changes of its rule files only, and none of its config.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from pydantic import BaseModel
 from kproxy.config import Config
 
 MOST = 20
-"""Places told; of more it is told how many there are."""
+"""Places that are named at most; those beyond are only counted."""
 
 
 class Origin(NamedTuple):
-    """Where a config came from: a name for people, and how it is read once more (None: it cannot change)."""
+    """Origin of a config: a name for people, and a function that reads it once more (None if it cannot change)."""
 
     name: str = "flags"
     reread: Callable[[], Config] | None = None
@@ -24,7 +27,7 @@ FLAGS = Origin()
 
 
 def changed_places(before: Config, after: Config) -> list[str]:
-    """The places that differ, such as `limits.max_connections` and `listeners.outside.bind`."""
+    """Return the places that differ, such as `limits.max_connections` and `listeners.outside.bind`."""
     found = list(dict.fromkeys(_differences(before, after, "")))
     if len(found) > MOST:
         return [*found[:MOST], f"{len(found) - MOST} more"]
@@ -47,7 +50,10 @@ def _differences(before: Any, after: Any, path: str) -> Iterator[str]:
 
 
 def _parts(value: Any) -> dict[str, Any] | None:
-    """The fields of a model, the values of a mapping, listeners by their names; None for what has no parts."""
+    """Return the parts of a value by name: fields of a model, values of a mapping, items of a list of named models.
+
+    None for a value that has no such parts.
+    """
     if isinstance(value, BaseModel):
         return {name: getattr(value, name) for name in type(value).model_fields}
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Config documents and command line flags → a Config."""
+"""Reading of a Config from a document or from command line flags."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load_config(path: str | Path) -> Config:
 
 
 def config_from(source: Source, folder: Path = Path(), environment: dict[str, str] | None = None) -> Config | None:
-    """The config in a document that is already read; None when there are mistakes, which are noted in the source."""
+    """Return the config in a document that is already read; None if it has mistakes, which the source then holds."""
     if not source.is_yaml:
         return None
     value = to_value(source, variables=True, environment=environment)
@@ -57,7 +57,7 @@ def config_from_flags(
 
 
 def admin_from(text: str, token: SecretStr | None = None) -> AdminConfig:
-    """An admin address given as a flag. Raises ValueError with what is wrong."""
+    """Return the config of an admin address given as a flag. Raises ValueError with what is wrong."""
     bind = Address.parse(text)
     if token is None and (problem := exposed(bind)) is not None:
         raise ValueError(problem)
@@ -75,7 +75,7 @@ def advertise_from(text: str) -> Advertise:
 
 
 def is_config(source: Source) -> bool:
-    """Whether a document is meant as a config: it has one of its keys, or `rules:` with names of files."""
+    """Return True if a document is meant as a config: it has a config's key, or `rules:` with names of files."""
     if not isinstance(source.root, Mapping):
         return False
     keys = {key.text: value for key, value in source.root.pairs if isinstance(key, Scalar)}
@@ -87,8 +87,8 @@ def is_config(source: Source) -> bool:
 
 
 def rule_paths(source: Source, folder: Path, config: Config | None = None) -> list[str]:
-    """The rule files and folders that a config document names, whatever else is wrong in it. Those that are not there
-    are noted as mistakes where they are named; without a config, those with a ${VARIABLE} are left out."""
+    """Return the rule files and folders that a config document names, whatever else is wrong in it. Those that do not
+    exist are noted as mistakes where they are named; without a config, those with a ${VARIABLE} are left out."""
     value = to_value(source) if source.is_yaml else None
     named = value.get("rules") if isinstance(value, dict) else None
     if config is not None:

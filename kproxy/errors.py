@@ -22,11 +22,11 @@ Messages are lower case, without a full stop, and carry both numbers: what was f
 
 
 class KproxyError(Exception):
-    """Base of all of them."""
+    """Base of all exceptions that kproxy raises on purpose."""
 
 
 class InputError(KproxyError):
-    """Input from outside is bad."""
+    """Bad input: bytes, files or requests from outside that cannot be worked with."""
 
 
 class WireError(InputError):
@@ -97,7 +97,7 @@ class CaptureError(InputError):
 
 
 class NoSuchRule(InputError):
-    """A rule is named that is not there; the message has the nearest name."""
+    """Name of a rule that does not exist; the message has the nearest name."""
 
 
 class RuleInUse(InputError):

@@ -1,11 +1,11 @@
-"""When the cyclic garbage collector looks: hardly during the start, and never for long at what there is already.
+"""Times at which the cyclic garbage collector runs: hardly during the start, and never for long later.
 
-Importing and reading rules make objects by the hundred thousand, nearly all of them for good. Collections find nothing
+Importing and reading rules make objects by the hundred thousand, and nearly all of them stay. Collections find nothing
 there and took a sixth of the time to start; later ones need not look at rules and tables at all.
 
-While kproxy serves, a collection stops everybody for as long as there are objects to look at: the values of a few
+While kproxy serves, a collection stops all connections for as long as it has objects to look at: the values of a few
 frames of megabytes are millions, which took a second. So what a full collection has found alive is set aside (frozen),
-and the next one looks only at what was made since. Nearly everything is freed by its reference count, frozen or not.
+and the next one looks only at what was made since. Nearly every object is freed by its reference count, frozen or not.
 Cycles that outlive a collection are found by `sweep`, every ten minutes if there is little to look at, else when that
 has doubled.
 """
@@ -16,34 +16,37 @@ import gc
 from collections.abc import Mapping
 
 FEW = 100_000
-"""Objects made, less those gone, from one collection to the next: some ten collections in all of a start."""
+"""Objects made, less those freed, from one collection to the next: a start then has some ten collections."""
 
 OLDEST = 2
 """The generation whose collection is a full one."""
 SWEEP_EVERY = 600.0
-"""Seconds from one look at everything to the next."""
+"""Seconds from one look at all objects to the next."""
 SWEPT_AT_ONCE = 150_000
-"""Objects that are looked at by `sweep`: some 40 ms. Thousands of connections have more."""
+"""Objects that `sweep` looks at every time, which takes some 40 ms. Thousands of connections have more."""
 GROWN = 2
-"""There being more, they are looked at when there are so many times as many as the last time."""
+"""Growth, as a factor since the last sweep, from which on `sweep` looks at more objects than SWEPT_AT_ONCE."""
 
 _USUAL = gc.get_threshold()
 
 
 class State:
-    """`alive`: objects that the start made, or that the last sweep has left."""
+    """State of this module: `alive` counts the objects that the start made, or that the last sweep left."""
 
     alive = 0
 
 
 def spare() -> None:
-    """From now on there are few collections, until `settle`."""
+    """Make collections rare from now on, until `settle` is called."""
     gc.set_threshold(FEW)
 
 
 def settle() -> None:
-    """What there is stays for good, also the little that is garbage by now; the rest is collected as usual, but never
-    the same twice. Nothing is done where nobody has spared before: it is not kproxy's own process."""
+    """Set aside all objects that exist, and collect newer ones as usual, but none twice.
+
+    The little that is garbage by now stays until the first sweep. Does nothing unless `spare` was called before: this
+    process is then not kproxy's own.
+    """
     if gc.get_threshold()[0] == FEW:
         gc.freeze()
         State.alive = gc.get_freeze_count()
@@ -58,7 +61,7 @@ def set_aside(phase: str, info: Mapping[str, int]) -> None:
 
 
 def sweep() -> bool:
-    """Look for cycles among all that was set aside, unless that would take long for little; returns whether it did."""
+    """Look for cycles in all that was set aside. Returns False if it did not, as that would take long for little."""
     if set_aside not in gc.callbacks or SWEPT_AT_ONCE < gc.get_freeze_count() < GROWN * State.alive:
         return False
     gc.unfreeze()

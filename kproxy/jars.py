@@ -22,8 +22,8 @@ from crc32c import crc32c
 
 from kproxy.errors import InternalError
 
-#: Kafka 4 brokers need it (KIP-1013), and so does Spark 4.
 JAVA_AT_LEAST = 17
+"""Lowest version of Java: brokers of Kafka 4 need it (KIP-1013), and so does Spark 4."""
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -36,15 +36,15 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 class MissingTool(InternalError):
-    """Something is not installed; the message names the Debian package that brings it."""
+    """Program that is not installed; the message names the Debian package that brings it."""
 
 
 def jars(name: str, version: str, dependencies: str, one_of_them: str) -> Path:
-    """The folder with the jars of `dependencies` (Maven's XML) and all that they need.
+    """Return the folder with the jars of `dependencies` (Maven's XML) and all that they need.
 
-    Kept in `$KPROXY_CACHE`, or `~/.cache/kproxy`, as `name-version-…`. `one_of_them` is a pattern that a whole folder
-    has a file for. Raises MissingTool without Maven or Java, and InternalError with Maven's last lines when they cannot
-    be fetched.
+    It is kept in `$KPROXY_CACHE`, or `~/.cache/kproxy`, as `name-version-…`. `one_of_them` is a pattern that matches
+    a file of each complete folder. Raises MissingTool without Maven or Java, and InternalError with Maven's last
+    lines when they cannot be fetched.
     """
     cache = cache_folder()
     pom = _POM.format(name=name, dependencies=dependencies)
@@ -61,7 +61,7 @@ def jars(name: str, version: str, dependencies: str, one_of_them: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where things that take long to fetch are kept between runs."""
+    """Return the folder in which downloads are kept between runs."""
     set_by_user = os.environ.get("KPROXY_CACHE")
     if set_by_user:
         return Path(set_by_user).resolve()
@@ -69,7 +69,7 @@ def cache_folder() -> Path:
 
 
 def java() -> str:
-    """The path of a Java that is new enough; MissingTool otherwise."""
+    """Return the path of a Java that is new enough. Raises MissingTool if there is none."""
     found = shutil.which("java")
     if found is None:
         raise MissingTool(f"no java found, Java {JAVA_AT_LEAST} or newer is needed (Debian: openjdk-17-jdk-headless)")
@@ -82,18 +82,19 @@ def java() -> str:
 
 @functools.cache
 def _banner(program: str) -> str:
-    """What Java says of itself."""
+    """Return the text in which a Java program tells its version."""
     return subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
 
 
 def announce(text: str) -> None:
-    """Say what takes long, on standard error; whoever catches that has something else here (see `testing.plugin`)."""
+    """Write to standard error what takes long. pytest would hide that, so `testing.plugin` puts another function in
+    its place."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 telling = [announce]
-"""How it is said; the last one does."""
+"""Functions that announce what takes long; the last one is called."""
 
 
 def _fetch(what: str, text: str, one_of_them: str, folder: Path) -> None:

@@ -17,11 +17,11 @@ from kproxy.errors import DocumentError, KproxyError
 from kproxy.terminal import cleaned, say
 
 Commands = Mapping[str, tuple[str, str]]
-"""Name: (module with a click command called `command`, what it does in one line)."""
+"""Commands by name: each is (module with a click command called `command`, description in one line)."""
 
 
 class LazyGroup(click.Group):
-    """The group of `table`. An error that kproxy knows is a message and exit code 1, not a traceback."""
+    """Command group whose members are named in `table`. KproxyErrors become a message and exit code 1, no traceback."""
 
     def __init__(self, *arguments: Any, table: Commands, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What the tab key offers: options, and commands without importing any."""
+        """Return what the tab key offers: options, and commands, of which none is imported."""
         commands = [CompletionItem(name, help=text) for name, (_, text) in self.table.items()]
         matching = [one for one in commands if one.value.startswith(incomplete)]
         return matching + click.Command.shell_complete(self, ctx, incomplete)
@@ -55,12 +55,12 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
-        """As ever; whatever is printed is clean."""
+        """Run the command line with output in which control characters are escaped."""
         with cleaned():
             return super().main(*arguments, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command, and turn a KproxyError into a message and exit code 1."""
         try:
             return super().invoke(ctx)
         except DocumentError as error:

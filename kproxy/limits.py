@@ -15,11 +15,11 @@ Positive = Annotated[int, Field(ge=1)]
 Wait = Annotated[Seconds, Field(gt=0)]
 
 SMALLEST_FRAME_LIMIT = 16 * 1024
-"""No cluster's Metadata answer fits in less; a smaller limit could only be a mistake."""
+"""Bytes that `max_frame_bytes` has at least: no cluster's Metadata response fits in less, so less is a mistake."""
 
 
 class Limits(Model):
-    """What is taken at most. None of them is reached by well-behaved clients of an ordinary cluster."""
+    """Limits of a proxy's memory, time and connections. Well-behaved clients of an ordinary cluster reach none."""
 
     max_frame_bytes: Annotated[ByteCount, Field(ge=SMALLEST_FRAME_LIMIT, lt=2**31)] = Field(
         default=104_857_600,
@@ -113,7 +113,7 @@ class Limits(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """A frame that is to be held must fit into the memory for held frames."""
+        """Check that a frame that is to be held fits into the memory for held frames."""
         try:
             hold, held = (
                 parse_size(raw.get(name, cls.model_fields[name].default)) for name in ("hold_up_to", "held_bytes")

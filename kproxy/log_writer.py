@@ -1,8 +1,9 @@
-"""Lines on their way to standard error: kept whole, and written by a thread, so that nothing waits for who reads them.
+"""Writing of log lines to standard error: lines stay whole, and a thread writes them, so that no client waits for it.
 
-Strategy. A pipe that nobody reads takes 64 KiB, and then whoever writes to it stands still: all clients, and SIGTERM.
-So a line is put into a bounded queue, and a thread writes what is in it. What does not fit is counted, and told in a
-line once there is room again. At the end the thread has a moment to write what is left.
+Strategy. A pipe that nobody reads takes 64 KiB, and then a process that writes to it stops: it serves no client and
+does not even handle SIGTERM. So a line is put into a bounded queue, and a thread writes what is in it. Lines that do
+not fit are counted, and a line tells their number once there is room again. At the end the thread has a moment to write
+what is left.
 """
 
 from __future__ import annotations
@@ -17,28 +18,29 @@ from time import sleep
 from typing import Protocol, TextIO
 
 PATIENCE, TICK = 20, 0.001
-"""Looks at whether another process still writes its line, and seconds between two; a line takes microseconds."""
+"""Tries to get the lock while another process writes its line, and seconds between two; a line takes microseconds."""
 MOST_BYTES = 4 << 20
-"""Of lines that wait to be written; some ten thousand lines."""
+"""Characters of all lines that wait to be written, at most; some ten thousand lines."""
 AT_ONCE = 1 << 16
-"""Bytes, about, that are written together."""
+"""Characters, about, that are written together."""
 FAREWELL = 1.0
-"""Seconds at the end for what still waits: who has read nothing until then will not begin now."""
+"""Seconds at the end to write what still waits: a reader who has read nothing until then will not begin now."""
 
 
 class Stream(Protocol):
-    """What a queue writes to."""
+    """Stream of text that a log queue writes to."""
 
     def write(self, text: str) -> int: ...
     def isatty(self) -> bool: ...
 
 
 class WholeLines:
-    """A stream to which several processes write: its lines stay whole.
+    """Stream to which several processes write, and whose lines stay whole.
 
-    A pipe keeps 4096 bytes together, and tracebacks are longer. So whoever writes holds a record lock on `lock`, a file
-    that all of them have; the kernel frees it when a process dies. A process that stands still with the lock must not
-    stop the others: they wait a little, and then a torn line is the smaller evil. Without a lock there is one process.
+    A pipe keeps 4096 bytes together, and tracebacks are longer. So a process that writes holds a record lock on `lock`,
+    a file that all of them have open; the kernel frees it when a process dies. A process that is stopped while it holds
+    the lock must not stop the others: they wait a little, and then a torn line is the smaller evil. `lock` is None
+    where only one process writes.
     """
 
     def __init__(self, stream: TextIO, lock: int | None = None) -> None:
@@ -63,7 +65,7 @@ class WholeLines:
         return len(text)
 
     def flush(self) -> None:
-        """Whole lines are written at once."""
+        """Do nothing: `write` keeps no whole line back."""
 
     def _hold(self) -> bool:
         if self.lock is None:
@@ -79,7 +81,7 @@ class WholeLines:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it, to what may be non-blocking because another process has made it so. Raises OSError."""
+    """Write all bytes to a descriptor, which another process may have made non-blocking. Raises OSError."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
@@ -88,10 +90,10 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 class LogQueue:
-    """A stream whose `write` never waits: a thread writes to `stream` behind it.
+    """Stream whose `write` never waits: its lines are queued, and a thread writes them to `stream`.
 
-    `lost` counts the lines that did not fit, or could not be written. `on_lost(number)` is called by the thread when it
-    goes on after some were lost; what it writes goes the same way.
+    `lost` counts the lines that did not fit, or could not be written. The thread calls `on_lost(number)` when lines can
+    be written again after some were lost; a line that this function logs goes through the same queue.
     """
 
     def __init__(self, stream: Stream, most_bytes: int = MOST_BYTES) -> None:
@@ -99,7 +101,7 @@ class LogQueue:
         self.on_lost: Callable[[int], object] = lambda number: None
         self.lost = self.untold = self.bytes = 0
         self.lines: deque[str] = deque()
-        self.changed = threading.Condition()  # may be taken again by who has it: a finaliser may log while we do
+        self.changed = threading.Condition()  # reentrant, since a finaliser may log while this thread holds it
         self.closing = False
         self.thread: threading.Thread | None = None
 
@@ -107,7 +109,7 @@ class LogQueue:
         return self.stream.isatty()
 
     def write(self, text: str) -> int:
-        """Put a whole line, or several, into the queue; what does not fit is lost."""
+        """Put a whole line, or several, into the queue; a text that does not fit is lost."""
         size = len(text)
         with self.changed:
             if self.closing or self.bytes + size > self.most_bytes:
@@ -122,10 +124,10 @@ class LogQueue:
         return size
 
     def flush(self) -> None:
-        """The thread does that."""
+        """Do nothing: the thread writes each line soon."""
 
     def close(self, timeout: float = FAREWELL) -> bool:
-        """Write what is left, as far as that is possible in this time; return True if it was."""
+        """Write what is left within `timeout` seconds. Returns True if all of it was written."""
         with self.changed:
             self.closing = True
             self.changed.notify()

@@ -24,15 +24,15 @@ from kproxy.terminal import in_line
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 LONGEST = 4096
-"""Characters of a text in a line; what is beyond them is left out. Names that clients choose have up to 32 kB."""
+"""Characters that a text has in a log line; the rest is left out. Names that clients choose have up to 32 kB."""
 FRAMES = 30
-"""Of a traceback."""
+"""Stack frames of a traceback that a JSON line holds at most."""
 
 Event = MutableMapping[str, Any]
 
 
 class Forgiving:
-    """A stream that loses what cannot be written: a full disk or a closed pipe under the log stops no traffic."""
+    """Log stream that drops what cannot be written: a full disk or a closed pipe under the log stops no traffic."""
 
     def __init__(self, stream: TextIO | WholeLines | LogQueue) -> None:
         self.stream = stream
@@ -48,12 +48,12 @@ class Forgiving:
 
 
 def shortened(text: str) -> str:
-    """The text, cut where it is too long."""
+    """Return the text, cut at LONGEST characters, with its length if it was cut."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
 
 
 def shorten(logger: object, method: str, event: Event) -> Event:
-    """Cut long texts; JSON escapes what is not printable by itself."""
+    """Cut long texts of a log event. Control characters need no care here: the JSON encoder escapes them."""
     for name, value in event.items():
         if type(value) is str:
             event[name] = shortened(value)
@@ -61,19 +61,19 @@ def shorten(logger: object, method: str, event: Event) -> Event:
 
 
 def order(logger: object, method: str, event: Event) -> Event:
-    """Put first what every line has."""
+    """Put the fields first that each line has."""
     first = {name: event.pop(name) for name in ("timestamp", "level", "event") if name in event}
     return {**first, **event}
 
 
 def write_traceback(out: TextIO, info: Any) -> None:
-    """Write a traceback below its line, so indented that nothing in it looks like another line."""
+    """Write a traceback below its line, indented, so that no text in it looks like another log line."""
     for text in traceback.format_exception(*info):
         out.writelines(f"\n    | {in_line(line)}" for line in text.splitlines())
 
 
 def clean(logger: object, method: str, event: Event) -> Event:
-    """Write texts of others as people may see them: in one line, in which nothing gives a terminal an order."""
+    """Cut the texts of a log event, and escape their line ends and control characters, which terminals would obey."""
     return {name: in_line(shortened(value)) if type(value) is str
             else in_line(value) if isinstance(value, list | tuple | dict) else value
             for name, value in event.items()}  # fmt: skip
@@ -82,7 +82,7 @@ def clean(logger: object, method: str, event: Event) -> Event:
 def make_log(
     form: str = "auto", level: str = "info", stream: TextIO | WholeLines | LogQueue | None = None
 ) -> FilteringBoundLogger:
-    """A logger. `form` is human, json, or auto: human when `stream` (standard error) is a terminal."""
+    """Return a logger. `form` is human, json, or auto: human when `stream` (standard error) is a terminal."""
     stream = stream or sys.stderr
     human = form == "human" or (form == "auto" and stream.isatty())
     processors: list[Any] = [
@@ -110,8 +110,11 @@ def make_log(
 def log_of_process(
     form: str, level: str, lock: int | None = None, **bound: Any
 ) -> tuple[FilteringBoundLogger, LogQueue]:
-    """The log of a process that is kproxy's own, and the queue in which its lines go to standard error. Whatever else
-    would be printed there is a line of it, too. `lock`: see WholeLines. `bound`: what all lines have."""
+    """Return the log of a process that is kproxy's own, and the queue through which its lines go to standard error.
+
+    Tracebacks, warnings and libraries' messages become lines of this log, too. `lock` is that of WholeLines, `bound`
+    the fields that each line has.
+    """
     queue = LogQueue(WholeLines(sys.stderr, lock))
     log: FilteringBoundLogger = make_log(form, level, queue).bind(**bound)
     queue.on_lost = lambda number: log.warning("log lines were lost, nobody has read them", count=number)
@@ -122,9 +125,9 @@ def log_of_process(
 
 
 QUEUES: list[LogQueue] = []
-"""Those of this process: one, once it has begun."""
+"""Log queues of this process: none before it has a log, then one."""
 
 
 def lost_lines() -> int:
-    """How many lines this process has lost so far."""
+    """Return how many log lines this process has lost so far."""
     return sum(queue.lost for queue in QUEUES)

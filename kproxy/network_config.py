@@ -1,4 +1,4 @@
-"""Settings of how connections come in and go out: PROXY headers, names that share a port, what the kernel diverts."""
+"""Settings of how connections come in and go out: PROXY headers, names that share a port, transparent listeners."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kproxy.rules.explain import Model, Wrong
 from kproxy.rules.match import Networks
 
 ProxyVersion = Literal["v1", "v2"]
-"""Of the header that kproxy sends: text, or binary."""
+"""Version of the PROXY header that kproxy sends: v1 is text, v2 is binary."""
 
 
 class ProxyProtocol(Model):
-    """Who may say, in a PROXY header of version 1 or 2, whose connection it passes on."""
+    """Load balancers that may say, in a PROXY header of version 1 or 2, whose connection they pass on."""
 
     from_: Networks = Field(
         alias="from",
@@ -26,12 +26,12 @@ class ProxyProtocol(Model):
 
 
 def plain_name(name: str) -> str:
-    """As names are compared: RFC 6066 §3, without regard to case, and without a dot at the end."""
+    """Return a host name in the form in which names are compared (RFC 6066 §3): lower case, no dot at the end."""
     return name.lower().rstrip(".")
 
 
 def _host_pattern(text: str) -> str:
-    """A host name, or `*.` and one: any name that has one label before that."""
+    """Check a host name, or a `*.` before one, which stands for each name with one more label. Raises ValueError."""
     host = check_host(text.removeprefix("*."))
     if ":" in host or host.replace(".", "").isdigit():
         raise ValueError(f'"{text}" is an IP address, and TLS clients send names only')
@@ -42,19 +42,19 @@ HostPattern = Annotated[str, AfterValidator(_host_pattern)]
 
 
 def closeness(pattern: str, name: str) -> int:
-    """How closely a pattern describes a name, which is plain: 0, not at all; itself more than any wildcard."""
+    """Return how closely a pattern matches a plain name: 2 if they are equal, 1 by a wildcard, 0 if not at all."""
     if pattern == name:
         return 2
     return int(pattern.startswith("*.") and name.partition(".")[2] == pattern[2:])
 
 
 MARK = 27504
-"""Of kproxy's own connections where nothing else is said; no other software is known to use it."""
+"""Default firewall mark of kproxy's own connections to brokers; no other software is known to use this number."""
 Mark = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class Transparent(Model):
-    """What the kernel diverts to a listener goes on to where its client wanted to go."""
+    """Transparent listener: connections that the kernel diverts to it go on to where their clients wanted to go."""
 
     by: Literal["redirect", "tproxy"] = Field(
         default="redirect", description="how the firewall diverts: NAT (REDIRECT), or without (TPROXY)"
@@ -67,7 +67,7 @@ class Transparent(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """NAT on one side and none on the other would not fit together."""
+        """Check that the client's address is kept only without NAT, which would replace it on the other side."""
         if raw.get("keep_source") is True and raw.get("by") != "tproxy":
             yield ("keep_source",), "keep_source needs by: tproxy"
 
@@ -79,4 +79,4 @@ def _as_settings(value: Any) -> Any:
 MaybeTransparent = Annotated[
     Transparent | None, BeforeValidator(_as_settings, json_schema_input_type=bool | Transparent | None)
 ]
-"""`true` stands for all defaults."""
+"""Settings of a transparent listener: `true` stands for all defaults, `false` for none."""

@@ -1,7 +1,7 @@
-"""What a process that is kproxy's own does first, so that it starts soon: few collections, structlog without rich.
+"""First steps of a process that is kproxy's own, so that it starts soon: few collections, structlog without rich.
 
-To be imported before anything that logs, and only by `kproxy run` and the workers: in somebody's test kproxy leaves
-the process as it is. structlog would take rich for coloured tracebacks, and a sixth of kproxy's start with it; commands
+To be imported before any module that logs, and only by `kproxy run` and the workers: in a user's test kproxy leaves the
+process as it is. structlog would import rich for coloured tracebacks, which takes a sixth of kproxy's start; commands
 that print tables import rich themselves.
 """
 
@@ -15,7 +15,7 @@ from kproxy import garbage
 garbage.spare()
 modules: dict[str, Any] = sys.modules
 if "rich" not in modules:
-    modules["rich"] = None  # what import makes of this: there is no such package
+    modules["rich"] = None  # `import rich` then fails, as if the package were not installed
     try:
         import structlog  # noqa: F401
     finally:

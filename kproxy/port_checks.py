@@ -1,4 +1,4 @@
-"""Ports that two listeners of a config document want, and names that both have on a port that they share."""
+"""Checks of a config document for ports that two listeners want, and for names that both have on a shared port."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kproxy.rules.address import Address, PortRange
 from kproxy.rules.explain import Wrong
 
 Entry = tuple[int, dict[Any, Any]]
-"""(position in the list, what stands there)"""
+"""Listener of a config document, not yet checked: (position in the list, its mapping)."""
 
 
 def called(index: int, one: dict[Any, Any]) -> str:
-    """What a listener is called in a message: its name, or its number where it has none yet."""
+    """Return how a message calls a listener: by its name, or by its number where it has none yet."""
     name = one.get("name")
     return f'listener "{name}"' if isinstance(name, str) and name else f"listener {index + 1}"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Ports that somebody is to listen on; `where` they are written."""
+    """Range of ports that a listener is to open on one host; `where` is its place in the document."""
 
     where: tuple[Any, ...]
     host: str
@@ -33,16 +33,16 @@ class Claim:
         return f"port {self.first}" if self.first == self.last else f"ports {self.first}-{self.last}"
 
     def overlaps(self, other: Claim) -> bool:
-        """Whether there is a port that both want on an address that both have."""
+        """Return True if there is a port that both want on an address that both have."""
         wild = {self.host, other.host} & {"0.0.0.0", "::"}
         if wild == {"0.0.0.0"} and ":" in self.host + other.host:
-            wild = set()  # that one is of IPv4 only
+            wild = set()  # 0.0.0.0 takes IPv4 only, and the other address is IPv6
         same = self.host == other.host or bool(wild)
         return same and self.first <= other.last and other.first <= self.last
 
 
 def overlaps(entries: Iterable[Entry], admin: Any) -> Iterator[Wrong]:
-    """Each mistake at what stands later."""
+    """Yield a mistake for each port that is wanted twice, at the place that comes later in the document."""
     earlier: list[tuple[int, dict[Any, Any], list[Claim]]] = []
     for index, one in entries:
         claims = list(_claims(index, one))
@@ -59,7 +59,7 @@ def overlaps(entries: Iterable[Entry], admin: Any) -> Iterator[Wrong]:
 
 
 def circles(entries: Iterable[Entry], clusters: Any) -> Iterator[Wrong]:
-    """Servers of clusters that are listeners of this config: kproxy would connect to itself."""
+    """Yield a mistake for each cluster's server that is a listener of this config: kproxy would connect to itself."""
     claims = [(called(index, one), claim) for index, one in entries for claim in _claims(index, one)]
     for name, cluster in clusters.items() if isinstance(clusters, dict) else ():
         if not isinstance(cluster, dict):
@@ -76,7 +76,7 @@ def circles(entries: Iterable[Entry], clusters: Any) -> Iterator[Wrong]:
 
 
 def _servers(cluster: dict[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Where a cluster is reached, and where that is written."""
+    """Yield each address at which a cluster is reached, behind its place in the cluster's mapping."""
     bootstrap, dial = cluster.get("bootstrap"), cluster.get("dial")
     for number, text in enumerate(bootstrap if isinstance(bootstrap, list) else ()):
         yield ("bootstrap", number), text
@@ -85,7 +85,7 @@ def _servers(cluster: dict[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 def _same_machine(bound: str, target: str) -> bool:
-    """Whether a connection to `target` comes to who has bound to this host, as far as that can be told by the names."""
+    """Return True if a connection to `target` reaches a listener that is bound to `bound`, judging by the names."""
     bound, target = bound.lower().rstrip("."), target.lower().rstrip(".")
     if bound == target:
         return True
@@ -108,7 +108,7 @@ def _taken(claim: Claim, taken: list[Claim], whose: str) -> Iterator[Wrong]:
 
 
 def _claims(index: int, one: dict[Any, Any]) -> Iterator[Claim]:
-    """The ports that a listener is told to take, its own first. Those that it may choose freely are no claim."""
+    """Yield the ports that a listener is told to take, its own first. Ports that it may choose freely are no claim."""
     bind = _address(one.get("bind"))
     if bind is None:
         return
@@ -142,7 +142,7 @@ def _address(text: Any) -> Address | None:
 
 
 def _share(one: dict[Any, Any], two: dict[Any, Any]) -> bool:
-    """Whether they are meant to share a port: the same bind, and both have hosts."""
+    """Return True if two listeners are meant to share a port: their bind is the same, and both have hosts."""
     bind = _address(one.get("bind"))
     both = bind is not None and bind.port != 0 and bind == _address(two.get("bind"))
     return both and bool(one.get("hosts")) and bool(two.get("hosts"))

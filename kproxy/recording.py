@@ -1,7 +1,8 @@
-"""Puts recording together: who is told of what passes, and where that goes.
+"""Put recording together: which sinks are told of the traffic, and where their events go.
 
-Strategy. Without an `audit` section, captures or tails there is no sink, no connection has a tap, and nothing is paid.
-With one, a tick a second closes summaries, tells of rules and topology, and follows the wall clock.
+Strategy. Without an `audit` section, captures or tails there is no sink, no connection has a tap, and recording costs
+no time. With an audit, a tick each second closes summaries, records changes of rules and topology, and follows the wall
+clock.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ if TYPE_CHECKING:
     from kproxy.sinks.captures import Captures
 
 TICK = 1.0
+"""Seconds from one tick of the audit to the next."""
 LOOK_AGAIN = 0.05
-"""Seconds between two looks whether events are taken again, while clients are not read."""
+"""Seconds from one look at whether events can be recorded again to the next, while clients are not read."""
 LAST_WORDS = 10.0
-"""Seconds at most for writing what is left at the end; Kubernetes kills 30 s after SIGTERM, the drain goes before."""
+"""Seconds at most to write what is left after the drain; Kubernetes kills a process 30 s after SIGTERM."""
 
 
 class WallClock:
-    """Monotonic seconds to seconds since 1970; follows the system's clock when told to."""
+    """Clock of a sink: turns monotonic seconds into seconds since 1970. `adjust` makes it follow the system's clock."""
 
     def __init__(self) -> None:
         self.offset = time() - monotonic()
@@ -53,7 +55,7 @@ class WallClock:
 
 
 class Audit:
-    """The audit of one process. Started by `start`, ended by `close`. Of several workers one looks at the topology."""
+    """Audit of one process, from `start` to `close`. Of several workers, only number 0 asks brokers for topologies."""
 
     def __init__(
         self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[Running]],
@@ -76,7 +78,7 @@ class Audit:
         server.taps.summary_for, server.taps.journal_for = self.sink.summary_for, self.sink.journal_for
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Raises OSError or KproxyError when there is nowhere to write to."""
+        """Start to record. Raises OSError or KproxyError when there is nowhere to write to."""
         self.recorder.start()
         self.server.taps.fanout.add(self.sink)
         for poller in self.pollers:
@@ -84,12 +86,12 @@ class Audit:
         self.reactor.call_at(monotonic() + TICK, self.tick)
 
     def tick(self) -> None:
-        """Once a second."""
+        """Follow the wall clock and record what has come up; called once a second."""
         self.wall.adjust()
         self.go_on(self.sink.tick(monotonic()))
 
     def go_on(self, lines: Iterator[None]) -> None:
-        """Tell what there is to tell, a few milliseconds at a time."""
+        """Work through the tick's lines, a few milliseconds at a time, so that traffic goes on in between."""
         until = thread_time() + SLICE
         for _ in lines:
             if thread_time() > until:
@@ -101,11 +103,11 @@ class Audit:
 
     @property
     def trouble(self) -> str:
-        """Why clients are not read; empty when they are."""
+        """Return why clients are not read; an empty text when they are."""
         return "audit: events cannot be written, and when_full is block" if self.gate.shut else ""
 
     def on_blocked(self) -> None:
-        """Events are not taken any more: clients wait."""
+        """Stop reading clients, because events cannot be recorded, until they can be again."""
         self.log.warning("clients are not read, because events cannot be recorded", policy="block")
         self.server.taps.stop_reading()
         self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
@@ -118,7 +120,7 @@ class Audit:
             self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
 
     async def close(self) -> None:
-        """All connections have ended: write what is left."""
+        """Write the events that are left, after all connections have ended; log those that cannot be written."""
         self.rules.tell()
         self.topology.tick(time())
         done = await trio.to_thread.run_sync(self.recorder.close, LAST_WORDS)
@@ -128,7 +130,7 @@ class Audit:
 
 
 def make_captures(config: Config, server: Server) -> Captures:
-    """Captures in the config's folder. To be called in the loop."""
+    """Return the captures of the config's folder. To be called in trio's loop."""
     from kproxy.sinks.audit.request_event import request_event
     from kproxy.sinks.captures import Captures
     from kproxy.watch.filter.view import SeenView
@@ -146,5 +148,5 @@ def make_captures(config: Config, server: Server) -> Captures:
 
 
 def instance(config: Config) -> str:
-    """What this process is called in its records."""
+    """Return the name that this process has in what it records: the config's, or the host's."""
     return config.instance or socket.gethostname()

@@ -1,4 +1,4 @@
-"""SASL settings: what kproxy logs in to brokers with, and who may log in to kproxy."""
+"""SASL settings: kproxy's own login at the brokers, and the clients that may log in to kproxy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UpstreamSasl(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Each mechanism wants its own."""
+        """Check that each setting that the mechanism needs is given, and no other."""
         mechanism = raw.get("mechanism")
         if not isinstance(mechanism, str):
             return
@@ -53,11 +53,11 @@ class UpstreamSasl(Model):
 
 
 LARGEST = 16 << 20
-"""Bytes of a file of users; a hundred thousand lines."""
+"""Bytes that a file of users has at most; some hundred thousand lines."""
 
 
 def users_in(path: Path) -> Users:
-    """Raises ValueError with what is wrong with the file, and where."""
+    """Return the users of a file. Raises ValueError with what is wrong with the file, and where."""
     try:
         return read_users(read_named(path, LARGEST).decode())
     except OSError as error:
@@ -74,7 +74,7 @@ def _with_users(path: str) -> str:
 
 
 class ListenerSasl(Model):
-    """Clients log in to kproxy, and the brokers hear nothing of it."""
+    """Login of clients to kproxy, of which the brokers see nothing."""
 
     users: Annotated[ExistingFile, AfterValidator(_with_users)] = Field(
         description="file of users, made by `kproxy user`; read anew at the next login after it changed"

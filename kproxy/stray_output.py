@@ -1,7 +1,7 @@
-"""What Python and libraries would print to standard error by themselves: each is a line of the log.
+"""Redirection into the log of what Python and libraries would print to standard error by themselves.
 
-Tracebacks of exceptions that nobody catches, in any thread; exceptions in finalisers; warnings; what libraries log with
-the standard library's `logging` (trio, Hypercorn).
+These are tracebacks of uncaught exceptions in any thread, exceptions in finalisers, warnings, and what libraries (trio,
+Hypercorn) log with the standard library's `logging`. A reader of JSON lines could not parse them otherwise.
 """
 
 from __future__ import annotations

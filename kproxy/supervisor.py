@@ -1,9 +1,11 @@
-"""The supervisor of worker processes: it accepts clients, and has what there can be one of only. No traffic is its own.
+"""The supervisor of worker processes: it accepts clients and hands them over, and carries no traffic itself.
+
+It has what there can be only one of:
 
 port_service   all ports of listeners, and the state file
-dispatcher     the worker that gets the next client; the limits over all of them
+dispatcher     chooses the worker for each client, and keeps the limits over all workers
 pool           the workers' processes
-keeper         the rules, files and times to live
+keeper         the rules, their files and their times to live
 """
 
 from __future__ import annotations
@@ -72,18 +74,17 @@ if TYPE_CHECKING:
 
 
 READY_PATIENCE = 0.8
-"""Seconds for a worker to say whether it is ready; a probe waits one second by default."""
+"""Seconds in which a worker has to say that it is ready; a probe of Kubernetes waits one second by default."""
 
 
 class SharedTopology(Topology):
-    """A topology of which others are told: `changed` gets what is new."""
+    """Topology of one cluster that is shared with the workers: `changed` gets the nodes that are new or have moved."""
 
     def __init__(self, most: int, changed: Callable[[Mapping[int, HostPort]], object]) -> None:
         super().__init__(most)
         self.changed = changed
 
     def learn(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
-        """As ever."""
         found = super().learn(nodes)
         if found:
             self.changed(found)
@@ -91,7 +92,11 @@ class SharedTopology(Topology):
 
 
 class Supervisor:
-    """`store` has the rules that are in force, `files` are those that it has been filled from. `lines`: see `run`."""
+    """Process that starts the workers and accepts their clients.
+
+    `store` has the rules in force, `files` are the rule files that it was filled from. `lines` is the descriptor whose
+    lock keeps the log lines of several processes whole.
+    """
 
     def __init__(
         self, config: Config, store: RuleStore, files: RuleFiles, log: FilteringBoundLogger, lines: int
@@ -125,7 +130,7 @@ class Supervisor:
     # ---- with workers
 
     def start_for(self, worker: PoolWorker) -> Start:
-        """What a worker is told first."""
+        """Return the first message to a worker: its config, ports, known nodes and rules."""
         ports = {name: listener_ports.port for name, listener_ports in self.port_service.by_listener.items()}
         nodes = {name: dict(topology.nodes) for name, topology in self.topologies.items()}
         own = tuple(self.port_service.own.addresses())
@@ -139,7 +144,7 @@ class Supervisor:
         worker.channel.on_notice(CircleFound, self.pool.tell)
 
     def ensure(self, question: FindAddresses) -> FoundAddresses | Awaitable[FoundAddresses]:
-        """Answer at once, or once all ports are open."""
+        """Return the addresses that clients use for these nodes, at once or when all their ports are open."""
         advertise = unpack_advertise(question.advertise)
         outcome: list[ClientAddresses] = []
         done = trio.Event()
@@ -158,17 +163,17 @@ class Supervisor:
         return later() if addresses is None else FoundAddresses(addresses)
 
     def met(self, cluster: str, nodes: Mapping[int, HostPort]) -> None:
-        """These nodes are new, or elsewhere than before."""
+        """Tell the workers of nodes that are new, or have moved."""
         self.pool.tell(NodesMoved(cluster, nodes))
 
     def swap(self, rules: RuleSet) -> None:
-        """Another rule set is in force."""
+        """Open and close ports as another rule set, now in force, needs them."""
         self.port_service.use_rules(advertising(rules))
 
     # ---- running
 
     async def run(self) -> None:
-        """Until drained. Raises KproxyError and OSError when it cannot start."""
+        """Run until drained. Raises KproxyError and OSError when the supervisor cannot start."""
         try:
             async with trio.open_nursery(strict_exception_groups=True) as nursery:
                 await nursery.start(self.reactor.run)
@@ -185,7 +190,7 @@ class Supervisor:
                 self.captures.close()
 
     async def start_admin(self, nursery: trio.Nursery) -> None:
-        """One API for all workers."""
+        """Open one admin API for all workers, if the config has an admin address."""
         admin = self.config.admin
         if admin is None:
             return
@@ -215,7 +220,7 @@ class Supervisor:
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     async def readiness(self) -> Readiness:
-        """What is missing, of the supervisor and of the workers: every one has to be ready."""
+        """Return what is missing of the supervisor and of the workers, each of which has to be ready."""
         missing = [] if self.listening else ["listeners"]
         if self.draining:
             missing.append(DRAINING)
@@ -229,11 +234,11 @@ class Supervisor:
         return together(missing, list(self.config.clusters), workers)
 
     async def waiting_for(self) -> list[str]:
-        """Why it is not ready."""
+        """Return the reasons why kproxy is not ready; none when it is."""
         return (await self.readiness()).waiting_for(need_of(self.config))
 
     async def serve(self, nursery: trio.Nursery) -> None:
-        """Accept clients until drained. `nursery`: of what is done beside that."""
+        """Accept clients until drained. `nursery` is for the tasks that run beside that."""
         capacity, limits = find_capacity(self.config.limits), self.config.limits
         self.dispatcher.admit(capacity)
         self.port_service.admit(capacity)
@@ -242,7 +247,7 @@ class Supervisor:
         try:
             await self.pool.start()
         except (KproxyError, OSError):
-            if self.draining:  # it was told to end before all of them had begun
+            if self.draining:  # the order to end came before all workers had begun
                 return
             raise
         self.listening = True
@@ -262,11 +267,11 @@ class Supervisor:
         self.log.info("serving", **self.about())
 
     def about(self) -> Mapping[str, Any]:
-        """What is told when it serves."""
+        """Return the fields of the log line that says that kproxy serves."""
         return {"rules": len(self.store.rule_set), "pid": os.getpid(), "workers": pids(self.pool)}
 
     def drain(self) -> None:
-        """No new connections; those that are open end as workers see fit."""
+        """Take no new connections, and have the workers end the open ones when their requests are answered."""
         if self.draining:
             return
         self.draining, self.drained_since = True, monotonic()
@@ -277,7 +282,7 @@ class Supervisor:
         self.pool.drain(timeout)
 
     def give_up(self, cause: str, reason: str) -> None:
-        """End what is open, whatever is in flight."""
+        """End all open connections, whatever is in flight."""
         self.pool.give_up()
 
 

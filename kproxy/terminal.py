@@ -1,11 +1,11 @@
-r"""What people read: no byte of a name, a key or a file that others have chosen can give their terminal an order.
+r"""Output for people in which control characters are escaped, so that no name, key or file can command their terminal.
 
-Names of topics and clients, records, paths and error texts come from whoever sends them. Escape sequences in them
-could recolour, overwrite or retitle a terminal, and letters that turn the direction of a line, or have no width, make
-one name look like another. So all output goes through here: `say` and `console` clean what they are given, and style
-it themselves; `cleaned` stands before the streams for all else, such as the errors of the command line's parser.
+Names of topics and clients, records, paths and error texts are chosen by others. Escape sequences in them could
+recolour, overwrite or retitle a terminal, and letters that turn the direction of a line, or have no width, make one
+name look like another. So all output goes through here: `say` and `console` clean what they are given, and style it
+themselves; `cleaned` wraps the streams for all other output, such as the errors of the command line's parser.
 
-What is taken out is written as `\u202e`: as in JSON, where it means the same, so that JSON stays what it was.
+A character is escaped as in `\u202e`: JSON has the same escape, so that cleaned JSON keeps its meaning.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ UNSEEN = re.compile(
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd"
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Control characters but for line ends and tabs, formats (direction, no width, tags), half surrogates, separators of
-lines, and letters without ink: categories Cc, Cf, Cs, Zl and Zp of Unicode, and what is taken for blank (UTS #39)."""
+"""Characters that are escaped: control characters except for line ends and tabs, formats (direction, no width, tags),
+half surrogates, separators of lines, and letters without ink. These are the categories Cc, Cf, Cs, Zl and Zp of
+Unicode, and what is taken for blank (UTS #39)."""
 
 
 def printable(value: object) -> str:
-    r"""The text without anything but letters, blanks, tabs and line ends: all else as `\u001b`, or two of them."""
+    r"""Return the text with its unseen characters escaped as `\u001b`, or as two such escapes beyond U+FFFF."""
     text = value if isinstance(value, str) else str(value)
     return UNSEEN.sub(_escaped, text)
 
 
 def in_line(value: object) -> str:
-    r"""The same without tabs and line ends, which become `\u0009` and `\u000a`."""
+    r"""Return the text as by `printable`, with tabs and line ends escaped, too: `\u0009` and `\u000a`."""
     return re.sub("[\t\n]", _escaped, printable(value))
 
 
@@ -50,19 +51,18 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 class Cleaned:
-    """A text stream through which nothing else passes. `stream` is what is behind it, for what is clean already."""
+    """Text stream that escapes control characters. `stream` is the one behind it, for text that is clean already."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
-            raise TypeError("this is a stream of text")  # by which others tell it from one of bytes
+            raise TypeError("this is a stream of text")  # click finds out by this error that it is no stream of bytes
         self.stream.write(printable(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """All of them."""
         for line in lines:
             self.write(line)
 
@@ -72,7 +72,7 @@ class Cleaned:
 
 @contextmanager
 def cleaned() -> Iterator[None]:
-    """Both streams are, until the end."""
+    """Have standard output and standard error cleaned, until the context ends."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
         cast("TextIO", stream if isinstance(stream, Cleaned) else Cleaned(stream)) for stream in before
@@ -84,20 +84,20 @@ def cleaned() -> Iterator[None]:
 
 
 def raw(err: bool) -> TextIO:
-    """The stream itself, for what is clean already and has styles."""
+    """Return the stream without cleaning, for text that is clean already and has styles."""
     stream = sys.stderr if err else sys.stdout
     return stream.stream if isinstance(stream, Cleaned) else stream
 
 
 def say(text: object = "", *, err: bool = False, nl: bool = True, over: bool = False, **style: Any) -> None:
-    """Print it, clean, in this style (as of `click.style`). `over`: in the place of what stands in this line."""
+    """Print a text, cleaned, in this style (keywords of `click.style`). `over`: in place of the line's present text."""
     made = click.style(printable(text), **style) if style else printable(text)
     click.echo("\r\x1b[K" + made if over else made, file=raw(err), nl=nl)
 
 
 def console(*, err: bool = False, markup: bool = False) -> Console:
-    """One of rich's, of which every piece is clean. `markup`: `[bold]` means what it does to rich; only for text that
-    is kproxy's own."""
+    """Return a console of rich whose output is cleaned. `markup` has rich read `[bold]` and its like, and is only for
+    text that is kproxy's own."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 

@@ -18,19 +18,19 @@ from kproxy.rules.explain import Model, Wrong
 from kproxy.rules.principal_rules import PrincipalRules
 
 MAX_SECRET = 64 * 1024
+"""Bytes that a secret's file has at most; a larger one is another file by mistake."""
 MOST_FILE = 16 << 20
-"""Bytes of any other file that a setting names: certificates of all authorities have some 300 kB."""
-"""Bytes in a secret's file; anything larger is another file by mistake."""
+"""Bytes that any other file named in a setting has at most: certificates of all authorities have some 300 kB."""
 
 
 def folder_of(info: ValidationInfo) -> Path:
-    """The folder that relative names start from."""
+    """Return the folder that relative file names start from."""
     context = info.context
     return Path(context["folder"]) if isinstance(context, dict) and "folder" in context else Path()
 
 
 def _resolve(value: Any, info: ValidationInfo) -> Any:
-    """Text → path; an empty text is refused, and what no file can be called."""
+    """Return a text as a path. Raises ValueError for an empty text, and for one that no file can be called."""
     if isinstance(value, str) and value:
         if "\0" in value:
             raise ValueError(f"a file name cannot hold the character 0: {value!r}")
@@ -76,11 +76,11 @@ def _read_secret(path: Path) -> str:
 FileName = Annotated[str, BeforeValidator(_resolve, json_schema_input_type=str)]
 """A path as text, absolute or relative to the process; it need not exist."""
 ExistingFile = Annotated[str, BeforeValidator(_existing, json_schema_input_type=str)]
-"""The same for a file that must be there now."""
+"""A path as text of a file that exists and can be read when the config is."""
 Secret = Annotated[SecretStr, BeforeValidator(_secret, json_schema_input_type=str)]
-"""Never shown: not in errors, logs or `repr`."""
+"""A secret, which is never shown: not in errors, logs or `repr`."""
 TlsVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(str)]
-"""`1.2` without quotes is a number in YAML, and is clear all the same."""
+"""A version of TLS; `1.2` without quotes is a number in YAML, and is taken, too."""
 
 
 def _ciphers(text: str) -> str:
@@ -97,7 +97,7 @@ def _principal_rules(texts: Sequence[str]) -> Sequence[str]:
 
 
 Ciphers = Annotated[str, AfterValidator(_ciphers)]
-"""A cipher list as OpenSSL has it; at least one of it is known."""
+"""A cipher list in OpenSSL's form, of which OpenSSL knows at least one."""
 
 
 def _key_without_cert(raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -133,7 +133,7 @@ class ListenerTls(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Asking for certificates needs authorities to check them with."""
+        """Check that there are authorities where certificates are asked for, and nowhere else."""
         auth = raw.get("client_auth")
         if auth in ("optional", "required") and raw.get("client_ca") is None:
             yield ("client_auth",), f'client_auth {auth} needs "client_ca" to check certificates with'
@@ -144,7 +144,7 @@ class ListenerTls(Model):
 
     @property
     def verify_clients(self) -> Literal["none", "optional", "required"]:
-        """`client_auth` with its default."""
+        """Return `client_auth`, or its default: required if there is a `client_ca`, else none."""
         return self.client_auth or ("required" if self.client_ca else "none")
 
 
@@ -173,7 +173,7 @@ class UpstreamTls(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """A key belongs to a certificate, and authorities are for verifying."""
+        """Check that a key has a certificate, and that authorities are given only if brokers are verified."""
         yield from _key_without_cert(raw)
         if raw.get("verify") is False and raw.get("ca") is not None:
             yield ("ca",), '"ca" is never used with verify false'

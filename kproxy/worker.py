@@ -1,9 +1,10 @@
 """A worker process: a proxy whose ports, rule files and admin address are the supervisor's.
 
-Started by the supervisor only, as `python -m kproxy.worker index=N parent=PID NAME=DESCRIPTOR …`. `control` is its
-channel, `hand` the queue of connections for it, `lines` keeps log lines of several processes apart, `table` is what
-their rules count together. What it is to do comes as the first message on the channel. It ends when it is told to,
-when the channel ends, and when the supervisor dies, by whatever cause: the kernel sees to that.
+Started by the supervisor only, as `python -m kproxy.worker index=N parent=PID NAME=DESCRIPTOR …`. The descriptors are
+`control`, its channel to the supervisor; `hand`, the socket on which it gets clients' connections; `lines`, the lock
+that keeps log lines of several processes whole; and `table`, the memory in which the rules of all workers count. Its
+config and rules come as the first message on the channel. It ends when it is told to, when the channel ends, and when
+the supervisor dies, by whatever cause: the kernel sees to that.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ from kproxy.rules.rule_set import RuleSet
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LAST_WORD = 1.0
-"""Seconds for saying why it could not start."""
+"""Seconds that a worker takes at most to say why it could not start."""
 
 
 class WorkerServer(Server):
-    """A server that tells of the beginnings and ends of its connections."""
+    """Server of a worker, which tells the supervisor of the beginnings and ends of its connections."""
 
     reporter: Reporter | None = None
 
@@ -72,7 +73,7 @@ class WorkerServer(Server):
 
 
 class Worker(Proxy):
-    """One of several. `control` and `hand` are its sockets to the supervisor."""
+    """Proxy of one worker process among several. `control` and `hand` are its sockets to the supervisor."""
 
     def __init__(
         self, start: Start, config: Config, rules: RuleSet, control: socket.socket, hand: socket.socket,
@@ -108,7 +109,7 @@ class Worker(Proxy):
         self.reporter.changed()
 
     def follow(self, rules: WorkerRules) -> None:
-        """Have the rules that the supervisor says, and record what it says of them."""
+        """Follow the rules that the supervisor sends, and record in the audit the changes that it tells of."""
         self.table = rules.table
         rules.listen(self.channel)
         if self.audit is not None:
@@ -116,17 +117,17 @@ class Worker(Proxy):
             self.channel.on_notice(RuleNews, lambda news: getattr(events, news.method)(*news.given))
 
     def swap(self, rules: RuleSet) -> Iterator[None]:
-        """What the old ones have done is recorded first."""
+        """Put another rule set in force, after recording what the old rules have done."""
         if self.audit is not None:
             self.audit.rules.tell()
         self.keeper.store.rule_set = rules
         yield from super().swap(rules)
 
     async def start_listening(self, nursery: trio.Nursery) -> None:
-        """The channel is served by the reactor already."""
+        """Do nothing: signals and rule files are the supervisor's, and the reactor serves the channel already."""
 
     async def start_admin(self, nursery: trio.Nursery) -> None:
-        """The supervisor has it, and asks."""
+        """Answer the supervisor's questions, since the admin address is its."""
         if self.config.admin is None:
             return
         from kproxy.admin.backend import Backend
@@ -139,19 +140,19 @@ class Worker(Proxy):
         WorkerAnswers(backend, self.collectors(), self.table, self.index).listen(self.channel)
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:
-        """The supervisor says what comes of it."""
+        """Probe the clusters, and answer the supervisor, which logs when all workers are ready."""
         self.channel.on_question(Missing, lambda asked: self.readiness)
         for probe in self.probes.values():
             nursery.start_soon(partial(probe.run, once=self.config.admin is None))
 
     def started(self) -> None:
-        """Connections may come."""
+        """Tell the supervisor that connections may come."""
         self.look_for_circles()
         self.channel.tell(WorkerReady())
         self.reporter.beat()
 
     def leads_back(self, cluster: str) -> None:
-        """All workers are to know."""
+        """Tell the supervisor that a cluster leads back to kproxy; it passes that on to all workers."""
         self.channel.tell(CircleFound(cluster))
 
     # ---- the end
@@ -166,17 +167,17 @@ class Worker(Proxy):
         self.server.give_up("shutdown", "kproxy was told to stop at once")
 
     def lost(self, reason: str) -> None:
-        """Nobody is there who could say anything."""
+        """Drain and end at once, because the channel to the supervisor is lost."""
         self.log.error("the supervisor is gone", reason=reason)
         self.drain()
         self.server.give_up("shutdown", "the supervisor is gone")
 
 
 def main(words: list[str]) -> int:
-    """Run until the end. Returns the exit code."""
+    """Run a worker until its end. Returns the exit code: 0, or 1 when it has failed."""
     given = {name: int(number) for name, _, number in (word.partition("=") for word in words)}
     die_with(given.pop("parent"))
-    del given["index"]  # which stands there for those who look at the list of processes
+    del given["index"]  # only for people who look at the list of processes
     for number in given.values():
         os.set_inheritable(number, False)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -185,7 +186,7 @@ def main(words: list[str]) -> int:
     start = hear(control, Start)
     config = unpack_config(start.config)
     log, _ = log_of_process(config.log.format, config.log.level, given["lines"], worker=start.index)
-    worker: Worker = None  # type: ignore[assignment]  # until it is made, which may fail
+    worker: Worker = None  # type: ignore[assignment]  # stays None if making it fails
     failed: WorkerFailed | None = None
 
     def swap(made: RuleSet) -> Iterator[None]:
@@ -208,7 +209,7 @@ def main(words: list[str]) -> int:
 
 
 def failure(group: BaseExceptionGroup[BaseException]) -> WorkerFailed:
-    """What is to be told of it."""
+    """Return the message that tells the supervisor of a failure."""
     errors = list(leaves(group))
     mistakes = tuple(line for error in errors if isinstance(error, DocumentError) for line in error.mistakes)
     return WorkerFailed("; ".join(str(error) for error in errors), mistakes)
