@@ -65,7 +65,7 @@ Name = Annotated[str, AfterValidator(_name)]
 
 
 class ClusterConfig(Model):
-    """A Kafka cluster behind kproxy."""
+    """Kafka cluster behind kproxy: its brokers, and how kproxy connects to them."""
 
     bootstrap: list[ServerAddress] = Field(
         min_length=1,
@@ -104,7 +104,7 @@ def _advertise_tag(value: Any) -> str:
 
 
 class ListenerConfig(Model):
-    """A port for clients."""
+    """Listener: a port for clients, and the cluster that they reach there."""
 
     name: Name = Field(description="unique; rules select by it")
     bind: Address = Field(description="host:port to listen on; port 0 takes any free one")
@@ -160,7 +160,7 @@ class ListenerConfig(Model):
 
 
 class AdminConfig(Model):
-    """The port for metrics and health."""
+    """Settings of the admin address, which serves metrics, health and the API for rules."""
 
     bind: Address = Field(description="host:port; only loopback unless a token is set")
     token: Secret | None = Field(
@@ -195,7 +195,7 @@ class LogConfig(Model):
 
 
 class Config(Model):
-    """The whole document."""
+    """Config document as a whole."""
 
     clusters: dict[Name, ClusterConfig] = Field(min_length=1, description="Kafka clusters by name")
     listeners: list[ListenerConfig] = Field(min_length=1, description="ports for clients")

@@ -6,9 +6,9 @@
     │   │   ├── DecodeError         a frame that does not follow its grammar
     │   │   ├── EncodeError         a value that does not fit its grammar
     │   │   └── RecordsError        a record batch that cannot be read
-    │   ├── ProtocolError           a frame that may not stand where it stands; closes its connection
-    │   ├── LoginFailed             SASL that came to nothing; the message has no secrets
-    │   │   └── LoginRefused        because the other side does not take the credentials
+    │   ├── ProtocolError           a frame that is not allowed at its place in the stream; closes its connection
+    │   ├── LoginFailed             SASL that has failed on either side; the message has no secrets
+    │   │   └── LoginRefused        the same because the other side has refused the credentials
     │   ├── DocumentError           a rule or config file with mistakes, all of them at once
     │   ├── FilterError             a filter that cannot be read; says where
     │   ├── CaptureError            a file that is no capture, or a damaged one; says where
@@ -61,7 +61,7 @@ class RecordsError(WireError):
 
 
 class ProtocolError(InputError):
-    """A frame that may not stand where it stands; `cause` is a short word for metrics, e.g. `correlation`."""
+    """Frame that is not allowed at its place in the stream; `cause` is a short word for metrics, e.g. `correlation`."""
 
     def __init__(self, cause: str, message: str) -> None:
         self.cause = cause
@@ -69,11 +69,11 @@ class ProtocolError(InputError):
 
 
 class LoginFailed(InputError):
-    """SASL that came to nothing, on either side; the message has no secrets."""
+    """SASL authentication that has failed, on either side; the message has no secrets."""
 
 
 class LoginRefused(LoginFailed):
-    """The other side does not take the credentials; the message says what it said."""
+    """Login that the other side has refused because of the credentials; the message has that side's words."""
 
 
 class DocumentError(InputError):

@@ -19,7 +19,7 @@ FEW = 100_000
 """Objects made, less those freed, from one collection to the next: a start then has some ten collections."""
 
 OLDEST = 2
-"""The generation whose collection is a full one."""
+"""Number of the oldest generation, whose collection is a full one."""
 SWEEP_EVERY = 600.0
 """Seconds from one look at all objects to the next."""
 SWEPT_AT_ONCE = 150_000

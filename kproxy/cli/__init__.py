@@ -35,7 +35,7 @@ COMMANDS = {
     "completion": ("kproxy.cli.completion", "Print what makes bash, zsh or fish complete kproxy's commands."),
     "demo": ("kproxy.cli.demo", "Show kproxy at work on a mock cluster; needs the extra `demo`."),
 }
-"""Name: (module with a click command called `command`, what it does in one line)."""
+"""Commands by name: each is (module with a click command called `command`, description in one line)."""
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

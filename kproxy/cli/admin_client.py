@@ -1,7 +1,7 @@
-"""Talks to the admin API of a running proxy.
+"""Client of the admin API of a running proxy.
 
-By `http.client`: one request to one address needs no more, and httpx would be a dependency that takes as long to import
-as the rest of a command does to run.
+It uses `http.client`: one request to one address needs no more, and httpx would be a dependency that takes as long to
+import as the rest of a command does to run.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from kproxy.named_file import reason, text_named
 DEFAULT = "http://127.0.0.1:9190"
 JSON, YAML = "application/json", "application/yaml"
 TIMEOUT = 30.0
-"""Seconds that an answer may take, beside what was asked to be waited for."""
+"""Seconds that a response may take, beside the time for which the request asked the proxy to wait."""
 PROBE_TIMEOUT = 4.0
-"""Seconds for a probe: who runs it mostly gives it five."""
+"""Seconds that a probe may take: health checks that run `kproxy ready` mostly give it five."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Refused(InputError):
-    """The API has said no; `code` as its description has it."""
+    """Error response of the admin API; `code` is one of those in the API's description."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
@@ -39,7 +39,7 @@ class Refused(InputError):
 
 
 class Admin:
-    """The API at `url`. `token` is sent as a bearer token when there is one."""
+    """Client of the admin API at `url`. `token` is sent as a bearer token if it is not None."""
 
     def __init__(self, url: str = DEFAULT, token: str | None = None) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -57,8 +57,11 @@ class Admin:
         self, method: str, path: str, body: bytes | None = None, *, kind: str = JSON,
         query: Mapping[str, Any] | None = None, wait: float = 0.0,
     ) -> Any:  # fmt: skip
-        """The answer's JSON. `query` without what is None. Raises InternalError when nothing answers, DocumentError for
-        mistakes in the body, Refused for all else that is no success."""
+        """Send a request and return the JSON of its response. Values of `query` that are None are left out.
+
+        `wait` is the time in seconds for which the request asks the proxy to wait. Raises InternalError when nothing
+        answers, DocumentError for mistakes in the body, Refused for any other error response.
+        """
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = self.prefix + path + (f"?{urlencode(given)}" if given else "")
         headers = {"Accept": JSON} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
@@ -76,7 +79,7 @@ class Admin:
         return self._read(answer.status, data)
 
     def probe(self, path: str) -> tuple[int, str]:
-        """Status and text of what is open to all. Raises InternalError when nothing answers."""
+        """Return status and text of a path that needs no token. Raises InternalError when nothing answers."""
         connection = self.connect(self.host, self.port, timeout=PROBE_TIMEOUT)
         try:
             connection.request("GET", self.prefix + path)
@@ -88,8 +91,8 @@ class Admin:
             connection.close()
 
     def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
-        """The lines of an answer without an end, as they come; empty ones only say that all is well. Raises as above,
-        and InternalError when it ends."""
+        """Yield the lines of a response that has no end, as they come. Empty lines, which only keep the connection
+        alive, are left out. Raises as `__call__` does, and InternalError when the response ends after all."""
         given = {name: value for name, value in query.items() if value is not None}
         target = self.prefix + path + (f"?{urlencode(given)}" if given else "")
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
@@ -132,12 +135,12 @@ class Admin:
 
 
 def segment(name: object) -> str:
-    """A name as one part of a path."""
+    """Return a name quoted as one part of a URL's path."""
     return quote(str(name), safe="")
 
 
 def with_admin(function: F) -> F:
-    """Adds the options that say which proxy is meant; the function gets an Admin first."""
+    """Add the options that say which proxy is meant; the function gets an Admin as its first argument."""
 
     @click.option(
         "--admin",
@@ -162,7 +165,7 @@ def with_admin(function: F) -> F:
 
 
 LONGEST_TOKEN = 65_536
-"""Bytes of a file that has one."""
+"""Bytes that a file with a token has at most."""
 
 
 def _token(file: str | None) -> str | None:

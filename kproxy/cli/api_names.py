@@ -10,7 +10,7 @@ from kproxy.wire.schema import Api, load, names, paths
 
 
 def find_api(text: str) -> Api:
-    """The API of this name, alias or key. A usage error with the nearest name if there is none."""
+    """Return the API of this name, alias or key. Raises UsageError with the nearest name if there is none."""
     if text.lstrip("-").isdigit():
         if int(text) not in paths():
             raise click.UsageError(f"no API has the key {text}, there are 0 to {max(paths())}")
@@ -24,7 +24,7 @@ def find_api(text: str) -> Api:
 
 
 def known_version(api: Api, version: int) -> int:
-    """The version, if the table has it; a usage error otherwise."""
+    """Return the version if the API has it. Raises UsageError otherwise."""
     if version not in api.versions:
         raise click.UsageError(f"{api.name} has versions {api.versions}, not {version}")
     return version

@@ -1,4 +1,4 @@
-"""`kproxy capture`: files of what passes through a running proxy, and what is in such files."""
+"""`kproxy capture`: records traffic of a running proxy in files, and describes such files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kproxy.terminal import say
 COLUMNS = ("name", "state", "stopped", "exchanges", "broker_exchanges", "connections", "size", "seconds", "dropped",
            "filter")  # fmt: skip
 LOOK = 0.5
-"""Seconds between two looks at how far a capture is."""
+"""Seconds from one look at the progress of a capture to the next."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Shorthand(click.Group):
-    """`kproxy capture FILE …` is `kproxy capture follow FILE …`."""
+    """Command group in which `kproxy capture FILE …` stands for `kproxy capture follow FILE …`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -45,7 +45,8 @@ def command() -> None:
 
 
 def with_choice(function: F) -> F:
-    """Adds what says how much is recorded; the function gets it as the API's query."""
+    """Add the arguments and options that say what is recorded, and how much; the options have the names that they have
+    in the API's query."""
     for option in reversed((
         click.argument("file"),
         click.argument("words", metavar="[FILTER]…", nargs=-1, type=click.UNPROCESSED),
@@ -64,7 +65,7 @@ def with_choice(function: F) -> F:
 
 
 def query_of(file: str, words: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """What the API is asked; what is not given is left to it."""
+    """Return the API's query for a new capture; options that are not given are None, and the API has defaults."""
     return {"file": file, "filter": " ".join(words) or None, **given}
 
 
@@ -101,7 +102,7 @@ def follow(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **giv
 
 
 def progress(found: dict[str, Any] | None) -> None:
-    """One line that is written over and over, on a terminal."""
+    """Write the progress of a capture over the terminal's line; None empties the line. Pipes get nothing."""
     if not sys.stderr.isatty():
         return
     line = "" if found is None else (
@@ -124,8 +125,8 @@ def stop(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
 @as_json
 @with_admin
 def list_captures(admin: Admin, as_json: bool) -> None:
-    """Those that run, and those that are over: name, state, why it stopped, exchanges, broker's exchanges, connections,
-    bytes, seconds, dropped, filter."""
+    """List the captures that run, and those that are over: name, state, why it stopped, exchanges, broker's exchanges,
+    connections, bytes, seconds, dropped, filter."""
     found = admin("GET", "/api/captures")
     if as_json:
         print_json(found)
@@ -134,7 +135,7 @@ def list_captures(admin: Admin, as_json: bool) -> None:
 
 
 def show(captures: list[dict[str, Any]], *, as_json: bool, one: bool = False) -> None:
-    """As rows, or as the API gave them."""
+    """Print captures as rows, or as the JSON that the API gave. `one`: without the list around the only one."""
     if as_json:
         print_json(captures[0] if one else captures)
     else:

@@ -1,4 +1,4 @@
-"""`kproxy check`: rule and config documents and tests of rules, every mistake at once, and every doubt."""
+"""`kproxy check`: checks rule documents, config documents and tests of rules; prints all mistakes and warnings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kproxy.terminal import say
 
 @dataclass
 class Report:
-    """What was found: mistakes and warnings in the order of files, and a line for each document or set that is right;
-    how many rules and tests there are."""
+    """Report of one check: mistakes and warnings in the order of files, a line in `right` for each document or set
+    without mistakes, and the numbers of rules and tests."""
 
     mistakes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -30,16 +30,16 @@ class Report:
     tests: int = 0
 
     def add(self, mistakes: Iterable[str]) -> None:
-        """Add lines that are not there yet; a file may be reached on two ways."""
+        """Add mistakes that are not there yet: two paths or configs may lead to the same file."""
         self.mistakes = list(dict.fromkeys((*self.mistakes, *mistakes)))
 
     def warn(self, warnings: Iterable[str]) -> None:
-        """The same for what is no mistake."""
+        """Add warnings that are not there yet."""
         self.warnings = list(dict.fromkeys((*self.warnings, *warnings)))
 
     @property
     def summary(self) -> str:
-        """`3 rules, 2 tests, 1 warning`."""
+        """Return a summary such as `3 rules, 2 tests, 1 warning`, or of mistakes and warnings if there are mistakes."""
         warnings = _count(len(self.warnings), "warning")
         if self.mistakes:
             return ", ".join([_count(len(self.mistakes), "mistake"), *([warnings] if self.warnings else [])])
@@ -78,7 +78,7 @@ def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bo
 
 
 def check(paths: tuple[str, ...]) -> Report:
-    """Check documents; nothing is raised for what is in them."""
+    """Check the documents in files and folders; mistakes in them are reported, not raised."""
     from kproxy.testing.cases.document import case_files, is_case_file
 
     report = Report()
@@ -102,7 +102,7 @@ def check(paths: tuple[str, ...]) -> Report:
 
 
 def real(path: Path) -> Path:
-    """The path without links; as it is where that cannot be said (links in a circle, a current folder that is gone)."""
+    """Return the path without links, or unchanged if it has none (links in a circle, a current folder that is gone)."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -110,7 +110,7 @@ def real(path: Path) -> Path:
 
 
 def _check_config(path: Path, source: Source, report: Report) -> set[Path]:
-    """Check a config with its rules; returns the rule files, so that they are not checked once more alone."""
+    """Check a config with its rules. Returns the rule files, so that they are not checked once more without it."""
     config = config_from(source, path.parent)
     files = rule_files(rule_paths(source, path.parent, config))
     report.add(told(source.lines(), source.untold))

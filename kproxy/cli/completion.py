@@ -1,4 +1,4 @@
-"""`kproxy completion SHELL`: what makes a shell complete kproxy's commands, options and file names."""
+"""`kproxy completion SHELL`: prints the script with which a shell completes kproxy's commands, options and files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kproxy.terminal import say
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_KPROXY_COMPLETE"
-"""What the script sets when it asks kproxy what might follow; the name is click's for a program called kproxy."""
+"""Environment variable that the script sets to ask kproxy for completions; click derives it from the name kproxy."""
 
 
 @click.command()

@@ -23,7 +23,7 @@ def command() -> None:
 @as_json
 @with_admin
 def list_connections(admin: Admin, as_json: bool) -> None:
-    """All of them: id, client, listener, node, broker, in flight, bytes from client and broker, outdated."""
+    """List all connections: id, client, listener, node, broker, in flight, bytes from client and broker, outdated."""
     found = admin("GET", "/api/connections")
     if as_json:
         print_json(found)

@@ -1,4 +1,4 @@
-"""`kproxy decode`: frames to JSON, or to a tree with offsets."""
+"""`kproxy decode`: prints frames as JSON, or as a tree with offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kproxy.wire.primitives import read_int16
 from kproxy.wire.schema import Api
 
 MOST_FRAMES = 256 << 20
-"""Bytes; two of the longest frames, in hex."""
+"""Bytes of input at most: room for the longest frame, of 100 MiB, in hex."""
 
 
 @click.command("decode")
@@ -83,7 +83,7 @@ def read(file: str) -> bytes:
 
 
 def response_of(direction: str, name: str | None, version: int | None) -> Api | None:
-    """The API whose responses are read, None for requests."""
+    """Return the API whose responses are read, None for requests. Raises UsageError if options do not go together."""
     if direction == "request":
         if name is not None or version is not None:
             raise click.UsageError("--api and --version are for --response; a request names its own")
@@ -96,7 +96,7 @@ def response_of(direction: str, name: str | None, version: int | None) -> Api | 
 
 
 def show(frame: bytes, api: Api | None, version: int | None, form: str, secrets: bool) -> None:
-    """Print one frame. Raises DecodeError; a tree is printed as far as it can be read."""
+    """Print one frame. Raises DecodeError; a tree is printed as far as the frame can be read."""
     if form == "tree":
         show_tree(frame, api, version, secrets)
     else:
@@ -130,7 +130,10 @@ def show_tree(frame: bytes, api: Api | None, version: int | None, secrets: bool)
 
 
 def named(frame: bytes, api: Api | None, version: int | None) -> tuple[Api, int, str]:
-    """What a frame that cannot be read whole claims to be. Raises DecodeError if it cannot even say that."""
+    """Return the API, version and direction of a frame that cannot be decoded as a whole.
+
+    A request names API and version in its first bytes. Raises DecodeError if they are not known, or cut off.
+    """
     if api is not None and version is not None:
         return api, version, "response"
     key, _ = read_int16(frame, 0)

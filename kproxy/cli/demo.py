@@ -1,6 +1,6 @@
 """`kproxy demo`: three mock brokers, kproxy in front, a real producer and consumer through it; no Java, no Docker.
 
-Strategy: everything shown is measured, not told. The brokers are asked directly and through kproxy, the records are
+Strategy: each figure that is shown is measured. The brokers are asked directly and through kproxy, the records are
 counted where they are produced, where they are stored and where they are consumed, and what kproxy did to each API
 comes from its own metrics. If the numbers do not agree, the demo says so and exits with 1.
 """
@@ -35,9 +35,10 @@ _PATIENCE = 30.0  # seconds until a client that hears nothing gives up; a second
 
 @dataclass
 class Outcome:
-    """Records at each stage of their way.
+    """Outcome of one demo: numbers of records at each stage of their way.
 
-    `same` says whether what came out is what went in; `addresses` are the brokers' addresses that the clients know.
+    `same` is True if the consumed values are those that were produced; `addresses` are the brokers' addresses that the
+    clients know.
     """
 
     produced: int = 0
@@ -48,7 +49,7 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing was lost, doubled or changed."""
+        """Return True if no record was lost, doubled or changed."""
         return self.same and self.produced == self.stored == self.consumed > 0
 
 
@@ -80,7 +81,7 @@ def command(ctx: click.Context, records: int, keep: bool) -> None:
 
 
 def rule_file() -> Path:
-    """rules/demo.yaml, from the installed package or the source tree."""
+    """Return the path of rules/demo.yaml in the installed package or the source tree. Raises InternalError."""
     package = Path(__file__).parents[1]
     places = [package / "examples" / "demo.yaml", package.parent / "rules" / "demo.yaml"]
     for place in places:
@@ -118,7 +119,7 @@ def show_topics(console: Console, cluster: MockCluster, proxy: Proxy) -> None:
 
 
 def move_records(console: Console, cluster: MockCluster, proxy: Proxy, count: int) -> Outcome:
-    """Produce and consume through the proxy; count what the brokers stored past it."""
+    """Produce and consume through the proxy, and count the stored records at the brokers, not through the proxy."""
     values = {f"order {number}".encode() for number in range(count)}
     outcome = Outcome()
     with console.status(f"producing {count} records to {CLIENT_NAME} …"):
@@ -134,7 +135,10 @@ def move_records(console: Console, cluster: MockCluster, proxy: Proxy, count: in
 
 
 def produce(proxy: Proxy, values: set[bytes], addresses: set[str]) -> int:
-    """Produce to the client-side name; how many were acknowledged under it. Adds the addresses that it was told."""
+    """Produce to the client-side name, and return how many records were acknowledged under it.
+
+    `addresses` gets the brokers' addresses that the producer was told.
+    """
     from confluent_kafka import Producer
 
     acknowledged = 0
@@ -157,7 +161,7 @@ def produce(proxy: Proxy, values: set[bytes], addresses: set[str]) -> int:
 
 
 def stored(cluster: MockCluster) -> int:
-    """How many records the brokers hold under their own name, asked past the proxy."""
+    """Return how many records the brokers hold under their own name; the proxy is not asked."""
     from confluent_kafka import Consumer, TopicPartition
 
     with closed(Consumer(client(cluster.bootstrap) | {"group.id": "count"})) as consumer:
@@ -169,7 +173,10 @@ def stored(cluster: MockCluster) -> int:
 
 
 def consume(proxy: Proxy, count: int, addresses: set[str]) -> list[bytes]:
-    """The values that a consumer group reads from the client-side name. Adds the addresses that it was told."""
+    """Return the values that a consumer group reads from the client-side name.
+
+    `addresses` gets the brokers' addresses that the consumer was told.
+    """
     from confluent_kafka import Consumer
 
     received: list[bytes] = []
@@ -186,19 +193,19 @@ def consume(proxy: Proxy, count: int, addresses: set[str]) -> list[bytes]:
 
 
 def known_to(client: Any) -> set[str]:
-    """The broker addresses that a client knows."""
+    """Return the broker addresses that a client knows, as HOST:PORT."""
     brokers = client.list_topics(timeout=_PATIENCE).brokers.values()
     return {f"{broker.host}:{broker.port}" for broker in brokers}
 
 
 def client(bootstrap: str) -> dict[str, Any]:
-    """What every client is given; librdkafka's own log lines stay out of the picture."""
+    """Return the settings of each client; librdkafka's own log lines are turned off."""
     return {"bootstrap.servers": bootstrap, "log_level": 0}
 
 
 @contextmanager
 def closed(consumer: Any) -> Iterator[Any]:
-    """Close it at the end, which also leaves its group."""
+    """Close a consumer at the end of the context, which also takes it out of its group."""
     try:
         yield consumer
     finally:
@@ -206,7 +213,7 @@ def closed(consumer: Any) -> Iterator[Any]:
 
 
 def show_frames(console: Console, proxy: Proxy) -> None:
-    """What passed, by API: how deep kproxy looked is what its plan for that version said."""
+    """Print how many requests passed by API and version, and how deep kproxy's plan looked at them."""
     table = Table("API", "version", "requests", "looked at", title="What passed", box=SIMPLE, title_justify="left")
     for labels, number in sorted(proxy.samples("kproxy_requests_total"), key=lambda sample: -sample[1]):
         table.add_row(labels["api"], labels["version"], f"{number:.0f}", labels["plan"])
@@ -237,9 +244,9 @@ def show_summary(console: Console, outcome: Outcome, fault: Fault, leaked: set[s
 
 
 def stay(console: Console, proxy: Proxy) -> None:
-    """Wait for Ctrl-C or SIGTERM."""
+    """Print the proxy's address, and wait for Ctrl-C or SIGTERM."""
     ends = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before anybody can know that we wait for them
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # first, as the text below makes people and tests send them
     console.print(f"\nStaying up. Bootstrap address: [bold green]{proxy.bootstrap}[/], topic: {CLIENT_NAME}")
     console.print("Ctrl-C ends it.")
     signal.sigwait(ends)

@@ -1,4 +1,4 @@
-"""The demo's last act: a fault, injected through the admin API while kproxy runs, and how a real client takes it."""
+"""Last part of the demo: a fault, injected through the admin API while kproxy runs, and how a real client takes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What the rule counted, and whether the record was acknowledged in the end."""
+    """Outcome of the demo's fault: the rule's counters, and True in `delivered` if the record was acknowledged."""
 
     matched: int
     fired: int
@@ -36,7 +36,7 @@ class Fault:
 
     @property
     def as_expected(self) -> bool:
-        """Refused twice, delivered at the third try."""
+        """Return True if the record was refused twice and delivered at the third try."""
         return self.delivered and (self.matched, self.fired, self.applied) == (REFUSED + 1, REFUSED, REFUSED)
 
 
@@ -59,7 +59,7 @@ def inject(console: Console, proxy: Proxy, settings: dict[str, Any], topic: str)
 
 
 def produce_one(settings: dict[str, Any], topic: str) -> bool:
-    """Whether the record is acknowledged."""
+    """Produce one record, and return True if it is acknowledged in time."""
     from confluent_kafka import Producer
 
     done: list[bool] = []

@@ -1,4 +1,4 @@
-"""Whether what an event file holds is of the types that its columns have: a file may be damaged, or be somebody else's.
+"""Check that values in an event file have the types of their columns: a file may be damaged, or not be kproxy's.
 
 Strategy: msgspec structs are made of the declared columns once, and each event is converted to one, which takes some
 microseconds. Columns that are unknown here pass: a newer kproxy may have written them.
@@ -21,7 +21,7 @@ TYPES: Mapping[str, type] = {
 
 
 def judge(kind: str, data: dict[str, Any]) -> None:
-    """Raises msgspec.ValidationError, with the path, for data that is not as the type `kind` declares."""
+    """Check an event's data against the columns of its type. Raises msgspec.ValidationError with the path."""
     wanted = struct_of(kind)
     if wanted is not None:
         msgspec.convert(data, wanted)
@@ -29,7 +29,7 @@ def judge(kind: str, data: dict[str, Any]) -> None:
 
 @lru_cache(maxsize=100)
 def struct_of(kind: str) -> type | None:
-    """None: such a type is not known here."""
+    """Return the msgspec struct of an event type; None for a type that is not known here."""
     return _struct(kind, BY_NAME[kind].columns) if kind in BY_NAME else None
 
 

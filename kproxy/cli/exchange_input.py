@@ -1,7 +1,7 @@
-"""Exchanges from files, of whatever kind: captures, event files, and directories of event files.
+"""Exchanges from files of any kind: captures, event files, and directories of event files.
 
-Strategy: what a file is tells its first bytes, not its name. Everything is read as it comes, so files of any size take
-little memory. What cannot be read is counted and told at the end, not passed over in silence.
+Strategy: the first bytes of a file tell its kind, not its name. Files are read bit by bit, so that those of any size
+take little memory. Lines and packets that cannot be read are counted, and the counts are printed at the end.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kproxy.watch.filter.view import Data, EventView, SeenView
 from kproxy.watch.seen import Seen
 
 CAPTURES = (b"\x0a\x0d\x0d\x0a", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\xc3\xd4", b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d")
-"""How pcapng and pcap files begin."""
+"""First bytes of pcapng and pcap files."""
 EVERY_PARTITION = 1 << 31
-"""Of captures all is told: whoever reads them has time."""
+"""Partitions that an event made from a capture tells one by one: as many as there are, since no traffic waits."""
 LONGEST_LINE = 64 << 20
-"""Bytes of an event; one has a few thousand, and what is longer is no event file."""
+"""Bytes of an event's line at most; an event has a few thousand, and a file with longer lines is no event file."""
 
 DAMAGED = (gzip.BadGzipFile, zlib.error)
 
@@ -45,7 +45,8 @@ class NoInput(InputError):
 
 @dataclass(slots=True)
 class Trouble:
-    """What could not be told on the way: lines that are no events, and other events than those of requests."""
+    """Trouble met while reading files: lines that are no events, other events than those of requests, and the captures,
+    which count what is missing in them."""
 
     bad_lines: int = 0
     first_bad: str = ""
@@ -53,7 +54,7 @@ class Trouble:
     captures: list[Capture] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """In words, for standard error; summaries and other events are not told here."""
+        """Yield the trouble in words, for standard error; `other` events are left to the caller."""
         if self.bad_lines:
             yield f"{self.bad_lines} line{'s' if self.bad_lines > 1 else ''} could not be read, first {self.first_bad}"
         for capture in self.captures:
@@ -61,7 +62,7 @@ class Trouble:
 
 
 def said_of(capture: Capture) -> Iterator[str]:
-    """What was missing in a capture."""
+    """Yield in words what is missing in a capture, a line for each kind of loss."""
     counts, name = capture.counts, capture.file.path
     if capture.file.torn:
         yield f"{name}: its last packet is not all there"
@@ -78,7 +79,7 @@ def said_of(capture: Capture) -> Iterator[str]:
 
 
 def kind_of(path: str) -> What:
-    """What a file is. Raises NoInput, OSError."""
+    """Return the kind of a file by its first bytes; a directory holds events. Raises NoInput, OSError."""
     if Path(path).is_dir():
         return "events"
     try:
@@ -97,7 +98,7 @@ def kind_of(path: str) -> What:
 
 
 def event_files(path: str) -> list[str]:
-    """A file itself; of a directory, the event files in it and below, by name, those that are being written last.
+    """Return a file itself, or the event files in a directory and below: by name, and last those still being written.
 
     Raises NoInput for a directory that has none.
     """
@@ -112,14 +113,14 @@ def event_files(path: str) -> list[str]:
 
 
 def make_data(seen: Seen) -> Data:
-    """The data of the request event of an exchange in a capture."""
+    """Return the data of the request event of an exchange in a capture."""
     from kproxy.sinks.audit.request_event import request_event  # event files need none of it
 
     return request_event(seen, float, EVERY_PARTITION)
 
 
 def views(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[AnyView]:
-    """All exchanges of a file, as a filter sees them. `most`: bytes kept of a frame of a capture."""
+    """Yield all exchanges of a file as views for a filter. `most`: bytes kept of each frame of a capture."""
     if kind_of(path) == "capture":
         for seen in exchanges(path, trouble, most):
             yield SeenView(seen, make_data)
@@ -132,14 +133,14 @@ def views(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[AnyVi
 
 
 def exchanges(path: str, trouble: Trouble, most: int = MOST_FRAME) -> Iterator[Seen]:
-    """Those of a capture."""
+    """Yield the exchanges of a capture, which `trouble` gets for its counts."""
     capture = Capture(path, most=most)
     trouble.captures.append(capture)
     yield from capture
 
 
 def events(path: str, trouble: Trouble) -> Iterator[tuple[str, Data, str]]:
-    """(type, data, source) of the events in a file, or in those of a directory."""
+    """Yield (type, data, source) of each event in a file, or in the files of a directory."""
     for name in event_files(path):
         yield from _lines(name, trouble)
 
@@ -170,6 +171,6 @@ def _bad(trouble: Trouble, where: str) -> None:
 
 
 def tell(trouble: Trouble) -> None:
-    """On standard error."""
+    """Print the trouble met while reading files to standard error."""
     for text in trouble.lines():
         say(f"kproxy: {text}", err=True)

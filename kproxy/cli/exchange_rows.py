@@ -1,7 +1,8 @@
 """One exchange in a line: columns of its request event, for people or for pipes.
 
-Strategy: on a terminal columns have fixed widths, since lines come one by one and nobody knows the longest; in a pipe
-cells are apart by tabs, whole, without a head. Colours say what became of it: waiting, failed, answered by kproxy.
+Strategy: on a terminal columns have fixed widths, since lines come one by one and the longest is not known yet; in a
+pipe cells are separated by tabs, uncut, without a head. Colours tell how the exchange ended: unanswered, failed,
+answered by kproxy.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MOST_PARTITIONS = 6
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A column: `width` on a terminal, negative to stand at the right; 0: as wide as it is."""
+    """Column of a row. `width` in characters on a terminal: negative aligns to the right, 0 leaves cells uncut."""
 
     head: str
     width: int
@@ -29,7 +30,10 @@ class Cell:
 
 
 def topics(data: Data, most: int | None = None) -> str:
-    """`orders[0,3] bills[1]`; of requests that are about no topic, what else they are about: `group:billing`."""
+    """Return the topics and partitions of a request, `orders[0,3] bills[1]`; if it has none, its group or resources.
+
+    These look like `group:billing`. `most`: partitions shown of each topic.
+    """
     found = " ".join(_topics(data, most))
     if found:
         return found
@@ -50,7 +54,7 @@ def _topics(data: Data, most: int | None) -> Iterator[str]:
 
 
 def milliseconds(value: Any) -> str | None:
-    """`0.21ms`, `250ms`, `2.50s`."""
+    """Return milliseconds in a few characters: `0.21ms`, `250ms`, `2.50s`; None for None."""
     if value is None:
         return None
     if value >= 1000:
@@ -59,7 +63,7 @@ def milliseconds(value: Any) -> str | None:
 
 
 def size(value: int | None) -> str | None:
-    """`80`, `1.2k`, `3.0M`: bytes in a few characters."""
+    """Return a number of bytes in a few characters: `80`, `1.2k`, `3.0M`; None for None."""
     if value is None:
         return None
     for unit, factor in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
@@ -69,7 +73,7 @@ def size(value: int | None) -> str | None:
 
 
 def _state(data: Data) -> str | None:
-    """The error, or what else is to be said of how it ended."""
+    """Return the errors of an exchange, else its outcome in words; None if it was answered as usual."""
     errors = data.get("errors") or ([data["error"]] if data.get("error") else [])
     outcome = data.get("outcome", "answered")
     return ",".join(errors) or {"answered": None, "no_answer_due": "no answer due"}.get(outcome, outcome)
@@ -115,7 +119,7 @@ TABLE = (
     Cell("error", 0, _state),
     Cell("rules", 0, lambda data: ",".join(data.get("rules") or ())),
 )
-"""What tells an exchange in a line of 160 characters."""
+"""Columns of a row that fit a terminal of 160 characters."""
 WIDE = (
     WHOLE_TIME,
     *TABLE[1:3],
@@ -137,12 +141,12 @@ WIDE = (
     Cell("by rules", -8, lambda data: milliseconds(data.get("rule_ms") or None)),
     *TABLE[11:],
 )
-"""All that has a place."""
+"""Columns of a wide row: all that there are."""
 PIPED = (WHOLE_TIME, *TABLE[1:])
 
 
 class Rows:
-    """Prints exchanges as rows. `wide`: with all columns."""
+    """Printer of exchanges as rows. `wide`: with all columns."""
 
     def __init__(self, wide: bool) -> None:
         self.people = sys.stdout.isatty()
@@ -163,7 +167,7 @@ class Rows:
 
 
 def fitted(value: str, width: int) -> str:
-    """The text in so many characters; what is left out shows as an ellipsis."""
+    """Return the text cut or filled to a column's width; an ellipsis shows a cut."""
     most = abs(width)
     if not most:
         return value
@@ -173,7 +177,7 @@ def fitted(value: str, width: int) -> str:
 
 
 def colour(data: Data) -> str | None:
-    """Of what became of it."""
+    """Return the colour of an exchange's row by how it ended; None for one that was answered as usual."""
     if data.get("unread"):
         return "magenta"
     if data.get("answered_by") == "kproxy":

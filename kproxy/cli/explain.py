@@ -1,4 +1,4 @@
-"""`kproxy explain`: what rules make of an API, or of a frame, and why."""
+"""`kproxy explain`: tells what rules do with requests of an API, or with a frame, and why."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from kproxy.rules.rule_set import RuleSet
 
 SHORTEST_FRAME = 20
-"""Hexadecimal digits from which on a word of them is a frame: the shortest header has ten bytes."""
+"""Hexadecimal digits that a word has at least to be read as a frame: the shortest header has ten bytes."""
 STYLES = {"acts": "green", "observes": "green", "depends": "yellow", "not now": "yellow", "no": "dim", "never": "dim"}
 
 
 def selector(name: str, what: str, parse: Callable[[str], Any] = str) -> Callable[[Any], Any]:
-    """An option that says something of the request or its connection."""
+    """Return the option that gives the value of a selector: a fact about the request or its connection."""
     return click.option(f"--{name.replace('_', '-')}", name, metavar="VALUE", help=what, callback=parsed(parse))
 
 
@@ -50,7 +50,7 @@ def number(text: str) -> int:
 
 
 def late(name: str) -> Callable[[str], Any]:
-    """A parser of `rules`, imported when it is needed."""
+    """Return the parser of this name in kproxy.rules, which is imported when the option is used."""
 
     def parse(text: str) -> Any:
         from kproxy.rules import selected, units
@@ -127,7 +127,7 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
 
 
 def load(path: str) -> RuleSet:
-    """The rules of a file, a folder, or those that a config names. Raises DocumentError."""
+    """Return the rules of a file or folder, or those that a config names. Raises DocumentError."""
     from kproxy.config_file import is_config, load_config
     from kproxy.rules.document import load_rules
     from kproxy.rules.source import Source
@@ -139,7 +139,10 @@ def load(path: str) -> RuleSet:
 
 
 def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | DecodeError]:
-    """What is asked about."""
+    """Yield the requests that the command's words name: frames, or APIs with or without a version.
+
+    A frame that cannot be decoded is yielded as its error.
+    """
     from kproxy.cli.explaining.target import of_api
 
     data = frame_bytes(what[0]) if len(what) == 1 else None
@@ -154,7 +157,10 @@ def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | D
 
 
 def frame_bytes(word: str) -> bytes | None:
-    """Standard input, a file, or the digits themselves; None: it is no frame."""
+    """Return the frames that a word stands for: standard input, a file's content, or its digits; None if it is an API.
+
+    Raises InputError for a file that cannot be read.
+    """
     if word == "-":
         return sys.stdin.buffer.read(MOST_BYTES)
     if len(word) >= SHORTEST_FRAME and all(char in "0123456789abcdefABCDEF:" for char in word):
@@ -189,14 +195,14 @@ def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeErr
 
 
 class Line(NamedTuple):
-    """A line with rich's style."""
+    """Line of the explanation with rich's style."""
 
     text: str
     style: str = ""
 
 
 def lines(target: Target, found: Survey, everything: bool, another: bool) -> Iterator[Line]:
-    """The whole explanation of one target."""
+    """Yield the whole explanation of one target. `another`: with an empty line before it."""
     from kproxy.cli.explaining.decisions import told
     from kproxy.cli.explaining.depths import sides
 
@@ -227,7 +233,7 @@ def told_of(one: Opinion, position: str) -> Iterator[Line]:
 
 
 def show(found: Iterator[Line]) -> None:
-    """With colours for people, plain for other programs."""
+    """Print lines, with colours on a terminal, plain in pipes."""
     if not sys.stdout.isatty():
         for line in found:
             say(line.text)

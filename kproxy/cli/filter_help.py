@@ -1,4 +1,4 @@
-"""`kproxy filter-help`: the filter language, from the table that its parser uses."""
+"""`kproxy filter-help`: prints the filter language, from the table that its parser uses."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def command() -> None:
 
 
 def print_help() -> None:
-    """On standard output."""
+    """Print the help of the filter language to standard output."""
     say("\n".join(lines(sys.stdout.isatty())))
 
 
 def lines(people: bool) -> Iterator[str]:
-    """The whole help."""
+    """Yield the lines of the whole help. `people`: with styles."""
     yield from _head("operators", people)
     width = max(len(sign) for sign, _ in OPERATORS) + 2
     for sign, meaning in OPERATORS:
@@ -75,7 +75,7 @@ def _entry(name: str, text: str, width: int) -> Iterator[str]:
 
 
 def markdown() -> str:
-    """The fields as a table of the documentation."""
+    """Return the fields of the filter language as a Markdown table for the documentation."""
     found = ["| short | field | meaning | example |", "|---|---|---|---|"]
     for field in FIELDS:
         short = f"`~{field.short}`" if field.short else ""

@@ -1,4 +1,4 @@
-"""What stands on the command line of `tail`, `show` and `stats`: files, and the words of a filter."""
+"""Words on the command line of `tail`, `show` and `stats`: first files, then a filter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE_ENDINGS = (".pcapng", ".pcap", ".ndjson", ".gz", ".cap")
 
 
 def make_filter(text: str) -> Filter:
-    """The filter; a bad one is a usage error."""
+    """Return the filter that a text stands for. Prints what is wrong with a bad one, and raises Exit with code 2."""
     try:
         return Filter(text)
     except FilterError as error:
@@ -24,9 +24,9 @@ def make_filter(text: str) -> Filter:
 
 
 def files_and_filter(words: Sequence[str]) -> tuple[list[str], Filter]:
-    """The files in front (- is standard input), and the filter of all words behind them.
+    """Return the files in front (- is standard input), and the filter of all words behind them.
 
-    What has the ending of a file but is none is a usage error, since it would be an odd filter.
+    Raises UsageError for a word with the ending of a file that does not exist: it would be an odd filter.
     """
     files: list[str] = []
     for number, word in enumerate(words):
@@ -37,12 +37,12 @@ def files_and_filter(words: Sequence[str]) -> tuple[list[str], Filter]:
 
 
 def is_file(word: str) -> bool:
-    """Whether a word names a file or a directory. Raises UsageError for one that is not there."""
+    """Return True if a word names a file or a directory. Raises UsageError if it looks like a file but is not there."""
     if word == "-":
         return True
     try:
         there = Path(word).exists()
-    except OSError:  # longer than names can be
+    except OSError:  # a filter may be longer than file names can be
         there = False
     if not there and word.endswith(FILE_ENDINGS) and " " not in word:
         raise click.UsageError(f"there is no file {word}")

@@ -1,4 +1,4 @@
-"""Frames as people have them: lines of hex, a dump of 0x numbers, or raw bytes with their lengths.
+"""Frames in the forms in which people have them: lines of hex, a dump of 0x numbers, or raw bytes with their lengths.
 
 Strategy: `frames` gives frames without their lengths. In text, `#` begins a comment. A line of hex is a frame; all the
 0x numbers of a text are one stream. A length in front is taken off where it fits what follows, unless `lengths` says
@@ -23,7 +23,10 @@ class FrameInputError(InputError):
 
 
 def frames(data: bytes, raw: bool = False, lengths: bool | None = None) -> Iterator[bytes]:
-    """The frames in `data`. Raises FrameInputError for text that is no hex, DecodeError for lengths that do not fit."""
+    """Yield the frames in `data`, without lengths. `raw`: `data` is bytes even if all of them are letters.
+
+    Raises FrameInputError for text that is no hex, DecodeError for lengths that do not fit.
+    """
     if raw or not set(data) <= TEXT:
         yield from [data] if lengths is False else split(data, smallest=0)
         return
@@ -45,7 +48,7 @@ def hex_line(line: str, number: int) -> bytes:
 
 
 def stream(data: bytes, lengths: bool | None) -> list[bytes]:
-    """Frames with their lengths, or one frame without."""
+    """Return the frames in bytes that have lengths, or all the bytes as one frame without a length."""
     if lengths is False:
         return [data]
     try:

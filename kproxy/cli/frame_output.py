@@ -1,7 +1,7 @@
-"""Messages for the eye and for other programs: JSON, and a tree with offsets.
+"""Output of messages for people and programs: JSON, and a tree with offsets.
 
-Bytes are `{"hex": "…"}` in JSON, strings that are not UTF-8 too. What must not be seen is `(withheld)`: passwords and
-SASL tokens, and the frames inside an Envelope, which may hold either.
+Bytes are `{"hex": "…"}` in JSON, strings that are not UTF-8 too. Secrets are shown as `(withheld)`: passwords and SASL
+tokens, and the frames inside an Envelope, which may hold either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHOWN = 48
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can say it."""
+    """Return a value of a message in a form that JSON has: bytes as hex, UUIDs and infinities as text."""
     match value:
         case bytes() | bytearray() | memoryview():
             return {"hex": value.hex()}
@@ -53,7 +53,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def withheld(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
-    """The same message without what must not be seen."""
+    """Return a copy of a struct's values in which secrets are replaced by WITHHELD."""
     found = dict(value)
     for slot in (*struct.slots, *struct.tagged):
         inner = value[slot.name]
@@ -67,7 +67,7 @@ def withheld(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_json(message: Message, secrets: bool = False, indent: int | None = None) -> str:
-    """One message as a JSON object: api, key, version, direction, header, body."""
+    """Return a message as a JSON object: api, key, version, direction, header, body. `secrets`: show them."""
     fields = layout.body(message.api.key, message.version, message.direction)
     shown = {
         "api": message.api.name,
@@ -81,7 +81,8 @@ def as_json(message: Message, secrets: bool = False, indent: int | None = None) 
 
 
 class Row(NamedTuple):
-    """One line of a tree: where its bytes are (`end` None: it only stands above others), how deep, what it says."""
+    """Line of a tree. `start` and `end` are the offsets of its bytes in the frame; `end` is None for a name above the
+    fields that belong to it. `depth` is 0 for the outermost lines."""
 
     start: int
     end: int | None
@@ -90,11 +91,11 @@ class Row(NamedTuple):
 
 
 Show = Callable[[TraceStep], str]
-"""The text of a value."""
+"""Function that returns the text of a value in the tree."""
 
 
 def rows(api: Api, version: int, direction: str, frame: bytes, show: Show) -> Iterator[Row]:
-    """The tree of a frame. Raises DecodeError at the first byte that does not fit."""
+    """Yield the tree of a frame, row by row. Raises DecodeError at the first byte that does not fit."""
     end = 0
     parents: list[str] = []
     parts = [
@@ -115,14 +116,14 @@ def rows(api: Api, version: int, direction: str, frame: bytes, show: Show) -> It
 
 
 def tree(api: Api, version: int, direction: str, frame: bytes, secrets: bool = False) -> Iterator[str]:
-    """Lines `offset  bytes  name: value`. Raises DecodeError as `rows`."""
+    """Yield lines `offset  bytes  name: value` of a frame. Raises DecodeError as `rows`."""
     for start, end, depth, text in rows(api, version, direction, frame, lambda step: shown(step, secrets)):
         size = "" if end is None else end - start
         yield f"{start:>8} {size:>6}  {'  ' * depth}{text}"
 
 
 def shown(step: TraceStep, secrets: bool) -> str:
-    """The value of a step in a line."""
+    """Return the value of a step as text for one line; secrets only if `secrets`."""
     slot: Slot | None = step.slot
     match step.what:
         case "count":
@@ -141,6 +142,6 @@ def shown(step: TraceStep, secrets: bool) -> str:
 
 
 def short(data: bytes | memoryview) -> str:
-    """The first bytes in hex, and how many there are."""
+    """Return the first bytes in hex, and how many there are."""
     more = " …" if len(data) > SHOWN else ""
     return f"{len(data)} bytes{': ' if len(data) else ''}{data[:SHOWN].hex(' ')}{more}"

@@ -1,7 +1,7 @@
-"""A frame as a tree with its bytes beside it: which bytes are which field.
+"""Trees of frames with the bytes beside each field.
 
 Strategy: the tree of `kproxy decode --tree`, with hex in front of each value; long values show their first bytes. A
-frame that was not kept whole is shown as far as it goes, and then it is said what is missing, and why.
+frame that was not kept whole is shown as far as it goes; a last line tells how much is missing, and why.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kproxy.wire.trace import TraceStep
 ACROSS = 12
 """Bytes in a line: with the offset they take half of a terminal."""
 MOST_LINES = 4
-"""Of hex for one value."""
+"""Lines of hex that one value has at most."""
 BLANK = " " * (3 * ACROSS - 1)
 
 
 def hex_tree(seen: Seen, direction: str, frame: Frame) -> Iterator[str]:
-    """Lines `offset  hex  field` of a frame. Offsets count from the first byte behind the length field."""
+    """Yield lines `offset  hex  field` of a frame. Offsets count from the first byte behind the length field."""
     data, kept = frame.data, len(frame.data)
     for row in _rows(seen, direction, frame):
         if isinstance(row, str):
@@ -42,7 +42,7 @@ def hex_tree(seen: Seen, direction: str, frame: Frame) -> Iterator[str]:
 
 
 def _rows(seen: Seen, direction: str, frame: Frame) -> Iterator[Row | str]:
-    """What can be read of it, and in a line what cannot."""
+    """Yield the rows of a frame as far as it can be read, and then a line that tells why it cannot be read further."""
     if frame.form is Form.NONE:
         return
     try:
@@ -55,7 +55,7 @@ def _rows(seen: Seen, direction: str, frame: Frame) -> Iterator[Row | str]:
 
 
 def brief(step: TraceStep) -> str:
-    """A value, of which the bytes stand beside it: of errors and APIs the name too, of bytes only how many."""
+    """Return a value's text beside its bytes: errors and APIs with their names, of bytes only how many there are."""
     if isinstance(step.value, bytes | memoryview) and (step.slot is None or step.slot.kind not in SECRET):
         return "empty" if not step.value else f"{len(step.value)} bytes"
     text = shown(step, secrets=False)
@@ -68,7 +68,7 @@ def brief(step: TraceStep) -> str:
 
 
 def answered_version(api: Api, seen: Seen, frame: Frame) -> int:
-    """Of a response, which may be in another form than was asked for (KIP-511)."""
+    """Return the version of a response, which may be lower than the request's for ApiVersions (KIP-511)."""
     try:
         return decode_response(frame.data, api.key, seen.version, trailing=True).version
     except DecodeError:

@@ -1,4 +1,4 @@
-"""`kproxy kinds`: what rules can do, from the models themselves."""
+"""`kproxy kinds`: prints what rules can do, from the models themselves."""
 
 from __future__ import annotations
 

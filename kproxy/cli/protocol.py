@@ -1,4 +1,4 @@
-"""`kproxy protocol`: the table of the protocol, as a list, and as the guide's grammar."""
+"""`kproxy protocol`: prints the table of the protocol, as a list of APIs or as the protocol guide's grammar."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def row(api: Api) -> tuple[str, str, str, str]:
 
 
 def plain() -> None:
-    """One line an API, in columns."""
+    """Print a line for each API, in columns of blanks, for pipes."""
     rows = [HEADINGS, *map(row, apis())]
     widths = [max(len(line[column]) for line in rows) for column in range(len(HEADINGS))]
     for line in rows:
@@ -47,7 +47,7 @@ def plain() -> None:
 
 
 def table() -> None:
-    """The same, for people."""
+    """Print a line for each API, in a table for terminals."""
     from rich.table import Table
 
     made = Table(*HEADINGS, box=None, header_style="bold")
@@ -57,7 +57,7 @@ def table() -> None:
 
 
 def facts(api: Api) -> Iterator[str]:
-    """What the table says about an API as a whole."""
+    """Yield what the table says about an API as a whole, a line for each fact."""
     yield f"{api.name} (key {api.key})"
     if api.aliases:
         yield f"  also called  {', '.join(api.aliases)}"
@@ -71,7 +71,7 @@ def facts(api: Api) -> Iterator[str]:
 
 
 def grammars(api: Api, version: int) -> Iterator[str]:
-    """Request and response, with an empty line between."""
+    """Yield the grammars of request and response, with an empty line between."""
     yield grammar(api.key, version, "request")
     yield ""
     yield grammar(api.key, version, "response")

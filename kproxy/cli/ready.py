@@ -1,4 +1,4 @@
-"""`kproxy ready`: whether a running proxy is, as an exit code; for health checks where there is no curl."""
+"""`kproxy ready`: tells by its exit code if a running proxy is ready; for health checks where there is no curl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kproxy.terminal import say
 @click.option("--cluster", metavar="NAME", help="Only whether the clients of this cluster can be served.")
 @with_admin
 def command(admin: Admin, live: bool, cluster: str | None) -> None:
-    """Whether a running proxy can serve clients: its ports are open and its brokers answer.
+    """Say whether a running proxy can serve clients: its ports are open and its brokers answer.
 
     Exit code 0 if so. Else 1, and what it waits for; also if nothing answers at the admin address. It needs no token.
     Of several clusters one has to answer, or all of them with "ready: all" in the config; those that do not are told.

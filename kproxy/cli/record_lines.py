@@ -1,4 +1,4 @@
-"""Records in lines: batch by batch, what its header says, and what its records hold."""
+"""Records in lines of text: a line for the header of each batch, then one for each of its records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_SHOWN = 60
 
 
 def record_lines(field: RecordsField, most: int) -> Iterator[str]:
-    """Of one partition, `most` of its records."""
+    """Yield the lines of one partition's batches, and of the first `most` of its records."""
     yield f"{in_line(field.topic)}[{field.partition}]: {len(field.data)} bytes of records"
     left = most
     try:
@@ -42,7 +42,7 @@ def record_lines(field: RecordsField, most: int) -> Iterator[str]:
 
 
 def header_line(entry: Entry) -> str:
-    """What stands in front of the records."""
+    """Return a batch's header in words: offsets, number of records, codec, producer, checksum."""
     if isinstance(entry, Cut):
         return f"the beginning of a batch, {len(entry.raw)} bytes; brokers cut the last one off (KIP-74)"
     codec = CODECS.get(entry.codec, f"codec {entry.codec}")
@@ -65,14 +65,14 @@ def _crc(entry: Batch | LegacyEntry) -> str:
 
 
 def record_line(record: Record) -> str:
-    """Offset, time, key, value, headers."""
+    """Return a record in a line: offset, time, key, value, headers."""
     headers = " ".join(f"{in_line(name)}={shown(value)}" for name, value in record.headers)
     when = "-" if record.timestamp < 0 else moment(record.timestamp)
     return f"{record.offset:>6}  {when}  {shown(record.key)}  {shown(record.value)}  {headers}".rstrip()
 
 
 def moment(milliseconds: int) -> str:
-    """In UTC; the number where no calendar has it."""
+    """Return a timestamp (milliseconds since 1970) in UTC; the number itself if it is beyond the calendar."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
     except (ValueError, OverflowError, OSError):
@@ -80,7 +80,7 @@ def moment(milliseconds: int) -> str:
 
 
 def shown(data: bytes | None) -> str:
-    """Text in quotes, else hex; null for none."""
+    """Return a key or value, cut if it is long: UTF-8 text in quotes, other bytes in hex, `null` for None."""
     if data is None:
         return "null"
     if is_utf8(data):

@@ -1,4 +1,4 @@
-"""`kproxy redact`: a capture that may be shown to others."""
+"""`kproxy redact`: makes a capture that may be shown to others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def command(source: str, target: str, names: bool, force: bool) -> None:
 
 
 def write(source: str, target: str, redaction: Redaction) -> Capture:
-    """Under another name until it is whole."""
+    """Write the redacted capture, under another name until it is whole, and return the one that was read.
+
+    Raises InputError if it has no Kafka exchange, CaptureError if it cannot be read.
+    """
     part = Path(f"{target}.part")
     ended: list[CapturedConnection] = []
     capture = Capture(source, most=MAX_FRAME, side="both", closed=ended.append)
@@ -77,7 +80,7 @@ def write(source: str, target: str, redaction: Redaction) -> Capture:
 
 
 def said(redaction: Redaction) -> list[str]:
-    """What was done, in words."""
+    """Return in words what was redacted, and what was cut or filled because it could not be read."""
     done = redaction.records
     found = [f"{redaction.exchanges} exchanges, {done.records} records in {done.batches} batches redacted"]
     if done.recompressed:

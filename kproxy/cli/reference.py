@@ -1,7 +1,7 @@
-"""Tables for the reference pages, of what has no model to make them from: metrics, endpoints, commands.
+"""Tables of the reference pages for which there is no model: metrics, endpoints, commands.
 
-Strategy: collectors are asked for their metrics while there is nothing to count, so that what a page names is what a
-scrape would name. `python docs/tables.py` writes them into the pages; tests compare.
+Strategy: collectors are asked for their metrics while there is nothing to count, so that a page names the metrics that
+a scrape would name. `python docs/tables.py` writes the tables into the pages, and tests compare them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 
 
 class Nothing:
-    """Stands for whatever a collector looks at: it has every attribute, and all of them are empty, or 0."""
+    """Stand-in for any object that a collector looks at: it has every attribute, and all of them are empty, or 0."""
 
     def __getattr__(self, name: str) -> Self:
         if name.startswith("__"):
@@ -42,12 +42,12 @@ class Nothing:
         return 0
 
     def bytes_read(self) -> tuple[int, int]:
-        """From clients and from brokers."""
+        """Return 0 for the bytes read from clients and from brokers."""
         return 0, 0
 
 
 def metrics() -> str:
-    """What `/metrics` has: name, type, labels, and the text that stands beside it there."""
+    """Return the table of the metrics in `/metrics`: name, type, labels and help text."""
     rows = ["| metric | type | labels | what |", "|---|---|---|---|"]
     for _, one in sorted({family.name: family for family in families()}.items()):
         name = f"{one.name}_total" if one.type == "counter" else one.name
@@ -57,7 +57,7 @@ def metrics() -> str:
 
 
 def families() -> Iterator[Metric]:
-    """All of kproxy's own, without samples."""
+    """Yield all metrics of kproxy's own collectors, without samples."""
     from kproxy.core.counters import Counters
     from kproxy.rules.store import RuleStore
     from kproxy.sinks.audit_metrics import AuditCollector
@@ -75,7 +75,7 @@ def families() -> Iterator[Metric]:
 
 
 def endpoints() -> str:
-    """The operations of the admin API: method, path, what it does."""
+    """Return the table of the admin API's operations: method, path, description."""
     from kproxy.admin.api import OPERATIONS
 
     rows = ["| method | path | what |", "|---|---|---|"]
@@ -84,7 +84,7 @@ def endpoints() -> str:
 
 
 def commands() -> str:
-    """The commands: name, what each does in one line."""
+    """Return the table of the commands: name, description in one line."""
     from kproxy.cli import COMMANDS
 
     rows = ["| command | what |", "|---|---|"]

@@ -1,4 +1,4 @@
-"""`kproxy replay`: recorded requests to a broker, or recorded answers to a client."""
+"""`kproxy replay`: sends recorded requests to a cluster, or recorded responses to clients."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
 
 
 def load(options: Options, files: list[str], wanted: Filter) -> Recording:
-    """All that is wanted of these captures. Raises NoInput for other files, CaptureError."""
+    """Return the exchanges of these captures that the filter holds for. Raises NoInput if a file is no capture, or if
+    none are left, and CaptureError."""
     from kproxy.capture.reader import Capture
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
     from kproxy.replay.recording import record
@@ -91,7 +92,7 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
 
 
 def send(options: Options, files: list[str], wanted: Filter) -> bool:
-    """Replay to a cluster and print the report; whether anything differs. Raises NoTarget."""
+    """Replay to a cluster and print the report. Returns True if anything differs. Raises NoTarget."""
     import trio
 
     from kproxy.cli.replay_text import print_plan, print_report
@@ -124,7 +125,7 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
 
 @contextmanager
 def progress(count: int, player: ReplayPlayer) -> Iterator[None]:
-    """A bar on a terminal, nothing elsewhere."""
+    """Show a progress bar until the context ends, on a terminal only."""
     if not sys.stderr.isatty():
         yield
         return
@@ -142,7 +143,7 @@ def progress(count: int, player: ReplayPlayer) -> Iterator[None]:
 
 
 def serve(options: Options, files: list[str], wanted: Filter) -> None:
-    """Answer clients until SIGINT or SIGTERM, then say what was asked."""
+    """Answer clients until SIGINT or SIGTERM, then print how requests were answered."""
     import signal
 
     import trio
@@ -169,7 +170,7 @@ def serve(options: Options, files: list[str], wanted: Filter) -> None:
 
 
 def confirm(options: Options, count: int) -> None:
-    """Say so when requests are to go to another machine, and ask unless told not to."""
+    """Warn when requests are to go to another machine, and ask the user unless there is --yes."""
     from kproxy.cli.replay_options import is_loopback
 
     address = options.target()

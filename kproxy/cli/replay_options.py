@@ -1,4 +1,4 @@
-"""The options of `kproxy replay`, read."""
+"""Options of `kproxy replay`, and their values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from kproxy.replay.player import PATIENCE, Pace
 from kproxy.rules.address import Address, parse_target
 
 LONGEST_PASSWORD = 65_536
-"""Bytes of a file that has one."""
+"""Bytes that a file with a password has at most."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """As they stand on the command line. Reading one of them raises BadParameter or NoSuchGroup if it is wrong."""
+    """Options of one replay, as texts of the command line. The methods read them, and raise BadParameter or NoSuchGroup
+    for wrong ones."""
 
     to: str | None
     serve: str | None
@@ -58,7 +59,7 @@ class Options:
         return address("--serve", self.serve or "")
 
     def user(self) -> tuple[str, str] | None:
-        """User and password of --sasl-plain."""
+        """Return the user and password of --sasl-plain, whose file is read; None without that option."""
         if self.sasl_plain is None:
             return None
         user, _, file = self.sasl_plain.partition(":")
@@ -71,7 +72,7 @@ class Options:
             raise click.BadParameter(problem, param_hint="--sasl-plain") from None
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """For the system's authorities, or those in a file; None: plain text."""
+        """Return a TLS context with the system's authorities, or those in a file; None for plain text."""
         if not self.tls and self.tls_ca is None:
             return None
         try:
@@ -88,7 +89,7 @@ def address(option: str, text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """By name or number; other names may be anything."""
+    """Return True for localhost and loopback IPs; any other name may lead to another machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What `kproxy replay` prints: the plan of a dry run, the report of a replay, what a stage was asked."""
+"""Output of `kproxy replay`: the plan of a dry run, the report of a replay, the counts of requests that it served."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SERVED = ("api", "requests", "exact", "by keys", "made", "unmatched")
 
 
 def print_plan(recording: Recording, output: str) -> None:
-    """What would be sent, in order, and what would not, and why."""
+    """Print the requests that would be sent, in order, and those that would not, and why."""
     rows = [
         (one.place + 1, f"{one.sent - recording.start:.3f}", one.line.number, f"{one.api} {one.version}",
          one.seen.request.size if one.seen.request else 0, f"no: {one.unfit}" if one.unfit else "yes")
@@ -32,7 +32,7 @@ def print_plan(recording: Recording, output: str) -> None:
 
 
 def print_report(report: ReplayReport, player: ReplayPlayer, output: str) -> None:
-    """APIs, differences, errors first, and everything that was not done or not exact."""
+    """Print the counts of each API, the differences, errors first, and what was not done or not exact."""
     about = {
         "connections": player.links.opened,
         "partitions_astray": player.router.astray,
@@ -57,7 +57,7 @@ def print_report(report: ReplayReport, player: ReplayPlayer, output: str) -> Non
 
 
 def said(report: ReplayReport, about: dict[str, int]) -> list[str]:
-    """What the numbers do not tell."""
+    """Return lines that explain the report's numbers: why requests were not sent, and what was inexact."""
     lines = [f"not sent, {count}×: {reason}" for reason, count in report.reasons.most_common()]
     lines += [f"{count}×: {note}" for note, count in report.notes.most_common()]
     if about["partitions_astray"]:
@@ -81,7 +81,7 @@ def times(seconds: list[float]) -> str | None:
 
 
 def print_served(stage: RecordingResponder, output: str) -> None:
-    """How requests were answered, and which could not be."""
+    """Print how requests were answered, and which could not be."""
     rows = [(api, *counts) for api, counts in sorted(stage.counts().items())]
     if output == "json":
         found = [dict(zip(SERVED, row, strict=True)) for row in rows]

@@ -1,4 +1,4 @@
-"""`kproxy rules`: the rules of a running proxy."""
+"""`kproxy rules`: shows and changes the rules of a running proxy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command() -> None:
 @as_json
 @with_admin
 def list_rules(admin: Admin, as_json: bool) -> None:
-    """All rules, in order: name, kind, family, origin, state, matched, fired, applied."""
+    """List all rules, in order: name, kind, family, origin, state, matched, fired, applied."""
     found = admin("GET", "/api/rules")
     if as_json:
         print_json(found)
@@ -44,7 +44,7 @@ def list_rules(admin: Admin, as_json: bool) -> None:
 
 
 def state(rule: dict[str, Any]) -> str:
-    """on, off (by somebody), killed or waiting (for its stage), observing."""
+    """Return a rule's state: on, observing, off by a user, killed, or the number of a stage that is not in force."""
     if not rule["enabled"]:
         return "off"
     if not rule["in_force"]:
@@ -57,7 +57,7 @@ def state(rule: dict[str, Any]) -> str:
 @as_json
 @with_admin
 def show(admin: Admin, name: str, as_json: bool) -> None:
-    """One rule with all that is known of it."""
+    """Show one rule with all that is known of it."""
     found = admin("GET", f"/api/rules/{segment(name)}")
     if as_json:
         print_json(found)
@@ -102,7 +102,7 @@ def remove(admin: Admin, names: tuple[str, ...]) -> None:
 @names
 @with_admin
 def enable(admin: Admin, names: tuple[str, ...]) -> None:
-    """Turn rules on again."""
+    """Turn rules on again that were off."""
     _each(admin, names, "enable")
 
 
@@ -119,7 +119,7 @@ def disable(admin: Admin, names: tuple[str, ...]) -> None:
 @click.option("--all", "everything", is_flag=True, help="All rules.")
 @with_admin
 def reset(admin: Admin, names: tuple[str, ...], everything: bool) -> None:
-    """Counters to 0; triggers begin anew."""
+    """Set counters of rules to 0; their triggers begin anew."""
     if everything == bool(names):
         raise click.UsageError("either names of rules or --all")
     if everything:
@@ -166,13 +166,13 @@ def wait(
 
 
 LONGEST_WAIT = 3600.0
-"""Seconds; the API takes no more."""
+"""Seconds that the API waits at most."""
 
 
 @command.command("kill")
 @with_admin
 def kill(admin: Admin) -> None:
-    """All faults off, whatever is loaded afterwards, until unkill.
+    """Turn all faults off, and those that are loaded afterwards, until unkill.
 
     Prints the rules that went off by it, and those that it left in force: access rules, quotas, code, and what is
     lasting.
@@ -183,7 +183,7 @@ def kill(admin: Admin) -> None:
 @command.command("unkill")
 @with_admin
 def unkill(admin: Admin) -> None:
-    """All faults as they were. Prints the rules that are in force again."""
+    """Put all faults back as they were, and print the rules that are in force again."""
     found = admin("DELETE", "/api/kill")
     _print_turned("on", {**found, "left": []})
 

@@ -1,4 +1,4 @@
-"""`kproxy run`: from flags, or from a config document, to a running proxy."""
+"""`kproxy run`: starts the proxy that flags or a config document describe."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def command(
 
 
 def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
-    """The config with what the flags say instead."""
+    """Return the config with the values of --seed and --workers in place of its own."""
     if seed is not None:
         from kproxy.rules.seed import checked_seed
 

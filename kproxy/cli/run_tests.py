@@ -1,4 +1,4 @@
-"""`kproxy test`: tests of rules, from documents beside them."""
+"""`kproxy test`: runs the tests of rules, which are documents beside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ DEFAULT = "rules"
 
 @dataclass
 class Report:
-    """What became of the tests of one file; `mistakes` are lines with their places, and then no test was played."""
+    """Results of the tests of one file. If it has `mistakes`, lines with their places, then no test was played.
+    `left_out` counts the tests that were not asked for."""
 
     file: Path
     played: list[tuple[Ready, list[Failure]]] = field(default_factory=list)
@@ -32,7 +33,7 @@ class Report:
 
     @property
     def failed(self) -> int:
-        """How many tests do not hold."""
+        """Return how many of the tests that were played do not hold."""
         return sum(1 for _, failures in self.played if failures)
 
 
@@ -60,7 +61,7 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
 
 
 def run(paths: tuple[str, ...], words: str | None = None) -> Iterator[Report]:
-    """Play all tests of all files; nothing is raised for what is in them."""
+    """Play the tests of all files, or those with `words` in file or name. Mistakes are reported, not raised."""
     from kproxy.testing.cases.document import case_files, load_cases
     from kproxy.testing.cases.play import play
 
@@ -78,21 +79,21 @@ def run(paths: tuple[str, ...], words: str | None = None) -> Iterator[Report]:
 
 
 def all_good(reports: list[Report]) -> bool:
-    """Whether tests were played, and all of them hold."""
+    """Return True if tests were played, and all of them hold."""
     played = sum(len(report.played) for report in reports)
     return played > 0 and not any(report.failed or report.mistakes for report in reports)
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the report; `style` is rich's."""
+    """Line of the printed report; `style` is rich's."""
 
     text: str
     style: str = ""
 
 
 def lines_of(reports: list[Report]) -> Iterator[Line]:
-    """All lines, the last one sums up."""
+    """Yield the lines of the printed report; the last one sums up."""
     for report in reports:
         if not report.mistakes and not report.played:
             continue
@@ -108,7 +109,7 @@ def lines_of(reports: list[Report]) -> Iterator[Line]:
 
 
 def diff(failure: Failure) -> Iterator[Line]:
-    """Value by value: where, what was expected, what was found."""
+    """Yield the differences of a failure, value by value: its path, what was expected, what was found."""
     for path, expected, found in failure.differences:
         if path:
             yield Line(f"          {path}", "bold")
@@ -117,7 +118,7 @@ def diff(failure: Failure) -> Iterator[Line]:
 
 
 def summary(reports: list[Report]) -> Line:
-    """How many of what."""
+    """Return the line that counts the tests passed, failed and left out, and the mistakes."""
     played, failed = sum(len(report.played) for report in reports), sum(report.failed for report in reports)
     mistakes, left_out = sum(len(report.mistakes) for report in reports), sum(report.left_out for report in reports)
     parts = [f"{played - failed} passed"] if played else []
@@ -132,7 +133,7 @@ def summary(reports: list[Report]) -> Line:
 
 
 def show(lines: Iterator[Line]) -> None:
-    """With colours for people, plain for other programs."""
+    """Print lines, with colours on a terminal, plain in pipes."""
     if not sys.stdout.isatty():
         for line in lines:
             say(line.text)

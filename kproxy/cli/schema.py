@@ -1,4 +1,4 @@
-"""`kproxy schema`: JSON Schema from the models, for editors."""
+"""`kproxy schema`: prints JSON Schemas made from the models, for editors."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def command(what: str) -> None:
 
 
 def config_schema() -> dict[str, Any]:
-    """Schema of a config document."""
+    """Return the JSON Schema of a config document."""
     from kproxy.config import Config
 
     return {"$schema": DIALECT, **Config.model_json_schema()}
 
 
 def tests_schema() -> dict[str, Any]:
-    """Schema of a `*.test.yaml` file. What stands in a `body` depends on API and version, and is open here."""
+    """Return the JSON Schema of a `*.test.yaml` file. Any field may be in a `body`: they depend on API and version."""
     from kproxy.testing.cases.model import CaseFile
 
     return {"$schema": DIALECT, **CaseFile.model_json_schema()}
 
 
 def rules_schema() -> dict[str, Any]:
-    """Schema of a rule document: rules of all kinds, told apart by `kind`, and stages of them."""
+    """Return the JSON Schema of a rule document: rules of all kinds, told apart by `kind`, and stages of them."""
     from kproxy.rules import json_schema
 
     return json_schema.rules_schema()

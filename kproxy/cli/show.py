@@ -1,4 +1,4 @@
-"""`kproxy show`: one exchange of a capture as a tree with its bytes, or of an event file as its columns."""
+"""`kproxy show`: prints an exchange of a capture as a tree with its bytes, or one of an event file as its columns."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def command(*, file: str, which: tuple[str, ...], number: int, records: int, mos
 
 
 def selection(words: tuple[str, ...]) -> tuple[int, Filter]:
-    """(number of the first one, filter)."""
+    """Return the number of the first exchange that is looked at, from 1, and the filter. Raises UsageError for 0."""
     if len(words) == 1 and words[0].isdecimal():
         if not int(words[0]):
             raise click.UsageError("exchanges are counted from 1")
@@ -66,7 +66,7 @@ def selection(words: tuple[str, ...]) -> tuple[int, Filter]:
 
 
 def chosen(file: str, first: int, wanted: Filter, trouble: Trouble, most: int) -> Any:
-    """Number and view of those that are meant."""
+    """Yield number and view of each exchange from the `first` on that the filter holds for."""
     for place, view in enumerate(views(file, trouble, most), 1):
         if place >= first and wanted.holds(view):
             yield place, view
@@ -83,12 +83,12 @@ def show(place: int, view: AnyView, output: str, records: int) -> None:
 
 
 def writable(line: str) -> str:
-    r"""Bytes of a text that are no UTF-8 as `\udcff`, which JSON, too, takes for one letter."""
+    r"""Return a text whose bytes that are no UTF-8 are written as `\udcff`, which JSON, too, takes for one letter."""
     return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
 
 
 def tree_of(place: int, view: SeenView, records: int) -> Iterator[str]:
-    """Who, when, what came of it; then both frames, then the records."""
+    """Yield the lines of an exchange: its client and broker, times and outcome, then both frames, then the records."""
     seen, get = view.seen, view.get
     node = "" if get("node") is None else f" (node {get('node')})"
     yield (
@@ -108,7 +108,7 @@ def tree_of(place: int, view: SeenView, records: int) -> Iterator[str]:
 
 
 def outcome_of(view: SeenView) -> str:
-    """`answered after 12ms, error …, rules …`."""
+    """Return the outcome of an exchange in words: `answered after 12ms, errors …, rules …`."""
     said = [str(view.get("outcome")).replace("_", " ")]
     if view.get("latency_ms") is not None:
         said[0] += f" after {milliseconds(view.get('latency_ms'))}"
@@ -124,7 +124,7 @@ def outcome_of(view: SeenView) -> str:
 
 
 def records_of(seen: Seen, most: int) -> Iterator[str]:
-    """Below a blank line; nothing for APIs that have none."""
+    """Yield the lines of an exchange's records, each partition below a blank line; none for APIs without records."""
     try:
         fields = record_fields(seen)
     except NotKept as error:
@@ -137,7 +137,7 @@ def records_of(seen: Seen, most: int) -> Iterator[str]:
 
 
 def json_of(place: int, seen: Seen) -> dict[str, Any]:
-    """Both frames as `kproxy decode --json` has them, null with the reason where they are not here."""
+    """Return an exchange with both frames as `kproxy decode --json` has them; a frame that is missing is None."""
     return {
         "number": place,
         "outcome": seen.outcome,

@@ -1,8 +1,8 @@
-"""How the process begins and how it fails: standard streams that are closed, output that cannot be written.
+"""Begin the process with standard streams that may be closed, and end it if output cannot be written.
 
 Strategy: a closed standard stream leaves its number to the next file, and that would be a socket: what is printed to
-standard error would go to a broker. So numbers 0 to 2 are taken by the null device before anything is opened. An
-OSError that nobody expected (a full disk under standard output, most of the time) is a message and exit code 1.
+standard error would go to a broker. So the null device takes closed numbers from 0 to 2 before any file is opened. An
+OSError that no command expected (mostly a full disk under standard output) is a message and exit code 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 def start() -> None:
-    """`kproxy …`, as a process. Does not return."""
+    """Run the command line as a process. Does not return."""
     open_closed_streams()
     try:
         main(prog_name="kproxy")
@@ -38,14 +38,14 @@ def open_closed_streams() -> None:
 
 
 def drop_output() -> None:
-    """Let what is still in the buffer go nowhere: Python would try to write it once more when it ends."""
+    """Send buffered output to the null device: Python would try to write it once more when it ends."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
 
 
 def fail(message: str) -> None:
-    """Say it, where that is possible, and end with exit code 1."""
+    """Print a message to standard error, where that is possible, and end with exit code 1."""
     try:
         sys.stderr.write(f"{printable(message)}\n")
         sys.stderr.flush()

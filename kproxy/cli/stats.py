@@ -1,4 +1,4 @@
-"""`kproxy stats`: what is in captures and event files, counted."""
+"""`kproxy stats`: counts the exchanges in captures and event files."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def print_tables(found: Mapping[str, Any], top: int) -> None:
 
 
 def section(title: str, heads: Sequence[str], rows: Iterable[Mapping[str, Any]], top: int) -> None:
-    """One table below its title, if it has rows."""
+    """Print the first `top` rows of a table below its title, if it has any rows."""
     rows = list(rows)
     if not rows:
         return
@@ -99,7 +99,7 @@ def section(title: str, heads: Sequence[str], rows: Iterable[Mapping[str, Any]],
 
 
 def cell(head: str, value: Any) -> Any:
-    """Short for people, whole in pipes."""
+    """Return a value for a table: times and sizes short on a terminal, unchanged in pipes."""
     if not sys.stdout.isatty():
         return value
     return milliseconds(value) if head.endswith("_ms") else size(value) if head.endswith("bytes") else value

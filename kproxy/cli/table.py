@@ -12,11 +12,11 @@ import click
 from kproxy.terminal import console, in_line, say
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
-"""The option; the command gets `as_json`."""
+"""Decorator that adds the option --json; the command gets the argument `as_json`."""
 
 
 def print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """One line a row."""
+    """Print a line for each row: a table with heads on a terminal, cells separated by tabs in pipes."""
     if not sys.stdout.isatty():
         for row in rows:
             say("\t".join(text(value) for value in row))
@@ -33,12 +33,12 @@ def print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Indented, with all letters as they are."""
+    """Print a value as indented JSON in which letters beyond ASCII are not escaped."""
     say(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def text(value: Any) -> str:
-    """One cell: nothing is -, yes and no, lists by commas; no tab or line end is left in it."""
+    """Return a cell's text, without tabs or line ends: `-` for None, yes or no, lists separated by commas."""
     match value:
         case None:
             return "-"

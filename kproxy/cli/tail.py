@@ -1,4 +1,4 @@
-"""`kproxy tail`: exchanges line by line, from a running proxy, captures or event files."""
+"""`kproxy tail`: prints exchanges line by line, from a running proxy, captures or event files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
     left = number or sys.maxsize
     out = raw(err=False)
     if not files and isinstance(out, TextIOWrapper):
-        out.reconfigure(line_buffering=True)  # what passes is seen at once, in pipes too
+        out.reconfigure(line_buffering=True)  # so that a pipe, too, gets each exchange at once
     try:
         with closing(from_files(files, wanted) if files else live(admin, wanted)) as found:
             for data in found:
@@ -59,18 +59,18 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
                 if not left:
                     break
     except KeyboardInterrupt:
-        pass  # that is how one ends it
+        pass  # Ctrl-C is the usual end, and no failure
 
 
 def shown_as(output: str) -> Show:
-    """Prints one, in this form."""
+    """Return the function that prints an exchange's data in this form."""
     if output == "json":
         return lambda data: say(_encode(data).decode())
     return Rows(output == "wide").show
 
 
 def from_files(files: list[str], wanted: Filter) -> Generator[Data]:
-    """The matching ones of these files, one file after the other."""
+    """Yield the data of the matching exchanges of these files, one file after the other."""
     trouble = Trouble()
     try:
         for file in files:
@@ -84,21 +84,21 @@ def from_files(files: list[str], wanted: Filter) -> Generator[Data]:
 
 
 def passed_over(trouble: Trouble) -> None:
-    """Events that are about no single exchange."""
+    """Print to standard error how many events were passed over, because they are about no single exchange."""
     if trouble.other:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(trouble.other.items()))
         say(f"kproxy: other events passed over: {kinds}; `kproxy stats` counts summaries", err=True)
 
 
 def unjudged(number: int, why: str) -> None:
-    """Exchanges that the filter could say nothing of."""
+    """Print to standard error how many exchanges the filter could not judge, and why not the last of them."""
     if number:
         exchanges = f"{number} exchange{'s' if number > 1 else ''}"
         say(f"kproxy: {exchanges} could not be judged by the filter, the last: {why}", err=True)
 
 
 def live(admin: Admin, wanted: Filter) -> Generator[Data]:
-    """Those that pass from now on. What is missing is said on standard error as it happens."""
+    """Yield the data of matching exchanges that pass from now on. Those left out are counted on standard error."""
     for line in admin.stream("/api/tail", {"filter": str(wanted) or None}):
         try:
             said = _decode(line)

@@ -1,9 +1,9 @@
 """Counts over exchanges: by API, topic, client and error, with latencies, in memory that does not grow with the file.
 
-What counts as what is said in `events/counting.py` and docs/numbers.md: an exchange that was told by itself and a line
-of a summary count alike. Strategy: one pass. Latencies are counted in buckets a twentieth apart, so that percentiles of
-any number of them are right within 5 %; of summaries only the audit's own buckets are known, and the upper bound of
-each is taken. Names beyond a limit are counted together.
+`events/counting.py` and docs/numbers.md define what is counted: an exchange with an event of its own and a line of a
+summary count alike. Strategy: one pass. Latencies are counted in buckets a twentieth apart, so that percentiles of any
+number of them are right within 5 %; of summaries only the audit's own buckets are known, and the upper bound of each is
+taken. Names beyond a limit are counted together.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kproxy.events.schema import LATENCY_BOUNDS_MS
 
 STEP = log(1.05)
 MOST_NAMES = 10_000
-"""Topics, clients, kinds of errors that are told apart."""
+"""Topics, clients and kinds of errors that are told apart, each; those beyond count as OTHERS."""
 OTHERS = "(others)"
 NEVER_MS = 1e-3
-"""What is faster counts as this: clocks of captures see microseconds."""
+"""Milliseconds; a shorter latency counts as this: clocks of captures see microseconds."""
 Data = Mapping[str, Any]
 ErrorKey = tuple[str, str | None, str, str]
 """(API, error, `request` or `partition`, who made it: `broker` or `kproxy`)"""
@@ -30,7 +30,7 @@ L = TypeVar("L")
 
 
 class Latencies:
-    """Times in ms."""
+    """Distribution of latencies, in milliseconds."""
 
     def __init__(self) -> None:
         self.buckets: Counter[int] = Counter()
@@ -41,13 +41,13 @@ class Latencies:
         self.longest = max(self.longest, ms)
 
     def add_buckets(self, counts: Iterable[int], longest: float) -> None:
-        """Those of a summary."""
+        """Add the latencies of a summary's line: how many fell into each of the audit's buckets, and the longest."""
         for times, bound in zip(counts, (*LATENCY_BOUNDS_MS, longest), strict=False):
             if times:
                 self.add(min(bound, longest), times)
 
     def percentile(self, share: float) -> float | None:
-        """The time that so many of them did not take longer than; None if there are none."""
+        """Return the milliseconds that a share (0 to 1) of the latencies did not exceed; None if there are none."""
         left = ceil(sum(self.buckets.values()) * share)
         for bucket in sorted(self.buckets):
             left -= self.buckets[bucket]
@@ -56,14 +56,14 @@ class Latencies:
         return None
 
     def shown(self) -> dict[str, float | None]:
-        """For tables and JSON."""
+        """Return percentiles and maximum in milliseconds, for tables and JSON."""
         found = {f"p{share}_ms": self.percentile(share / 100) for share in (50, 90, 99)}
         return found | {"max_ms": round(self.longest, 3) if self.buckets else None}
 
 
 @dataclass(slots=True)
 class Line:
-    """Exchanges of one API or client."""
+    """Counts of the exchanges of one API or client, or of all."""
 
     requests: int = 0
     errors: int = 0
@@ -84,7 +84,7 @@ class Line:
             self.latencies.add(data["latency_ms"])
 
     def shown(self) -> dict[str, Any]:
-        """For tables and JSON."""
+        """Return the counts by column, for tables and JSON."""
         return {
             "requests": self.requests, "errors": self.errors, "unanswered": self.unanswered,
             "request_bytes": self.request_bytes, "response_bytes": self.response_bytes, **self.latencies.shown(),
@@ -120,7 +120,7 @@ class TopicLine:
             self.partitions.add(part["partition"])
 
     def shown(self) -> dict[str, Any]:
-        """For tables and JSON."""
+        """Return the counts by column, for tables and JSON."""
         return {
             "partitions": len(self.partitions), "requests": self.requests, "written_records": self.written_records,
             "written_bytes": self.written_bytes, "unconfirmed_records": self.unconfirmed_records,
@@ -129,7 +129,7 @@ class TopicLine:
 
 
 class Tally:
-    """Of exchanges and summaries."""
+    """Tally of exchanges and summaries: the counts that `kproxy stats` prints."""
 
     def __init__(self) -> None:
         self.total = Line()
@@ -140,10 +140,10 @@ class Tally:
         self.connections: set[tuple[str, Any]] = set()
         self.first = self.last = ""
         self.omitted = 0
-        """Partitions written or read that events do not tell one by one, so that topics lack them."""
+        """Partitions written or read that events only count, so that the topics' lines lack them."""
 
     def add(self, data: Data, source: str) -> None:
-        """One exchange; connections are told apart by `source` and their number."""
+        """Add one exchange; connections are told apart by `source` and their number."""
         self._common(data, source, 1)
         self._when(data.get("request_in"), data.get("request_in"))
         if data.get("api") in WRITES + READS:
@@ -152,20 +152,20 @@ class Tally:
             self._part(data, topic, part, 1)
 
     def add_summary(self, data: Data, source: str) -> None:
-        """One line of a summary event."""
+        """Add one line of a summary event, which stands for several exchanges, or for some of their partitions."""
         count = data.get("count") or 0
         self._when(data.get("first"), data.get("last"))
         if data.get("topic") is not None or data.get("topic_id") is not None:
             self._part(data, data, data, count)
             return
         self._common(data, source, count)
-        if data.get("records"):  # of topics that the summary could not tell apart any more
+        if data.get("records"):  # records of topics that the summary could not tell apart any more
             _line(self.topics, OTHERS, TopicLine).add(
                 str(data.get("api")), data.get("acks"), {**data, "error": None}, 0
             )
 
     def _part(self, data: Data, topic: Data, part: Data, times: int) -> None:
-        """One partition of an exchange, or of so many as a summary counts in one line."""
+        """Add one partition of an exchange, or of `times` exchanges that a summary counts in one line."""
         line = _line(self.topics, str(topic.get("topic") or topic.get("topic_id")), TopicLine)
         line.add(str(data.get("api")), data.get("acks"), part, times)
         if part.get("error"):
@@ -197,7 +197,7 @@ class Tally:
             self.last = last
 
     def shown(self) -> dict[str, Any]:
-        """All of it, each list by what there is most of."""
+        """Return all counts, for tables and JSON; each list begins with its largest entry."""
         by_bytes = sorted(self.topics.items(), key=lambda one: -one[1].written_bytes - one[1].read_bytes)
         return {
             "first": self.first or None, "last": self.last or None, "connections": len(self.connections),
@@ -215,7 +215,7 @@ def _most(lines: dict[str, Line]) -> list[tuple[str, Line]]:
 
 
 def _line(lines: dict[str, L], name: str, make: Callable[[], L]) -> L:
-    """The line of this name, new if need be; the common one when there are too many."""
+    """Return the line of this name, made if there is none; the line of OTHERS when there are too many names."""
     found = lines.get(name)
     if found is None:
         found = lines.setdefault(name if len(lines) < MOST_NAMES else OTHERS, make())

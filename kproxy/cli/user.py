@@ -20,7 +20,7 @@ from kproxy.sasl_config import LARGEST
 from kproxy.terminal import say
 
 LONGEST = 4096
-"""Characters of a password; more is another file by mistake."""
+"""Characters of a password at most; a longer text is another file by mistake."""
 
 FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
@@ -90,7 +90,7 @@ def ask() -> str:
 
 
 def read(file: Path) -> list[str]:
-    """The lines of the file; none if it is not there yet."""
+    """Return the lines of a file of users; none if it does not exist yet. Raises InternalError for a bad file."""
     try:
         text = text_named(file, LARGEST)
     except FileNotFoundError:
@@ -109,12 +109,12 @@ def parsed(file: Path, text: str) -> list[tuple[str, str]]:
 
 
 def others(file: Path, name: str) -> list[str]:
-    """All lines but those of this user."""
+    """Return all lines of the file except for those of this user."""
     return [line for line in read(file) if not line.startswith(f"{name}:")]
 
 
 def replace(file: Path, lines: Sequence[str]) -> None:
-    """All at once, readable by its owner only; an existing file keeps its mode."""
+    """Write the file's lines all at once. A new file can be read by its owner only; an existing one keeps its mode."""
     number, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
         with os.fdopen(number, "w") as new:

@@ -1,4 +1,5 @@
-"""What `kproxy explain` finds out.
+"""Findings of `kproxy explain`, without the command itself.
 
-*target*: an API and version, or a frame · *opinion*: what one rule makes of it, and why
+*target*: a request, as a frame or as an API and version · *opinion*: what one rule does with it, and why · *survey*:
+the opinions of all rules about one target
 """

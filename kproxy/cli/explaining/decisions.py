@@ -31,7 +31,7 @@ AFTER = {"stall": "nothing more comes on the connection", "close": "the connecti
 
 
 def words(decision: Decision, matched: Sequence[Entity], direction: str) -> str:
-    """One decision about a request or its response."""
+    """Return in words what a decision does to a request or its response. `matched`: the entities it is about."""
     match decision:
         case Fail(code=code, entities=chosen, whole=whole):
             where = "in the broker's place" if direction == "request" else "after the broker's work"
@@ -72,7 +72,7 @@ def duration(seconds: float) -> str:
 
 
 def told(entities: Sequence[Entity]) -> str:
-    """`, for topic orders partition 0 and 2 more`."""
+    """Return the first three entities in words, `, for topic orders partition 0 and 2 more`; empty for none."""
     names = [named(one) for one in entities]
     names = [one for one in names if one]
     if not names:
@@ -82,7 +82,7 @@ def told(entities: Sequence[Entity]) -> str:
 
 
 def named(entity: Entity) -> str:
-    """What an entity says of itself."""
+    """Return the parts of an entity that are known, in words: `topic orders partition 0`."""
     values = {
         name: getattr(entity, name)
         for name in ("topic", "topic_id", "partition", "group", "transactional_id", "member")

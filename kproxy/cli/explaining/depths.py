@@ -1,4 +1,4 @@
-"""How deep frames are seen, in words."""
+"""Words for how deep kproxy looks at frames: not at all, at their headers, at some places, or at all fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = {
 
 
 def sides(step: Step) -> tuple[str, str]:
-    """Of the request and of its response."""
+    """Return in words how deep a plan's step looks at the request and at its response."""
     return side(step, "request"), side(step, "response")
 
 

@@ -1,4 +1,4 @@
-"""What each rule makes of a request, and why."""
+"""Opinions: one rule asked about one request, with the reasons in words."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ SPACES = {"topics": "topic", "groups": "group", "transactional_ids": "transactio
 
 @dataclass(frozen=True)
 class Opinion:
-    """`word`: acts; depends, on what is not known; not now, its trigger says no; observes; no, a selector fails;
-    never, whatever a request of this API and version says. `lines` are the reasons, or what it does."""
+    """Opinion of one rule about a target, in a word, and `lines` with the reasons or with what the rule does.
+
+    The rule acts; depends on what is not known; does not act now, since its trigger says no; only observes; does not
+    act (no), since a selector fails; or never acts on a request of this API and version.
+    """
 
     rule: Rule
     word: Word
@@ -39,7 +42,7 @@ class Opinion:
 
 
 def opinion(rule: Rule, running: Running | None, target: Target, now: float) -> Opinion:
-    """What this rule makes of it. Counts it, as the proxy would."""
+    """Return the opinion of a rule about a target, which the rule counts as the proxy would."""
     if running is not None and isinstance(rule, LiveRule):
         return of_live(rule, running, target, now)
     return of_connection(rule, target)
@@ -86,7 +89,7 @@ def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opi
 
 
 def of_opening(rule: LiveRule, judged: SelectorFindings, depths: dict[Direction, Depth], shaped: bool) -> Opinion:
-    """A rule that acts when a connection opens, or on how its bytes flow."""
+    """Return the opinion of a rule that acts when a connection opens, or on how its bytes flow (`shaped`)."""
     what = "how the bytes of the connection flow" if shaped else "a connection when it opens"
     lines = (f"is about {what}, whatever is in its frames", *chance(rule.when))
     if rule.connects and any(depths.values()):
@@ -125,7 +128,7 @@ def does(
     if running.rule.selects_errors:
         yield "has its say when the response has come"
         return
-    if running.rule.family == "code":  # a function of the user's is not called with what nobody has sent
+    if running.rule.family == "code":  # a user's function may have effects of its own, and no client has sent this
         yield f"calls {getattr(running.rule, 'call', 'a function')}"
         return
     if depths["request"] != Depth.NOTHING:
@@ -157,7 +160,7 @@ def of_connection(rule: Rule, target: Target) -> Opinion:
 
 
 def binding(rule: Rule, target: Target) -> tuple[Word, tuple[str, ...]]:
-    """What a rule that binds when a connection opens does to such a request and its response."""
+    """Return what a rule that binds when a connection opens does to a request and its response, with reasons."""
     if isinstance(rule, NameRule):
         return renaming(rule, target)
     if isinstance(rule, AdvertiseRule):

@@ -1,4 +1,4 @@
-"""All rules about one target: the plan's depth, each rule's opinion, and what comes of a frame in the end."""
+"""Surveys: all rules asked about one target, the depth of the plan, and what becomes of a frame in the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from .target import Target
 
 @dataclass(frozen=True)
 class Survey:
-    """`positions`: where each rule stands, by name. `happens`: lines about the frame as a whole."""
+    """Survey of one target. `positions`: each rule's place in its file, by name. `happens`: lines about the frame as a
+    whole, in the end."""
 
     step: Step
     opinions: tuple[Opinion, ...]
@@ -37,9 +38,10 @@ class Survey:
 
 
 class Surveyor:
-    """Asks all rules, in file order, about one target after the other; they count them as the proxy would.
+    """Surveyor of a rule set: asks all rules, in file order, about one target after the other. Rules count the targets
+    as the proxy would.
 
-    `nth`: as which of those requests that each rule is about the first target comes. `now`: seconds since the start.
+    `nth`: number of the first target, from 1, among the requests that a rule is about. `now`: seconds since the start.
     """
 
     def __init__(self, rules: RuleSet, *, nth: int, now: float, advertise: bool) -> None:
@@ -47,7 +49,7 @@ class Surveyor:
         self.line: Line | None = None
 
     def survey(self, target: Target) -> Survey:
-        """What they make of it."""
+        """Return the opinions of all rules about a target, and what becomes of its frame."""
         rules, now = self.rules, self.now
         running = {one.name: one for one in rules.live}
         client_id = target.message.header.get("client_id")
@@ -64,7 +66,10 @@ class Surveyor:
         return Survey(step, opinions, positions, happens)
 
     def outcome(self, target: Target, frame: bytes, is_open: bool) -> Iterator[str]:
-        """What becomes of the frame when all rules have had their say."""
+        """Yield in words what becomes of the frame under all rules together, from a session without a network.
+
+        `is_open`: a rule depends on what is not known, so nothing can be said.
+        """
         yield ""
         if is_open:
             yield "  what becomes of it depends on what is said above; say more of the connection, such as --listener"
@@ -82,14 +87,17 @@ class Surveyor:
             return
         self.line.client(sized(frame))
         yield from came_out(self.line)
-        while self.line.asked:  # the next answer of kproxy's own would wait for this one
+        while self.line.asked:  # responses keep their order: without this one, kproxy's own next one would wait
             asked = self.line.asked.popleft()
             self.line.broker(asked, response(asked.key, asked.version, asked.correlation))
         self.line.take(CLIENT)
 
 
 def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
-    """That of a connection for which all rules hold that may hold; but versions are limited by what surely holds."""
+    """Return the plan of a connection for which all rules hold that may hold.
+
+    Versions are limited only by rules that surely hold, since a request beyond a limit is stopped.
+    """
     held = [rule for rule in rules.rules if may_hold(rule, target)]
     surely = [rule for rule in held if explain_selectors(rule, target.subject).word == "holds"]
     limits = tuple(rule.limit for rule in surely if isinstance(rule, LimitVersions))
@@ -104,7 +112,7 @@ def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
 
 
 def may_hold(rule: Rule, target: Target) -> bool:
-    """Whether the rule can be about this connection, as far as it is known."""
+    """Return True if the rule can be about the target's connection, as far as that is known."""
     match = rule.match
     if match is None:
         return True

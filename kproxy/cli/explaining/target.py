@@ -1,4 +1,4 @@
-"""What rules are asked about: a request that is there as a frame, or one of which only some things are said."""
+"""Targets: requests that rules are asked about. Each is a frame, or made up from an API and what options tell of it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from kproxy.wire.shapes import Level, shape
 
 
 class NoCluster:
-    """A cluster that nothing is known of."""
+    """Cluster of which neither nodes nor topic ids are known."""
 
     nodes: tuple[int, ...] = ()
 
     def topic_of(self, topic_id: UUID) -> str | None:
-        """Nobody has said."""
         return None
 
 
 @dataclass(frozen=True)
 class Said:
-    """An identity from the command line."""
+    """Identity of a client, as options on the command line give it."""
 
     principal: str | None
     software: str | None
@@ -37,7 +36,7 @@ class Said:
 
 
 class WatchedBody(dict[str, Any]):
-    """Struct of a body that nobody has sent, which notes the fields that are read from it and were made up."""
+    """Struct of a body that no client has sent, which notes the made-up fields that are read from it."""
 
     def __init__(self, struct: Mapping[str, Any], given: Collection[str], reads: set[str]) -> None:
         super().__init__({name: watched(value, given, reads) for name, value in struct.items()})
@@ -65,14 +64,15 @@ def watched(value: Any, given: Collection[str], reads: set[str]) -> Any:
 
 
 def has_structs(value: Any) -> bool:
-    """Return True for a struct or an array of some: what is read is what stands in them."""
+    """Return True for a struct or an array of structs: reads count for the fields in them, not for these."""
     return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, dict) for one in value))
 
 
 @dataclass(frozen=True)
 class Target:
-    """A request. `frame`: its bytes without the length, None when it is thought up from `given`; `fields` are then
-    those fields of the body that were given."""
+    """Request that rules are asked about. `frame`: its bytes without the length, None when it is made up from `given`;
+    `fields` are then the fields of its body that were given. `known`: what selectors may ask, by name.
+    """
 
     message: Message
     given: Mapping[str, Any]
@@ -81,8 +81,8 @@ class Target:
     fields: frozenset[str] = frozenset()
 
     def copy(self, reads: set[str]) -> Message:
-        """Return the request anew, for an effect that may change it. `reads` gets the names of the fields that the
-        effect reads though nobody knows what stands in them."""
+        """Return a copy of the request, for an effect that may change it. `reads` gets the names of the fields that the
+        effect reads and that were made up."""
         message = decode_request(encode(self.message))
         if self.frame is not None:
             return message
@@ -98,14 +98,14 @@ class Target:
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """What it is about. Topics that have an id are those of the id, whatever name stands beside it, and which name
-        an id has is not known here."""
+        """Return the entities of the request. Topics that have an id have no name here: the id decides, whatever name
+        is beside it, and the name of an id is not known."""
         found = entities(self.message)
         return tuple(one if one.topic_id is None else replace(one, topic=None) for one in found)
 
     @property
     def subject(self) -> KnownRequest:
-        """What rules' selectors can be asked about."""
+        """Return the known part of the request, which rules' selectors can be asked about."""
         about = {name: value for name, value in self.given.items() if name in OF_ENTITY}
         whole = self.frame is not None
         seen = self.entities if whole else (Entity(**about),)
@@ -113,12 +113,12 @@ class Target:
 
     @property
     def facts(self) -> Facts:
-        """Of the connection; what is not known is empty."""
+        """Return the facts of the connection; a fact that is not known is empty."""
         empty = {"listener": "", "cluster": "", "client_address": ""}
         return Facts(**(empty | {name: self.known[name] for name in OF_CONNECTION if name in self.known}))
 
     def exchange(self, reads: set[str]) -> Exchange:
-        """Return the exchange that effects of rules are given. `reads` gets what they read and nobody knows."""
+        """Return the exchange for rules' effects. `reads` gets the names of made-up fields that they read."""
         message = self.copy(reads)
         said = Said(self.known.get("principal"), self.known.get("client_software"))
         view = ConnectionView(self.facts, 1, NoCluster(), said)
@@ -132,7 +132,7 @@ class Target:
 
 
 def of_frame(message: Message, frame: bytes, given: Mapping[str, Any]) -> Target:
-    """A frame tells all of the request, `given` the rest."""
+    """Return the target of a frame, which tells all of the request; `given` tells of its connection."""
     known = dict(given) | {"client_id": message.header.get("client_id"), "size": len(frame)}
     if message.api.key == PRODUCE:
         known["acks"] = message.body["acks"]
@@ -140,7 +140,7 @@ def of_frame(message: Message, frame: bytes, given: Mapping[str, Any]) -> Target
 
 
 def of_api(key: int, version: int, given: Mapping[str, Any]) -> Target:
-    """A request that is about one thing, as far as `given` says what."""
+    """Return a made-up request about one entity, of which `given` tells the parts; other fields have defaults."""
     struct = layout.body(key, version, "request")
     body = {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)}
     form = shape(key, version)
@@ -161,7 +161,7 @@ def of_api(key: int, version: int, given: Mapping[str, Any]) -> Target:
 
 
 def coordinator(role: str, name: str, body: Mapping[str, Any], roles: Mapping[str, Any]) -> dict[str, Any]:
-    """A coordinator key stands for a group or a transactional id, by its type."""
+    """Return the fields of a coordinator key, which names a group or a transactional id by its type; else none."""
     if role == "coordinator_key":
         for number, of in KEY_TYPES.items():
             if of in roles:
@@ -170,7 +170,7 @@ def coordinator(role: str, name: str, body: Mapping[str, Any], roles: Mapping[st
 
 
 def element(levels: tuple[Level, ...], roles: Mapping[str, Any]) -> Any:
-    """One element of the first level's array, with one of each level in it."""
+    """Return one element of the first level's array, with one element of each deeper level in it."""
     level, deeper = levels[0], levels[1:]
     if level.struct is None:
         return next((roles[role] for role, _ in level.keys if role in roles), 0)
