@@ -105,7 +105,7 @@ class Proxy:
         logs_in = {one.name for one in config.listeners if config.clusters[one.cluster].sasl is not None}
         self.ends_sasl = logs_in | self.terms.keys()
         self.plans: dict[tuple[str, bool, bool, tuple[Running, ...]], Plan] = {}
-        self.number = 0  # of the newest connection
+        self.number = 0  # connections that this process has opened so far
         self.reactor = Reactor(log, self.counters.proxy_time.add)
         self.server = self.make_server()
         self.server.gate = self.gate

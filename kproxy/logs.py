@@ -93,7 +93,7 @@ def make_log(
         processors += [
             clean, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=write_traceback)
         ]  # fmt: skip
-    else:  # without local variables: there are passwords among them
+    else:  # tracebacks have no local variables, since there are passwords among them
         tracebacks = ExceptionDictTransformer(show_locals=False, max_frames=FRAMES)
         processors += [
             structlog.processors.ExceptionRenderer(tracebacks), shorten, order, structlog.processors.JSONRenderer()

@@ -38,7 +38,7 @@ def read_named(path: str | Path, most: int = MOST_BYTES) -> bytes:
             data = file.read(most + 1)
     finally:
         os.close(number)
-    if len(data) > most:  # it has grown, or is one of those that /proc has, which have no size
+    if len(data) > most:  # the file has grown since, or is one of /proc, whose size is 0 there
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
     return data
 

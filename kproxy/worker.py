@@ -181,7 +181,7 @@ def main(words: list[str]) -> int:
     for number in given.values():
         os.set_inheritable(number, False)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # they are for the supervisor, which tells us
+        signal.signal(ignored, signal.SIG_IGN)  # the supervisor gets these signals, too, and tells the workers
     control, hand = socket.socket(fileno=given["control"]), socket.socket(fileno=given["hand"])
     start = hear(control, Start)
     config = unpack_config(start.config)

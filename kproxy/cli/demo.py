@@ -153,7 +153,7 @@ def produce(proxy: Proxy, values: set[bytes], addresses: set[str]) -> int:
             try:
                 producer.produce(CLIENT_NAME, value, callback=done)
                 break
-            except BufferError:  # its queue is full: let it send
+            except BufferError:  # the producer's queue is full, and polling gives it time to send
                 producer.poll(0.1)
     producer.flush(_PATIENCE)
     addresses |= known_to(producer)

@@ -114,7 +114,7 @@ def event_files(path: str) -> list[str]:
 
 def make_data(seen: Seen) -> Data:
     """Return the data of the request event of an exchange in a capture."""
-    from kproxy.sinks.audit.request_event import request_event  # event files need none of it
+    from kproxy.sinks.audit.request_event import request_event  # imported here, as event files do not need it
 
     return request_event(seen, float, EVERY_PARTITION)
 
