@@ -12,7 +12,7 @@ _APIS = {api.key: api for api in apis()}
 
 
 def ask(address: str, key: int, version: int, body: dict[str, Any], *, timeout: float = 5) -> dict[str, Any]:
-    """The body of the answer of the broker at `host:port`.
+    """Return the body of the response of the broker at `host:port`.
 
     Raises OSError when it cannot be reached or does not answer within `timeout` seconds, DecodeError for a bad answer.
     """
@@ -33,19 +33,20 @@ def ask(address: str, key: int, version: int, body: dict[str, Any], *, timeout: 
 
 
 def brokers(address: str) -> dict[int, str]:
-    """The brokers that the one at this address lists: {node id: "host:port"}. Raises as ask does."""
+    """Return the brokers that the one at this address lists: {node id: "host:port"}. Raises as ask does."""
     body = ask(address, METADATA, 4, {"topics": [], "allow_auto_topic_creation": False}, timeout=1)
     return {broker["node_id"]: f"{broker['host']}:{broker['port']}" for broker in body["brokers"]}
 
 
 def topics(address: str, names: list[str] | None = None) -> dict[str, int]:
-    """The topics, or these of them, with their number of partitions as the broker at this address knows them."""
+    """Return the topics, or those named, with their numbers of partitions as the broker at this address knows them."""
     wanted = None if names is None else [{"name": name} for name in names]
     body = ask(address, METADATA, 4, {"topics": wanted, "allow_auto_topic_creation": False})
     return {topic["name"]: len(topic["partitions"]) for topic in body["topics"] if topic["error_code"] == 0}
 
 
 def _exactly(data: bytes, size: int) -> bytes:
+    """Return `data` if it has `size` bytes. Raises ConnectionError for an answer that ended before."""
     if len(data) != size:
         raise ConnectionError(f"the answer ends after {len(data)} bytes, expected {size}")
     return data

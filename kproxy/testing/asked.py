@@ -19,7 +19,8 @@ Make = Callable[[Struct, Random], dict[str, Any]]
 
 
 def random_request(api: Api, version: int, random: Random, *, full: bool = False) -> Message:
-    """A request in which no two elements of an array have the same keys. `full`: no array of its levels is empty."""
+    """Return a request in which no two elements of an array have the same keys. `full`: no array of its levels is
+    empty."""
     body = random_struct(layout.body(api.key, version, "request"), random)
     header = {"request_api_key": api.key, "request_api_version": version, "correlation_id": random.randrange(1 << 31)}
     request = Message(api, version, header, body)
@@ -40,7 +41,8 @@ def tell_apart(request: Message, random: Random, *, full: bool, make: Make = ran
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """Numbers elements; those inside of neighbours begin `spread` apart."""
+    """Numbering of the elements of one request, by which its entities differ. Elements inside of neighbouring elements
+    begin `spread` apart."""
 
     random: Random
     full: bool
@@ -73,7 +75,7 @@ class Filler:
 
 
 def distinct(slot: Slot, number: int) -> Any:
-    """A value of this slot that belongs to this number."""
+    """Return a value of this slot that belongs to `number`, and to no other one."""
     if slot.struct is not None:
         return [{one.name: distinct(one, number) for one in slot.struct.slots}]
     if slot.type == "string":
@@ -82,7 +84,7 @@ def distinct(slot: Slot, number: int) -> Any:
 
 
 def answered(request: Message, random: Random) -> Message:
-    """A response with an element for each entity of the request, in its order, none of them failed."""
+    """Return a response with an element for each entity of the request, in its order, none of them failed."""
     form = shape(request.api.key, request.version)
     body = random_struct(layout.body(request.api.key, request.version, "response"), random)
     for array in {level.array for level in (*form.response[:1], *form.lists[:1])}:
@@ -100,6 +102,7 @@ def insert(
     form: Shape, parent: dict[str, Any], roles: Any, where: tuple[int, ...], random: Random,
     seen: dict[tuple[Any, ...], dict[str, Any]],
 ) -> None:  # fmt: skip
+    """Add to the response the elements for the entity with these roles, at each level that has none for it yet."""
     path: tuple[Any, ...] = ()
     for depth, level in enumerate(form.response):
         if any(role not in roles for role, _ in level.keys):
@@ -117,7 +120,7 @@ def insert(
 
 
 def good(struct: dict[str, Any], code: str | None, text: str | None) -> None:
-    """No error."""
+    """Set the fields of `struct` that hold an error code and its text to no error."""
     if code is not None:
         struct[code] = 0
     if text is not None:

@@ -1,4 +1,5 @@
-"""Reads the files that the audit has published, as a test's judge: any torn line or broken file is an error."""
+"""Reader of the files that the audit has published, as strict as a test has to be: a torn line or a broken file is an
+error."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ from typing import Any
 import msgspec
 
 Event = dict[str, Any]
-"""The envelope; `data` holds the columns."""
+"""One event with its CloudEvents envelope; `data` holds the columns."""
 
 
 def published(folder: Path) -> list[Event]:
-    """All events in published files, file by file. Raises AssertionError for a torn line or an empty file."""
+    """Return all events in the published files, file by file. Raises AssertionError for a torn line or an empty
+    file."""
     events: list[Event] = []
     for path in sorted(folder.glob("dt=*/*.ndjson.gz")):
         lines = gzip.decompress(path.read_bytes()).split(b"\n")
@@ -25,7 +27,7 @@ def published(folder: Path) -> list[Event]:
 
 
 def by_source(events: list[Event]) -> dict[str, list[Event]]:
-    """Each source's events, by id. Raises AssertionError when one is there twice."""
+    """Return each source's events in the order of their ids. Raises AssertionError when one is there twice."""
     found: dict[str, list[Event]] = defaultdict(list)
     for event in sorted(events, key=lambda event: int(event["id"])):
         own = found[event["source"]]
@@ -35,11 +37,11 @@ def by_source(events: list[Event]) -> dict[str, list[Event]]:
 
 
 def recovered(events: list[Event], reason: str) -> list[Event]:
-    """The data of `recovered` events with that reason."""
+    """Return the data of the `recovered` events with this reason."""
     wanted = [event["data"] for event in events if event["type"] == "kproxy.recovered.v1"]
     return [data for data in wanted if data["reason"] == reason]
 
 
 def hidden(folder: Path) -> list[str]:
-    """Names of files that are not published."""
+    """Return the names of files that are not published, sorted."""
     return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))

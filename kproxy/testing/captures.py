@@ -23,12 +23,12 @@ APIS = {api.name: api for api in apis()}
 
 
 def client(number: int = 7, **known: Any) -> CapturedConnection:
-    """A connection."""
+    """Return a client's connection with this number, from 10.1.2.3 to `SERVER`."""
     return CapturedConnection(number, "client", "10.1.2.3", 40000 + number, *SERVER, 0.0, TopicIdNames(), **known)
 
 
 def request(api: str, version: int, correlation_id: int, body: dict[str, Any], client_id: str | None = "shop") -> bytes:
-    """A frame without its length."""
+    """Return a request frame without its length in front."""
     key = APIS[api].key
     header = {"request_api_key": key, "request_api_version": version, "correlation_id": correlation_id,
               "client_id": client_id}  # fmt: skip
@@ -36,19 +36,19 @@ def request(api: str, version: int, correlation_id: int, body: dict[str, Any], c
 
 
 def response(api: str, version: int, correlation_id: int, body: dict[str, Any]) -> bytes:
-    """A frame without its length."""
+    """Return a response frame without its length in front."""
     return encode(Message(APIS[api], version, {"correlation_id": correlation_id}, body))
 
 
 def frame(data: bytes, first: float, last: float | None = None, form: Form = Form.WHOLE) -> Frame:
-    """As a watcher gives it."""
+    """Return a frame with the times, in seconds, of its first and last byte, as a watcher gives it."""
     return Frame(len(data) + 4, first, first if last is None else last, data, form)
 
 
 def metadata(
     number: int = 1, *, who: CapturedConnection | None = None, at: float = 1000.0, topic: str = "orders"
 ) -> Seen:
-    """A client asks for a topic and is answered."""
+    """Return an exchange in which a client asks for a topic and is answered after 250 ms."""
     asked = request("Metadata", 8, number, {"topics": [{"name": topic}]})
     told = {"brokers": [{"node_id": 1, "host": "b1", "port": 9092, "rack": None}], "topics": []}
     answer = response("Metadata", 8, number, told)
@@ -60,7 +60,8 @@ def metadata(
 def produce(
     number: int = 1, *, who: CapturedConnection | None = None, acks: int = 1, size: int = 100, at: float = 1000.0
 ) -> Seen:
-    """A write of one record with a value of this size."""
+    """Return an exchange that writes one record with a value of `size` bytes; answered after 500 ms unless `acks` is
+    0."""
     batch = encode_batch([Record(0, 1_000_000, None, b"x" * size)])
     topics = [{"name": "orders", "partition_data": [{"index": 0, "records": batch}]}]
     data = request("Produce", 8, number, {"acks": acks, "timeout_ms": 1000, "topic_data": topics})
@@ -72,7 +73,7 @@ def produce(
 
 
 def written(path: Path, exchanges: Iterable[Seen], policy: Policy = FULL) -> Path:
-    """A capture of kproxy's own with these; its connections end."""
+    """Write these exchanges and the ends of their connections into a capture of kproxy's own. Return its path."""
     with path.open("wb") as file:
         writer = CaptureWriter(file, policy)
         known = {}
@@ -86,12 +87,12 @@ def written(path: Path, exchanges: Iterable[Seen], policy: Policy = FULL) -> Pat
 
 
 def packets(path: Path) -> list[Packet]:
-    """All of a file."""
+    """Return all packets of a capture file, in its order."""
     return list(PacketFile(path))
 
 
 def pcap(path: Path, link: int, found: Iterable[tuple[float, bytes, int]], order: str = "<") -> Path:
-    """A file as tcpdump writes it: (time, what is kept of a packet, its length)."""
+    """Write a file as tcpdump does, from (time in seconds, bytes kept of a packet, its length). Return its path."""
     with path.open("wb") as file:
         file.write(pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, link))
         for time, data, length in found:
@@ -101,14 +102,14 @@ def pcap(path: Path, link: int, found: Iterable[tuple[float, bytes, int]], order
 
 
 def tool(name: str) -> str:
-    """Where a program of Wireshark's is."""
+    """Return the path of a program of Wireshark's. Raises AssertionError when it is not installed."""
     found = shutil.which(name)
     assert found is not None, f"{name} is not here: apt-get install tshark"
     return found
 
 
 def tshark(path: Path, *arguments: str, port: int = 9092) -> Iterator[list[str]]:
-    """Lines of its answer, in columns."""
+    """Yield the lines that tshark prints for this capture, split into columns."""
     ran = subprocess.run(
         [tool("tshark"), "-n", "-r", str(path), "-d", f"tcp.port=={port},kafka", *arguments],
         capture_output=True, text=True, timeout=60, check=False,

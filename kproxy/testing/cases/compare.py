@@ -1,4 +1,4 @@
-"""What was expected against what was found, value by value."""
+"""Comparison of a message that a case expects with the one that was found, value by value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .records import RecordsRead, seen_in
 from .values import TAGGED
 
 SHOWN = 24
-"""Bytes of a value that are shown."""
+"""Bytes of a value that are shown in a difference."""
 
 
 class Difference(NamedTuple):
@@ -29,7 +29,8 @@ class Difference(NamedTuple):
 def differences(
     of: Struct, expected: Mapping[str, Any], found: Mapping[str, Any], whole: bool, at: str = ""
 ) -> Iterator[Difference]:
-    """Where `found` is not what is expected. `whole`: fields that are not given must have their defaults."""
+    """Yield the fields of `found` that are not as expected. `whole`: fields that are not given must have their
+    defaults."""
     for slot in (*of.slots, *of.tagged):
         path = f"{at}{slot.name}"
         if slot.name in expected:
@@ -42,6 +43,7 @@ def differences(
 
 
 def values(slot: Slot, expected: Any, found: Any, whole: bool, path: str) -> Iterator[Difference]:
+    """Yield the differences of one field; an array is compared element by element."""
     if expected is None or found is None or not slot.array:
         yield from one(slot, expected, found, whole, path)
     elif len(expected) != len(found):
@@ -54,6 +56,7 @@ def values(slot: Slot, expected: Any, found: Any, whole: bool, path: str) -> Ite
 
 
 def one(slot: Slot, expected: Any, found: Any, whole: bool, path: str) -> Iterator[Difference]:
+    """Yield the differences of one value, or of one element of an array."""
     if expected is None or found is None:
         same = expected is found
     elif slot.struct is not None:
@@ -74,7 +77,7 @@ def one(slot: Slot, expected: Any, found: Any, whole: bool, path: str) -> Iterat
 
 
 def records(expected: RecordsRead, found: bytes, path: str) -> Iterator[Difference]:
-    """Records by what is in them."""
+    """Yield the differences between the expected records and those in `found`, which is a records field's bytes."""
     try:
         seen = seen_in(found)
     except RecordsError as error:
@@ -94,7 +97,7 @@ def records(expected: RecordsRead, found: bytes, path: str) -> Iterator[Differen
 
 
 def shown(value: Any, is_error: bool = False) -> str:
-    """A value in a line."""
+    """Return a value as it stands in one line of a failure; an error code with its name."""
     match value:
         case None:
             return "null"

@@ -25,14 +25,15 @@ from kproxy.wire.api_keys import METADATA, PRODUCE
 from .model import ClientConnection
 
 HEADER = 12
-"""Bytes of a request up to and with its correlation id, the length in front included."""
+"""Bytes of a request up to and including its correlation id, with the length in front."""
 DEFAULT_PORTS = 9193
 KPROXY = "kproxy.example.com"
 """Host of kproxy's own addresses where a rule does not name one."""
 
 
 class Piece(NamedTuple):
-    """What came out at once: a frame with its length in front, or bytes that are none. `when`: at which time."""
+    """Bytes that came out of kproxy at once: a frame with its length in front, or bytes that are no frame. `when`: at
+    which time of the case, in seconds."""
 
     data: bytes
     when: float
@@ -52,7 +53,7 @@ class Request:
 
 
 class Told:
-    """Who the client is: what the test says of it, else what the frames do."""
+    """Identity of a case's client: the one that the test gives, else the one that its frames show."""
 
     def __init__(self, spec: ClientConnection, seen: IdentityView) -> None:
         self.spec, self.seen = spec, seen
@@ -71,7 +72,7 @@ class Told:
 
 
 class Line:
-    """One connection.
+    """A connection of one case between its client and its broker.
 
     Attributes: arrived (pieces that came out since they were last taken, by side); asked (requests that the broker
     has not answered); sent, said (by correlation id, frames that the client sent and the broker answered); kinds
@@ -111,7 +112,7 @@ class Line:
         self.pump()
 
     def use(self, rules: RuleSet) -> None:
-        """Other rules are in force now."""
+        """Put other rules into force for this connection, which close it if they bar its client."""
         barred = rules.gate.look(self.facts)
         if barred is not None and barred.closes:
             self.bar(barred)
@@ -121,7 +122,7 @@ class Line:
         self.talk.obey()
 
     def bar(self, barred: Barred | None) -> None:
-        """The client may not come in, or not stay."""
+        """Close the connection when rules do not let the client in, or do not let it stay."""
         if barred is not None:
             self.talk.session.close_by_rule(barred.how, list(barred.rules))
             self.talk.obey()
@@ -129,11 +130,12 @@ class Line:
     # ---- bytes in
 
     def next_correlation(self) -> int:
+        """Return the correlation id of the client's next request, from 1 on."""
         self.numbered += 1
         return self.numbered
 
     def client(self, frame: bytes) -> None:
-        """The client sends this frame, its length in front; kproxy takes it when it reads."""
+        """Let the client send this frame, its length in front; kproxy takes it when it reads."""
         key, version = int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big")
         correlation = int.from_bytes(frame[8:HEADER], "big", signed=True)
         self.kinds[correlation], self.sent[correlation] = (key, version), frame
@@ -141,17 +143,18 @@ class Line:
         self.pump()
 
     def broker(self, asked: Request, frame: bytes) -> None:
-        """The broker sends its answer."""
+        """Let the broker send `frame` as its response to `asked`."""
         self.said[asked.correlation] = frame
         self.waiting[BROKER].append(frame)
         self.pump()
 
     def later(self, seconds: float) -> None:
+        """Let so many seconds pass for this connection."""
         self.talk.later(seconds)
         self.pump()
 
     def released(self) -> None:
-        """A rule may have let something go."""
+        """Let frames go on that a rule may have let go."""
         self.talk.session.released(self.talk.now)
         self.talk.obey()
         self.pump()
@@ -168,6 +171,7 @@ class Line:
     # ---- bytes out
 
     def sort(self) -> None:
+        """Take the bytes that came out on both sides apart into pieces, without kproxy's own requests."""
         for side in (BROKER, CLIENT):
             data = bytes(self.talk.out[side][self.taken[side] :])
             self.taken[side] += len(data)
@@ -179,11 +183,11 @@ class Line:
                     self.note(piece)
 
     def is_own(self, piece: Piece) -> bool:
-        """Whether it is a request of kproxy's own for topics."""
+        """Return True if the piece is a request of kproxy's own, which asks the broker for topics."""
         return piece.is_frame and int.from_bytes(piece.data[8:HEADER], "big", signed=True) == CORRELATION
 
     def note(self, piece: Piece) -> None:
-        """The broker got a request."""
+        """Keep a request that the broker got and has to answer; answer a request of kproxy's own at once."""
         if self.is_own(piece):
             question = decode_request(bytes(piece.data[4:]))
             wanted = None if question.body["topics"] is None else {one["topic_id"] for one in question.body["topics"]}
@@ -200,19 +204,20 @@ class Line:
             self.asked.append(asked)
 
     def take(self, side: int) -> list[Piece]:
-        """What came out on a side since the last time."""
+        """Return the pieces that came out on this side since they were last taken."""
         pieces, self.arrived[side] = self.arrived[side], []
         return pieces
 
     def kind_of(self, piece: Piece) -> tuple[int, int] | None:
-        """API key and version of a response that reached the client; None for no request's."""
+        """Return API key and version of the request that a response at the client belongs to; None if there is no such
+        request."""
         if len(piece.data) < 8:
             return None
         return self.kinds.get(int.from_bytes(piece.data[4:8], "big", signed=True))
 
     @property
     def ended(self) -> str:
-        """fin, rst or half; empty for a connection that is open."""
+        """Return how the connection has ended: fin, rst or half; empty while it is open."""
         if self.talk.closed is not None:
             return "rst" if self.talk.closed.reset else "fin"
         return "half" if CLIENT in self.talk.shut else ""
@@ -220,7 +225,8 @@ class Line:
     # ---- addresses
 
     def address(self, node: int) -> tuple[str, int] | None:
-        """Where kproxy has a node, by the rule of kind advertise that holds, else a port of its own for each."""
+        """Return the host and port at which kproxy offers a node: by the rule of kind advertise that applies, else a
+        port of its own for each. None: the rule has no address for this node."""
         rule = self.bound.advertise
         if rule is None:
             return KPROXY, DEFAULT_PORTS + node
@@ -235,7 +241,7 @@ class Line:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Frames with their lengths in front; what is no whole frame stays in one piece."""
+    """Return the frames in `data` with their lengths in front; an incomplete frame at the end stays in one piece."""
     pieces: list[bytes] = []
     pos = 0
     while pos < len(data):
@@ -249,7 +255,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def without_answer(frame: bytes) -> bool:
-    """Whether a Produce request has acks 0."""
+    """Return True if a Produce request has acks 0, so that no response follows."""
     try:
         return bool(decode_request(frame[4:]).body["acks"] == 0)
     except DecodeError:  # a frame that a rule has spoiled

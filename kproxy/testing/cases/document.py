@@ -1,4 +1,5 @@
-"""A `*.test.yaml` file with the rules that it is about, to cases that are ready to be played; every mistake at once."""
+"""Reading of a `*.test.yaml` file and its rules: into cases that are ready to be played, or into a list of all
+mistakes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ TEST = ".test"
 
 @dataclass(frozen=True)
 class Ready:
-    """A case without mistakes. `at` is its path in the source."""
+    """A case of a test file that has no mistakes. `at` is its path in the source."""
 
     source: Source
     case: Case
@@ -35,12 +36,12 @@ class Ready:
         return self.case.name
 
     def documents(self) -> list[Document]:
-        """The rules, read anew. Raises DocumentError."""
+        """Return the rules, read anew. Raises DocumentError."""
         return [read_document(Source.open(path)) for path in self.rules]
 
 
 def case_files(paths: Iterable[str | Path]) -> list[Path]:
-    """Files as given; folders with all `*.test.yaml` below them, sorted, without hidden ones."""
+    """Return the files as given, and for folders all `*.test.yaml` below them, sorted, without hidden ones."""
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
@@ -55,12 +56,12 @@ def case_files(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def is_case_file(path: Path) -> bool:
-    """Whether it is called like one."""
+    """Return True if the path is named like a file of cases, such as `orders.test.yaml`."""
     return path.suffix in ENDINGS and Path(path.stem).suffix == TEST
 
 
 def load_cases(file: Path) -> list[Ready]:
-    """The cases of one file. Raises DocumentError with all mistakes of it and of its rules."""
+    """Return the cases of one file. Raises DocumentError with all mistakes in it and in its rules."""
     source = Source.open(file)
     model = _read(source)
     paths = _rule_paths(source, file, model)
@@ -103,12 +104,13 @@ def _rule_paths(source: Source, file: Path, model: CaseFile | None) -> list[Path
 
 
 def _connections(model: CaseFile, case: Case) -> dict[str, ClientConnection]:
-    """By name; the empty name is that of steps which name none, and of those that name one which nothing is said of."""
+    """Return the connections of a case by name. The empty name is the one for steps that name no connection, and for
+    names that the file says nothing about."""
     return {"": case.connection or model.connection or ClientConnection(), **(case.connections or {})}
 
 
 def _check(source: Source, model: CaseFile, documents: list[Document]) -> None:
-    """Note what the models cannot see: names that are not there, and bodies that do not fit."""
+    """Note mistakes that the models cannot see: names that are not there, and bodies that do not fit."""
     rules = {one.rule.name: one.rule for document in documents for one in document.parsed_rules if one.rule is not None}
     names: dict[str, int] = {}
     for index, case in enumerate(model.tests):

@@ -1,4 +1,4 @@
-"""Frames from what a test says is sent."""
+"""Encoding of the requests and responses that a test file describes into frames."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .model import SentAnswer, SentRequest
 from .values import Reader
 
 CORRELATION = slice(4, 8)
-"""Where a request without its length has its correlation id."""
+"""Position of the correlation id in a request without its length in front."""
 
 
 def request(source: Source, sent: SentRequest, at: Where, correlation: int) -> bytes:
-    """The frame with its length. Raises EncodeError for a value that does not fit."""
+    """Return the request as a frame with its length. Raises EncodeError for a value that does not fit."""
     if sent.hex is not None:
         return from_hex(sent.hex, correlation)
     body = Reader(source).body(sent.key, sent.number, "request", sent.body, at)
@@ -26,7 +26,8 @@ def request(source: Source, sent: SentRequest, at: Where, correlation: int) -> b
 
 
 def from_hex(text: str, correlation: int) -> bytes:
-    """A frame that was captured, with the correlation id that it has in this dialogue."""
+    """Return a frame that was captured, with the correlation id that it has in this dialogue. Raises EncodeError for a
+    frame that is too short."""
     frame = bytearray.fromhex(text)
     if len(frame) >= 4 and int.from_bytes(frame[:4], "big") == len(frame) - 4:
         del frame[:4]
@@ -37,11 +38,11 @@ def from_hex(text: str, correlation: int) -> bytes:
 
 
 def answer(source: Source, answered: SentAnswer, at: Where, key: int, version: int, correlation: int) -> bytes:
-    """The frame with its length. Raises EncodeError for a value that does not fit."""
+    """Return the response as a frame with its length. Raises EncodeError for a value that does not fit."""
     body = Reader(source).body(key, version, "response", answered.body, at)
     return framed(key, version, {"correlation_id": correlation}, body)
 
 
 def framed(key: int, version: int, header: dict[str, Any], body: dict[str, Any]) -> bytes:
-    """A frame with its length; names left out get their defaults."""
+    """Return a frame with its length; fields that are left out get their defaults."""
     return sized(encode(Message(schema.load(key), version, header, body)))

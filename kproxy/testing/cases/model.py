@@ -1,4 +1,4 @@
-"""What stands in a `*.test.yaml` file, as models.
+"""Models of the content of a `*.test.yaml` file.
 
     rules: orders.yaml
     tests:
@@ -43,7 +43,8 @@ def _as_list(value: Any) -> Any:
 
 
 def _expectations(value: Any) -> Any:
-    """`untouched`, `nothing`, one expectation or a list of them."""
+    """Return a list of expectations for `untouched`, `nothing`, one expectation or a list. Raises ValueError for other
+    words."""
     if value == "nothing":
         return []
     for word in (one for one in _as_list(value) if isinstance(one, str) and one != "untouched"):
@@ -62,7 +63,7 @@ Body = dict[str, Any]
 
 
 class ClientConnection(Model):
-    """What is known of a client's connection."""
+    """A client's connection, as far as a test or an explanation is told about it."""
 
     listener: str = Field(default="main", description="name of the listener that the client connected to")
     cluster: str = Field(default="main", description="name of the cluster behind it")
@@ -89,7 +90,7 @@ class SentRequest(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """An API in a version that there is, or a frame."""
+        """Yield mistakes unless there is either an API in a version that exists, or a frame in hex."""
         others = [name for name in ("api", "version", "client_id", "body") if name in raw]
         if raw.get("hex") is not None:
             for name in others:
@@ -107,18 +108,18 @@ class SentRequest(Model):
 
     @property
     def key(self) -> int:
-        """The API's number."""
+        """Return the API key of the request's API."""
         assert self.api is not None
         return schema.names()[self.api]
 
     @property
     def number(self) -> int:
-        """The version, the newest one if it was left out."""
+        """Return the version, the newest one if it was left out."""
         return schema.load(self.key).versions.last if self.version is None else self.version
 
 
 class SentAnswer(Model):
-    """What the broker answers to the oldest request that it has not answered yet."""
+    """The broker's answer to the oldest request that it has not answered yet."""
 
     body: Body = Field(default={}, description="the fields of the response; those left out have their defaults")
 
@@ -150,7 +151,7 @@ class ExpectedFrame(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """One way to say what the frame is."""
+        """Yield mistakes unless there is only one way in which the frame is described."""
         given = [name for name in ("untouched", "changed", "exactly", "body") if raw.get(name) is not None]
         if len(given) > 1 and given != ["changed", "body"]:
             yield (given[1], KEY), f'"{given[1]}" beside "{given[0]}" says no more'

@@ -1,4 +1,4 @@
-"""One piece that came out, against what was expected of it."""
+"""Comparison of one piece that came out of kproxy with the frame that a case expects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Finding = tuple[str, list[Difference]]
 def check_piece(
     source: Source, expected: ExpectedFrame, at: Where, piece: Piece, line: Line, side: int
 ) -> Iterator[Finding]:
-    """What is not as expected."""
+    """Yield each way in which the piece is not as expected: a sentence, and the values that differ."""
     yield from check_bytes(expected, piece, line, side)
     if expected.untouched:
         yield from check_untouched(piece, line, side)
@@ -38,6 +38,7 @@ def check_piece(
 
 
 def check_bytes(expected: ExpectedFrame, piece: Piece, line: Line, side: int) -> Iterator[Finding]:
+    """Yield findings that need no decoding: sizes, the correlation id, bytes that should have changed."""
     found = {
         "bytes": len(piece.data),
         "length": int.from_bytes(piece.data[:4], "big", signed=True),
@@ -57,7 +58,7 @@ def check_bytes(expected: ExpectedFrame, piece: Piece, line: Line, side: int) ->
 
 
 def check_untouched(piece: Piece, line: Line, side: int) -> Iterator[Finding]:
-    """The very bytes, or the values that are others."""
+    """Yield a finding unless the bytes are the very ones that went in, with the values that differ."""
     given = originals(line, side)
     if piece.data in given.values():
         return
@@ -83,6 +84,7 @@ def check_untouched(piece: Piece, line: Line, side: int) -> Iterator[Finding]:
 
 
 def check_message(source: Source, expected: ExpectedFrame, at: Where, message: Message) -> Iterator[Finding]:
+    """Yield findings about the decoded message: its API, version, client id and body."""
     wrong = []
     if expected.api is not None and schema.names()[expected.api] != message.api.key:
         wrong.append(Difference("api", expected.api, message.api.name))
@@ -103,17 +105,18 @@ def check_message(source: Source, expected: ExpectedFrame, at: Where, message: M
 
 
 def originals(line: Line, side: int) -> dict[int, bytes]:
-    """What went in on the other side, by correlation id."""
+    """Return the frames that went in on the other side, by correlation id."""
     return line.sent if side == BROKER else line.said
 
 
 def correlation(piece: Piece, side: int) -> int:
+    """Return the correlation id at the place where frames of this side have it."""
     start = 8 if side == BROKER else 4
     return int.from_bytes(piece.data[start : start + 4], "big", signed=True)
 
 
 def decoded(piece: Piece, line: Line, side: int) -> Message:
-    """The message. Raises DecodeError."""
+    """Return the message in the piece. Raises DecodeError for bytes that are none."""
     if not piece.is_frame:
         raise DecodeError(f"{len(piece.data)} bytes are no whole frame")
     if side == BROKER:
@@ -125,6 +128,7 @@ def decoded(piece: Piece, line: Line, side: int) -> Message:
 
 
 def read(piece: Piece, line: Line, side: int) -> Message | None:
+    """Return the message in the piece; None if it cannot be decoded."""
     try:
         return decoded(piece, line, side)
     except DecodeError:
@@ -132,7 +136,7 @@ def read(piece: Piece, line: Line, side: int) -> Message | None:
 
 
 def describe(piece: Piece, line: Line, side: int) -> str:
-    """A piece in a few words."""
+    """Return a description of the piece in a few words."""
     message = read(piece, line, side)
     return f"{len(piece.data)} bytes" if message is None else f"a {called(message)}"
 

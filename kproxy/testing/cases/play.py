@@ -1,4 +1,4 @@
-"""Plays a case step by step, and says what came out otherwise than expected."""
+"""Player of cases: it takes the steps of a case one by one, and reports what came out otherwise than expected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ SIDES = {"to_broker": BROKER, "to_client": CLIENT}
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing that is not as it should be; `position` is where the test says how it should be."""
+    """One mismatch between a case and what happened; `position` is the place in the test file that expects
+    otherwise."""
 
     position: str
     what: str
@@ -30,7 +31,7 @@ class Failure:
 
 
 def play(ready: Ready) -> list[Failure]:
-    """What is wrong, empty when the case holds. The first step in which something is wrong is the last one played."""
+    """Return the failures of a case, none when it holds. The first step that fails is the last one played."""
     player = Player(ready)
     for number, step in enumerate(ready.case.steps):
         for _ in range(step.times):
@@ -41,7 +42,7 @@ def play(ready: Ready) -> list[Failure]:
 
 
 class Player:
-    """One case at work."""
+    """Player of one case in a world of its own."""
 
     def __init__(self, ready: Ready) -> None:
         self.ready, self.source = ready, ready.source
@@ -50,10 +51,11 @@ class Player:
         self.at: Where = ()
 
     def fail(self, where: Where, what: str, differences: Sequence[Difference] = ()) -> None:
+        """Add a failure at this place, which is relative to the current step."""
         self.failures.append(Failure(self.source.position((*self.at, *where)), what, tuple(differences)))
 
     def step(self, step: Step, at: Where) -> list[Failure]:
-        """Play one step; what is wrong in it."""
+        """Play one step. Return its failures."""
         self.failures, self.at = [], at
         if not self.world.lines:  # that of the first step is open from the beginning
             self.world.line(step.connection or "")
@@ -74,6 +76,7 @@ class Player:
         return self.failures
 
     def act(self, step: Step) -> None:
+        """Let happen what the step says, in the order of its fields, and check what comes out."""
         if step.wait is not None:
             self.world.wait(step.wait)
         if step.release is not None:
@@ -95,6 +98,7 @@ class Player:
     # ---- what comes out
 
     def expect(self, word: str, expected: list[ExpectedFrame] | None, line: Line) -> None:
+        """Compare the pieces that came out on one side with those that the step expects there."""
         if expected is None:
             return
         side = SIDES[word]
@@ -115,7 +119,7 @@ class Player:
             self.fail((word,), f"{word}: expected {what}, found {found}")
 
     def pass_time(self, after: list[float], where: Where, line: Line, side: int) -> bool:
-        """Whether nothing comes before the time, and something when it has come."""
+        """Let the time of `after` pass. Return True if nothing came before it, and something when it was over."""
         began = self.world.now
         if line.arrived[side]:
             self.fail((*where, "after"), f"expected nothing for {seconds(after[0])}, it came at once")
@@ -131,7 +135,7 @@ class Player:
         return True
 
     def why(self, line: Line) -> str:
-        """What may be the reason that nothing came."""
+        """Return a possible reason why nothing came, for the end of a failure; empty if there is none."""
         closed = line.talk.closed
         if closed is not None:
             return f"; kproxy has closed the connection: {closed.message}"
@@ -142,6 +146,7 @@ class Player:
     # ---- what holds at the end of a step
 
     def states(self, step: Step, line: Line) -> None:
+        """Check the states that the step expects at its end: closed, muted, held, flow and counters."""
         closed = step.closed
         if closed is not None:
             line.expects_end = closed is not False
@@ -192,5 +197,5 @@ def counted(number: int, word: str) -> str:
 
 
 def seconds(time: float) -> str:
-    """`200 ms`, `1.5 s`."""
+    """Return a time in seconds as text for a failure: `200 ms`, `1.5 s`."""
     return f"{round(time * 1000, 3):g} ms" if time < 1 else f"{round(time, 3):g} s"

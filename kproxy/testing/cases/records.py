@@ -1,4 +1,4 @@
-"""Records as they are written in a test, and records that are found in a frame.
+"""Records fields of cases: as a test file has them, and as they are found in a frame.
 
 records: [a, {key: k, value: b, headers: {h: x}}]
 records: {batch: [a, b], compression: zstd, producer_id: 7, producer_epoch: 0, base_sequence: 0}
@@ -19,7 +19,7 @@ from kproxy.wire.compression import CODECS
 from kproxy.wire.records import Batch, LegacyEntry, Producer, Record, check_crc, decode, encode_batch, entries
 
 TIMESTAMP = 1_700_000_000_000
-"""Milliseconds; of records whose test gives none."""
+"""Timestamp, in milliseconds, of records for which the test gives none."""
 RECORD_KEYS = ("offset", "timestamp", "key", "value", "headers")
 
 ReadBytes = Callable[[Any, Where], bytes | None]
@@ -39,13 +39,13 @@ class Written(Model):
 
 @dataclass(frozen=True)
 class RecordsRead:
-    """A batch, to be sent or to be found. `records` hold only what was given."""
+    """A batch that a case sends or expects. `records` hold only the fields that were given."""
 
     about: Written
     records: tuple[Mapping[str, Any], ...]
 
     def encoded(self, source: Source, at: Where) -> bytes:
-        """One batch of magic 2; offsets from 0 on unless given."""
+        """Return one batch of magic 2 as bytes; offsets from 0 on unless given."""
         about = self.about
         if about.crc is not None:
             source.note((*at, "crc"), "the checksum of what is sent always fits; crc can be expected only", key=True)
@@ -70,7 +70,7 @@ class RecordsRead:
 
 
 def read_records(source: Source, raw: dict[Any, Any], at: Where, inside: Where, read: ReadBytes) -> RecordsRead:
-    """What is written at `at`, its records at `inside`; mistakes are noted."""
+    """Return the batch that stands at `at`, with its records at `inside`; mistakes are noted in the source."""
     about = validate(Written, raw, source, at)
     if about is None:
         return RecordsRead(Written(batch=[]), ())
@@ -101,7 +101,8 @@ def _record(source: Source, raw: Any, at: Where, read: ReadBytes) -> dict[str, A
 
 
 def seen_in(data: bytes) -> dict[str, Any]:
-    """What a records field holds, in the words of a test. Raises RecordsError."""
+    """Return the content of a records field in the words of a test: `batch`, `compression`, `crc` and so on. Raises
+    RecordsError."""
     facts: dict[str, Any] = {"batch": [], "crc": "good"}
     for entry in entries(data):
         if isinstance(entry, Batch | LegacyEntry):

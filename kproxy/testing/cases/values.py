@@ -1,4 +1,4 @@
-"""Bodies as they are written in a test, to the values that go on the wire, every mistake with its place.
+"""Conversion of bodies in a test file into the values of a message; every mistake is noted with its place.
 
 A `Reader` reads for sending; with `expected` it reads what is to be found, where a number may also be a range such as
 `">0"` or `900-1100`. Bytes are text, `{hex: …}` or `{zeros: 10kB}`; records are in `records.py`.
@@ -22,17 +22,17 @@ from .records import RecordsRead, read_records
 TAGGED = "_tagged_fields"
 FORMS = ("hex", "zeros")
 MOST_ZEROS = 64 << 20
-"""Bytes; a test holds several copies of what it sends."""
+"""Largest number of bytes in `{zeros: …}`; a test holds several copies of each frame that it sends."""
 
 
 class Reader:
-    """Reads values of one source."""
+    """Converter of the values in one source."""
 
     def __init__(self, source: Source, expected: bool = False) -> None:
         self.source, self.expected = source, expected
 
     def body(self, key: int, version: int, direction: str, raw: dict[Any, Any], at: Where) -> dict[str, Any]:
-        """The fields that are given. What does not fit is noted and left out."""
+        """Return the fields of a body that are given. Each one that does not fit is noted and left out."""
         return self.fields(layout.body(key, version, direction), raw, at)
 
     def fields(self, of: Struct, raw: dict[Any, Any], at: Where) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Reader:
         return values
 
     def tagged(self, raw: Any, at: Where) -> list[tuple[int, bytes]]:
-        """Pairs of a tag and its bytes."""
+        """Return tagged fields that kproxy does not know, as pairs of a tag and its bytes."""
         pairs = []
         for index, pair in enumerate(raw if isinstance(raw, list) else [raw]):
             if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int):
@@ -119,7 +119,7 @@ class Reader:
         return slot.default()
 
     def octets(self, raw: Any, at: Where) -> bytes | None:
-        """Text as UTF-8, {hex: "00ff"} or {zeros: 10kB}."""
+        """Return bytes from text (as UTF-8), `{hex: "00ff"}` or `{zeros: 10kB}`; None for null."""
         if raw is None:
             return None
         if isinstance(raw, str):
@@ -138,7 +138,7 @@ class Reader:
         return b""
 
     def records(self, raw: Any, at: Where) -> bytes | RecordsRead | None:
-        """As bytes, or as a batch: a list of records, or a mapping with `batch`."""
+        """Return a records field that is given as bytes or as a batch: a list of records, or a mapping with `batch`."""
         read = None
         if isinstance(raw, list):
             read = read_records(self.source, {"batch": raw}, at, at, self.octets)

@@ -18,7 +18,8 @@ MOMENT = 1e-6
 
 
 class World:
-    """Made anew for each case, so that no case sees what another one left behind. Time begins at 0."""
+    """The rules, connections and time of one case; each case has one of its own, so that none sees traces of another.
+    Time begins at 0 seconds."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class World:
         self.now = 0.0
 
     def line(self, name: str) -> Line:
-        """The connection of this name; the first time it is opened."""
+        """Return the connection of this name, which is opened the first time."""
         if name not in self.lines:
             spec = self.connections.get(name) or self.connections[""]
             shared = self.shared.setdefault(spec.cluster, Shared())
@@ -44,20 +45,21 @@ class World:
         return self.lines[name]
 
     def wait(self, seconds: float) -> None:
-        """So much time passes: deadlines of connections and of rules are met in their order."""
+        """Let so many seconds pass: deadlines of connections and of rules are met in their order."""
         end = self.now + seconds
         while (due := self.next_event()) is not None and due <= end:
             self.go_to(due)
         self.go_to(end)
 
     def next_event(self) -> float | None:
-        """When something happens by itself next."""
+        """Return the time of the next event that comes by itself; None if there is none."""
         times = [when for line in self.lines.values() for when in line.talk.wakes]
         if (due := self.store.due(self.now)) is not None:
             times.append(due)
         return min(times, default=None)
 
     def go_to(self, when: float) -> None:
+        """Set the time, and let rules end and connections wake that are due by then."""
         due = self.store.due(self.now)
         self.now = max(self.now, when)
         if due is not None and due <= self.now:
@@ -69,7 +71,7 @@ class World:
             line.later(max(0.0, self.now - line.talk.now))
 
     def release(self, rule: str) -> None:
-        """A rule lets go what it holds."""
+        """Let the rule of this name let go the requests that it holds."""
         running = self.running(rule)
         if running is not None:
             running.release()
@@ -77,16 +79,16 @@ class World:
             line.released()
 
     def running(self, rule: str) -> Running | None:
-        """A live rule at work; None for one whose stage has not come yet. Raises NoSuchRule."""
+        """Return a live rule at work; None for one whose stage has not come yet. Raises NoSuchRule."""
         return self.store[rule].running
 
     @property
     def held(self) -> int:
-        """How many requests wait to be released."""
+        """Return how many requests wait to be released."""
         return sum(len(kept.running.held) for kept in self.store.stored_rules.values() if kept.running is not None)
 
     @property
     def problems(self) -> list[str]:
-        """Rules that went wrong inside."""
+        """Return a sentence for each rule in which something went wrong, such as an exception in a Python function."""
         every = [kept.running for kept in self.store.stored_rules.values() if kept.running is not None]
         return [f'the rule "{one.name}" went wrong: {one.problem}' for one in every if one.problems]
