@@ -24,8 +24,8 @@ class Authority:
         self._ca.cert_pem.write_to_path(str(self.file))
 
     def issue(self, *names: str, common_name: str | None = None, file: str = "", expired: bool = False) -> Path:
-        """A key and its certificate chain for these host names and IPs, in one file that is replaced if it is there.
-        `expired`: it was good for a day, a year ago."""
+        """Write a key and its certificate chain for these host names and IPs into one file, which is replaced if it is
+        there. Return its path. `expired`: it was good for a day, a year ago."""
         end = datetime(2025, 1, 2, tzinfo=UTC) if expired else None
         begin = end - timedelta(days=1) if end is not None else None
         leaf = self._ca.issue_cert(*names, common_name=common_name, not_before=begin, not_after=end)
@@ -37,7 +37,7 @@ class Authority:
 
 
 def self_signed(folder: Path, name: str) -> Path:
-    """A key and a certificate for this host name or IP that no authority has signed."""
+    """Write a key and a certificate for this host name or IP that no authority has signed. Return the file's path."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     try:
@@ -62,14 +62,14 @@ def self_signed(folder: Path, name: str) -> Path:
 
 
 def pkcs8(key: bytes) -> bytes:
-    """A private key in the one form that Java reads, too (KIP-651)."""
+    """Return a PEM private key in PKCS #8, the one form that Java reads, too (KIP-651)."""
     return serialization.load_pem_private_key(key, None).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def client_context(authority: Path, certificate: Path | None = None) -> ssl.SSLContext:
-    """For a client that trusts that authority and shows that certificate."""
+    """Return a TLS context for a client that trusts `authority` and shows `certificate`."""
     context = ssl.create_default_context(cafile=str(authority))
     if certificate is not None:
         context.load_cert_chain(str(certificate))
@@ -77,7 +77,8 @@ def client_context(authority: Path, certificate: Path | None = None) -> ssl.SSLC
 
 
 def server_context(certificate: Path, client_authority: Path | None = None) -> ssl.SSLContext:
-    """For a server with that certificate, which asks clients for one of that authority, if given."""
+    """Return a TLS context for a server that shows `certificate` and, if `client_authority` is given, asks clients for
+    one of its certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(str(certificate))
     if client_authority is not None:

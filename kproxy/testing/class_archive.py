@@ -15,20 +15,21 @@ from kproxy.jars import java
 
 
 def archive(libs: Path) -> Path:
-    """Where the file for this folder of jars and this Java is, or would be."""
+    """Return the path of the archive for this folder of jars and this Java, whether it exists or not."""
     home = Path(os.path.realpath(java())).parent.parent
     built = (home / "release").stat() if (home / "release").exists() else home.stat()
     return libs.with_name(f"{libs.name}-{built.st_size:x}-{int(built.st_mtime):x}.jsa")
 
 
 def options(libs: Path) -> tuple[str, ...]:
-    """Options of a JVM whose class path begins with all jars of `libs`; none when there is no file."""
+    """Return the options of a JVM whose class path begins with all jars of `libs`; none when there is no archive."""
     file = archive(libs)
     return (f"-XX:SharedArchiveFile={file}", "-Xlog:disable") if file.exists() else ()
 
 
 def make(libs: Path) -> Path:
-    """Have a broker start and end, and keep what it has loaded. Raises what Kafka raises that does not start."""
+    """Have a broker start and end, and keep the classes that it has loaded. Return the archive's path. Raises
+    InternalError and OSError as Kafka does when it does not start."""
     from kproxy.testing.kafka import JVM, Kafka
 
     file = archive(libs)

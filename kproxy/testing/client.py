@@ -18,7 +18,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 
 
 class EndOfStream(ConnectionError):
-    """The other end has sent FIN; `.args[0]` is what came of the frame before that."""
+    """End of a connection by the peer's FIN; `.args[0]` has the bytes of the frame that came before it."""
 
 
 class RawClient:
@@ -56,7 +56,7 @@ class RawClient:
         self._ids, self._client_id = itertools.count(1), client_id
 
     def request(self, key: int, version: int, body: dict[str, Any], correlation: int | None = None) -> bytes:
-        """A request as it goes out, size included."""
+        """Return a request as it goes out, with its size in front."""
         header = {
             "request_api_key": key,
             "request_api_version": version,
@@ -67,15 +67,15 @@ class RawClient:
         return len(frame).to_bytes(4, "big") + frame
 
     def send(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send all of these bytes as they are."""
         self.socket.sendall(data)
 
     def frame(self) -> bytes:
-        """The next frame, without its size. Raises EndOfStream when the connection ends before it is whole."""
+        """Read the next frame, without its size. Raises EndOfStream when the connection ends before it is whole."""
         return self.exactly(int.from_bytes(self.exactly(4), "big"))
 
     def exactly(self, size: int) -> bytes:
-        """So many bytes. Raises EndOfStream with those that came when there are fewer."""
+        """Read so many bytes. Raises EndOfStream with those that came when there are fewer."""
         data = bytearray()
         while len(data) < size:
             more = self.socket.recv(size - len(data))
@@ -85,18 +85,18 @@ class RawClient:
         return bytes(data)
 
     def call(self, key: int, version: int, body: dict[str, Any]) -> dict[str, Any]:
-        """The body of the answer to this request."""
+        """Send a request and return the body of its response."""
         self.send(self.request(key, version, body))
         return decode_response(self.frame(), key, version).body
 
     def brokers(self) -> dict[int, str]:
-        """The brokers by Metadata: {node id: "host:port"}."""
+        """Ask for the brokers by Metadata. Return {node id: "host:port"}."""
         return {
             broker["node_id"]: f"{broker['host']}:{broker['port']}" for broker in self.call(3, 4, METADATA)["brokers"]
         }
 
     def rest(self) -> bytes:
-        """All that comes until the other end's FIN."""
+        """Read and return everything that comes until the other end's FIN."""
         data = bytearray()
         while more := self.socket.recv(65536):
             data += more
@@ -107,12 +107,11 @@ class RawClient:
         self.socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Close with RST."""
+        """Close the connection with RST instead of FIN."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.socket.close()
 
     def close(self) -> None:
-        """Close it."""
         self.socket.close()
 
     def __enter__(self) -> Self:

@@ -46,16 +46,16 @@ class MockCluster:
 
     @property
     def bootstrap(self) -> str:
-        """`host:port,…` of all brokers."""
+        """Return `host:port,…` with the addresses of all brokers."""
         text: bytes = self._library.rd_kafka_mock_cluster_bootstraps(self._mock)
         return text.decode()
 
     def create_topic(self, name: str, partitions: int = 3, replicas: int = 1) -> None:
-        """Make a topic; it must not exist."""
+        """Make a topic, which must not exist yet."""
         self._check(self._library.rd_kafka_mock_topic_create(self._mock, name.encode(), partitions, replicas))
 
     def set_leader(self, topic: str, partition: int, node: int) -> None:
-        """Let that broker lead the partition from now on; -1: nobody."""
+        """Let that broker lead the partition from now on; -1: the partition has no leader."""
         self._check(self._library.rd_kafka_mock_partition_set_leader(self._mock, topic.encode(), partition, node))
 
     def limit_api(self, key: int, first: int, last: int) -> None:
@@ -67,11 +67,11 @@ class MockCluster:
         self._check(self._library.rd_kafka_mock_broker_set_down(self._mock, node))
 
     def set_up(self, node: int) -> None:
-        """Undo set_down."""
+        """Let a broker that was set down accept connections again."""
         self._check(self._library.rd_kafka_mock_broker_set_up(self._mock, node))
 
     def close(self) -> None:
-        """End the brokers."""
+        """End the brokers and the client that holds them."""
         if self._mock:
             self._library.rd_kafka_mock_cluster_destroy(self._mock)
             self._library.rd_kafka_destroy(self._client)

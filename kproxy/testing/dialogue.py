@@ -40,22 +40,22 @@ from kproxy.wire.api_keys import API_VERSIONS
 
 INVALID_REQUEST = 42
 ROOM = (b"", b"beyond", bytes(1000))
-"""What lies in a driver's buffer behind the bytes that it has read."""
+"""Bytes that lie in a driver's buffer behind those that it has read."""
 
 
 def sized(frame: bytes) -> bytes:
-    """With its size in front."""
+    """Return the frame with its size in front."""
     return len(frame).to_bytes(4, "big") + frame
 
 
 def defaults(key: int, version: int, direction: str, **values: Any) -> dict[str, Any]:
-    """A body of which the fields that are not given have their defaults."""
+    """Return a body of which the fields that are not given have their defaults."""
     struct = layout.body(key, version, direction)
     return {slot.name: slot.default() for slot in (*struct.slots, *struct.tagged)} | values
 
 
 def request(key: int, version: int, correlation: int, client_id: str | None = "tester", **values: Any) -> bytes:
-    """A request frame with its size; fields not given have their defaults."""
+    """Return a request frame with its size; fields not given have their defaults."""
     header = {
         "request_api_key": key,
         "request_api_version": version,
@@ -66,18 +66,18 @@ def request(key: int, version: int, correlation: int, client_id: str | None = "t
 
 
 def response(key: int, version: int, correlation: int, **values: Any) -> bytes:
-    """A response frame with its size."""
+    """Return a response frame with its size; fields not given have their defaults."""
     body = defaults(key, version, "response", **values)
     return sized(encode(Message(schema.load(key), version, {"correlation_id": correlation}, body)))
 
 
 def broker_versions(asked: AskVersions) -> bytes:
-    """How a broker answers that has no API at all, behind the correlation id."""
+    """Return the response of a broker that offers no API at all, from behind its correlation id on."""
     return response(API_VERSIONS, asked.version, 0, error_code=0 if asked.valid else INVALID_REQUEST)[8:]
 
 
 class Dialogue:
-    """Drives a session as a driver would. Rules are given as YAML text, or bound already.
+    """A session with a driver that a test moves by hand. Rules are given as YAML text, or bound already.
 
     Attributes: session; rules (the rule set); to_client, to_broker (all bytes that came out so far); log (all
     commands); read (by side, whether it is read); closed (the Close, or None); shut (sides that were half-closed);
@@ -118,15 +118,15 @@ class Dialogue:
         return bytes(self.out[BROKER])
 
     def client(self, data: bytes, chunk: int = 0) -> Dialogue:
-        """The client sends `data`, all at once or in chunks."""
+        """Let the client send `data`, all at once or in chunks."""
         return self.feed(CLIENT, data, chunk or len(data))
 
     def broker(self, data: bytes, chunk: int = 0) -> Dialogue:
-        """The broker sends `data`, all at once or in chunks."""
+        """Let the broker send `data`, all at once or in chunks."""
         return self.feed(BROKER, data, chunk or len(data))
 
     def later(self, seconds: float) -> Dialogue:
-        """So much time passes, and the session is woken where it wants to be."""
+        """Let so many seconds pass, and wake the session at the times that it has asked for."""
         end = self.now + seconds
         while due := [when for when in self.wakes if when <= end]:
             when = min(due)
@@ -138,7 +138,7 @@ class Dialogue:
         return self
 
     def compute(self) -> Dialogue:
-        """What was put off is done now."""
+        """Do the work that was put off, and give the session the results."""
         works, self.works = self.works or (), None
         for work in works:
             self.session.computed(work(), self.now)
@@ -146,7 +146,7 @@ class Dialogue:
         return self
 
     def feed(self, side: int, data: bytes, chunk: int) -> Dialogue:
-        """Bytes from one side."""
+        """Give the session bytes from one side, in chunks."""
         for number, start in enumerate(range(0, len(data), chunk or 1)):
             take = self.session.from_client if side == CLIENT else self.session.from_broker
             buf = bytearray(data[start : start + chunk])
@@ -161,7 +161,7 @@ class Dialogue:
         return self
 
     def obey(self) -> None:
-        """Do what the session wants."""
+        """Carry out the commands that the session has given."""
         commands = self.session.commands
         while commands:
             command = commands.pop(0)
@@ -190,7 +190,7 @@ class Dialogue:
                     pass
 
     def find_out(self, command: AskVersions | EnsureNodes | Compute) -> None:
-        """What the session has asked for, unless that is put off."""
+        """Answer a question of the session, or do its work, unless that is put off."""
         match command:
             case AskVersions() if self.versions is not None:
                 self.session.versions_known(self.versions(command), self.now)
@@ -204,17 +204,17 @@ class Dialogue:
     # ---- what came out, decoded
 
     def requests(self) -> list[Message]:
-        """The requests that the broker got."""
+        """Return the requests that the broker got, decoded."""
         return [decode_request(frame) for frame in frames(self.to_broker)]
 
     def responses(self, *asked: tuple[int, int]) -> list[Message]:
-        """The responses that the client got, to requests of these (api key, version) in this order."""
+        """Return the responses that the client got, to requests of these (api key, version) in this order."""
         pairs = zip(frames(self.to_client), asked, strict=True)
         return [decode_response(frame, key, version) for frame, (key, version) in pairs]
 
 
 def frames(data: bytes) -> list[bytes]:
-    """Whole frames without their sizes; what is cut at the end stays as it is."""
+    """Return the frames in `data` without their sizes; the last one may be cut short."""
     found, pos = [], 0
     while pos < len(data):
         size = int.from_bytes(data[pos : pos + 4], "big", signed=True)

@@ -35,15 +35,16 @@ T = TypeVar("T")
 PATIENCE = 30.0
 """Seconds that the proxy's thread may take for a call; it takes microseconds unless a hook blocks it."""
 MOST_CONNECTIONS = 1000
-"""More than clients of a test open; the limit of open files, which is the test's own, is raised to what they need."""
+"""Limit of connections, more than clients of a test open; the limit of open files, which is the test's own, is raised
+to what they need."""
 LOG_LINES = 200
-"""Lines of its log that are kept."""
+"""Number of lines of the proxy's log that are kept."""
 
 _alone = threading.Lock()  # all connections of a process share one read buffer (net/side.py), so one thread serves them
 
 
 class LastLines(io.StringIO):
-    """A stream that keeps its last lines."""
+    """A stream for the proxy's log that keeps its last lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,12 +56,12 @@ class LastLines(io.StringIO):
 
 
 class Recorded(Proxy):
-    """A proxy that keeps what passes."""
+    """A proxy that keeps the exchanges that pass on a tape."""
 
     tape: Tape
 
     def session(self, listener: str, facts: Facts, node: int | None) -> Session:
-        """Followed from its first byte."""
+        """Return a session that the tape follows from its first byte."""
         return self.tape.follow(super().session(listener, facts, node))
 
 
@@ -84,7 +85,7 @@ class Embedded:
     # ---- from the test's thread
 
     def start(self) -> None:
-        """Return once clients can connect. Raises KproxyError when that cannot be."""
+        """Start the proxy and return once clients can connect. Raises KproxyError when that cannot be."""
         if not _alone.acquire(blocking=False):
             raise InternalError("a kproxy runs in this process already, and there can be one at a time")
         self._holds = True
@@ -96,7 +97,7 @@ class Embedded:
             raise
 
     def stop(self) -> None:
-        """All connections and ports are closed, and the thread has ended, when this returns."""
+        """Close all connections and ports, and return when the thread has ended."""
         if self._started.done() and self._started.exception() is None and self.thread.is_alive():
             self.token.run_sync_soon(self.nursery.cancel_scope.cancel)
         self.thread.join(PATIENCE)
@@ -106,17 +107,17 @@ class Embedded:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` for clients."""
+        """Return `host:port` of the listener, for clients."""
         listener = self.proxy.server.listeners[0]
         return f"{listener.config.bind.host}:{listener.port}"
 
     @property
     def inside(self) -> bool:
-        """Whether it is the proxy's own thread that asks: a hook."""
+        """Return True in the proxy's own thread, as in a Python function of a rule."""
         return threading.current_thread() is self.thread
 
     def call(self, work: Callable[[], T]) -> T:
-        """What `work()` gives in the proxy's thread. Raises what it raises."""
+        """Return the result of `work()`, done in the proxy's thread. Raises what `work` raises."""
         __tracebackhide__ = True
         if self.inside:
             return work()
@@ -125,7 +126,8 @@ class Embedded:
         return self._result(done, PATIENCE)
 
     def reached(self, name: str, hits: int, count: CounterName, timeout: float) -> Future[bool]:
-        """Whether the counter of this rule is `hits` or more within so many seconds, as soon as that is known."""
+        """Return a future that becomes True as soon as the counter of this rule is `hits` or more, and False after
+        `timeout` seconds. Raises InternalError in the proxy's thread."""
         if self.inside:
             raise InternalError("a hook runs in the proxy's thread, and must not wait there for what the proxy does")
         done: Future[bool] = Future()
@@ -143,7 +145,7 @@ class Embedded:
         return done
 
     def log(self) -> str:
-        """The last warnings of its log."""
+        """Return the last warnings of the proxy's log."""
         return "\n".join(self.said.lines)
 
     def _hand_over(self, work: Callable[[], object], done: Future[T]) -> None:
@@ -187,7 +189,7 @@ class Embedded:
             proxy.reactor.close()
 
     def document(self) -> dict[str, Any]:
-        """Its config."""
+        """Return the proxy's config as a document."""
         cluster = {"bootstrap": [each.strip() for each in self.upstream.split(",")]}
         listener = {"name": "test", "bind": "127.0.0.1:0", "cluster": "test"}
         limits = {"max_connections": MOST_CONNECTIONS}
@@ -203,7 +205,8 @@ class Embedded:
         return proxy
 
     async def _ask(self) -> None:
-        """Some broker answers: else clients would wait for long, and nobody would say for what."""
+        """Ask the brokers once: if none of them answered, clients would wait for long, and nobody would say for
+        what."""
         (probe,) = self.proxy.probes.values()
         try:
             with trio.fail_after(PATIENCE / 2):
@@ -214,7 +217,7 @@ class Embedded:
 
 
 def settle(done: Future[T], work: Callable[[], T]) -> None:
-    """Do it, and say what came of it."""
+    """Do the work, and put its result or its exception into the future."""
     try:
         done.set_result(work())
     except BaseException as error:  # noqa: BLE001  # raised where it was asked for

@@ -1,4 +1,5 @@
-"""Exchanges that went through, decoded when they are looked at, and selected as rules select frames."""
+"""Exchanges that went through the proxy of a test: decoded when they are looked at, and selected as rules select
+frames."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from kproxy.wire.records import entries as entries_of
 from .tape import Line, Taken
 
 MOST_REASON = 120
-"""Characters of why a frame cannot be read: a rule has made it so, or the broker."""
+"""Characters shown of the reason why a frame cannot be read: a rule has made it so, or the broker."""
 
 
 class Topics:
@@ -39,17 +40,17 @@ class Topics:
         self.nodes = ()
 
     def topic_of(self, topic_id: UUID) -> str | None:
-        """None for an id that no answer has shown."""
+        """Return the name of a topic; None for an id that no response has shown."""
         return self.names.get(topic_id)
 
     def learn(self, response: Message | None) -> None:
-        """From a Metadata answer of a version that has ids."""
+        """Take names from a Metadata response of a version that has topic ids."""
         for topic in response.body.get("topics") or () if response is not None else ():
             if topic.get("topic_id") and topic["name"]:
                 self.names[topic["topic_id"]] = topic["name"]
 
     def learn_all(self, taken: Iterable[Taken]) -> None:
-        """From all that are there, before they are forgotten."""
+        """Take the names from all Metadata responses that are there, before they are forgotten."""
         Selection([one for one in taken if one.request[:2] == METADATA.to_bytes(2, "big")], self)
 
 
@@ -77,7 +78,8 @@ class Exchange:
 
     @property
     def seconds(self) -> float | None:
-        """From the request's arrival to its answer's leaving."""
+        """Return the seconds from the request's arrival to the time at which its response has left; None without
+        one."""
         return None if self.answered is None else self.answered - self.came
 
     @cached_property
@@ -94,22 +96,22 @@ class Exchange:
 
     @cached_property
     def entities(self) -> tuple[Entity, ...]:
-        """What the request is about, topics by name where their names are known."""
+        """Return the entities that the request is about, topics by name where their names are known."""
         return self.named(entities(self.request))
 
     @property
     def topics(self) -> list[str]:
-        """Names of the topics that it is about, each once."""
+        """Return the names of the topics that the request is about, each once."""
         return list(dict.fromkeys(one.topic for one in self.entities if one.topic is not None))
 
     @property
     def errors(self) -> list[str]:
-        """Names of the errors that it was answered with, each once; empty: all went well, or there is no answer."""
+        """Return the names of the errors in the response, each once; empty: all went well, or there is no response."""
         return [error_codes.by_code(code).name for code in dict.fromkeys(self.codes().values()) if code]
 
     @property
     def records(self) -> list[Record]:
-        """What a Produce request carries, or a Fetch response: keys, values, headers, timestamps."""
+        """Return the records of a Produce request or of a Fetch response: keys, values, headers, timestamps."""
         if self.key == PRODUCE:
             fields = [part["records"] for topic in self.request.body["topic_data"] for part in topic["partition_data"]]
         elif self.key == FETCH and self.response is not None:
@@ -119,17 +121,18 @@ class Exchange:
         return [record for field in fields for entry in entries_of(field) for record in decode(entry)]
 
     def codes(self) -> Mapping[Entity, int]:
-        """Error codes by entity; empty as long as there is no answer."""
+        """Return the error codes by entity; empty as long as there is no response."""
         return {} if self.response is None else errors_of(self.request, self.response, self.entities)
 
     def named(self, found: Iterable[Entity]) -> tuple[Entity, ...]:
+        """Return the entities with the topic's name in place of its id where it is known."""
         return tuple(
             replace(one, topic=self._topics.topic_of(one.topic_id)) if one.topic is None and one.topic_id else one
             for one in found
         )
 
     def __str__(self) -> str:
-        """`Produce 10 (orders) → NOT_LEADER_OR_FOLLOWER`."""
+        """Return a line such as `Produce 10 (orders) → NOT_LEADER_OR_FOLLOWER`."""
         try:
             topics, errors = ", ".join(self.topics), ", ".join(self.errors)
         except DecodeError as error:
@@ -138,8 +141,8 @@ class Exchange:
         return f"{self.api} {self.version}{topics and f' ({topics})'}{outcome and f' → {outcome}'}"
 
     def _refusal(self) -> str:
-        """An ApiVersions that the broker does not have is answered in the form of another version (KIP-511); clients
-        read the error, and ask again. Empty for all else."""
+        """Return the error's name if the broker does not have the version of an ApiVersions request, else an empty
+        string. The response then has the form of another version (KIP-511); clients read the error, and ask again."""
         frame = self.taken.response or b""
         code = int.from_bytes(frame[4:6], "big", signed=True)
         return error_codes.by_code(code).name if self.key == API_VERSIONS and code else ""
@@ -183,7 +186,7 @@ class Selection:
             yield exchange
 
     def _session(self, exchange: Exchange, sessions: FetchSessions) -> None:
-        """A Fetch that continues a session is about all partitions of it."""
+        """Give a Fetch that continues a fetch session all partitions of the session as entities."""
         session = sessions.request(exchange.request)
         known = {key_of(one): one for one in entities(exchange.request)}
         if isinstance(session, PartitionSession):
@@ -195,11 +198,12 @@ class Selection:
                 sessions.response(session, error, number)
 
     def where(self, yes: FrameMatch, no: FrameMatch | None = None) -> list[Exchange]:
-        """Those that the selectors are about."""
+        """Return the exchanges that `yes` selects and `no` does not exclude."""
         return [one for one in self.all if yes.about_frame(one.key, one.version) and self.matches(one, yes, no)]
 
     def matches(self, one: Exchange, yes: FrameMatch, no: FrameMatch | None) -> bool:
-        """Of an API that is selected. A request that cannot be read matches nothing."""
+        """Return True if the selectors choose an exchange of a selected API. A request that cannot be read matches
+        nothing."""
         session = one.taken.line.session
         try:
             found = one.entities
@@ -223,6 +227,7 @@ class Selection:
         )
 
     def holds(self, one: Exchange, match: FrameMatch, entity: Entity) -> bool:
+        """Return True if the selectors about entities and errors choose this entity."""
         if not match.holds_entity(entity):
             return False
         try:

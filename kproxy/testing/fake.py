@@ -1,4 +1,4 @@
-"""A broker that does as a test says: dies in the middle of a frame, never answers, lists any nodes.
+"""A broker that does as a test says: it dies in the middle of a frame, never answers, or lists any nodes.
 
 Strategy: a thread for each connection. ApiVersions and Metadata are answered, in the versions that `RawClient` asks
 for; everything else, and these too if so wished, by a function of the test.
@@ -20,11 +20,13 @@ from kproxy.wire import Message, decode_request, encode
 from kproxy.wire.api_keys import API_VERSIONS, METADATA
 
 Answer = Callable[["FakeBroker", socket.socket, Message], None]
-"""Called with a whole request: sends what it likes. When it closes the socket, the connection is over."""
+"""Function of a test that is called with a whole request and sends what it likes. When it closes the socket, the
+connection is over."""
 
 
 class FakeBroker:
-    """Listens on `host:port` (0: any free one), or on the Unix socket `path`, until closed; a context manager.
+    """A broker that listens on `host:port` (0: any free one), or on the Unix socket `path`, until closed; a context
+    manager.
 
     `nodes` are what it lists in Metadata, itself as node 0 if not given. `answers` are functions by API key.
     `requests` are all that it has received, `peers` the addresses that have connected, `accepted` is how often. With
@@ -64,13 +66,13 @@ class FakeBroker:
 
     @property
     def address(self) -> str:
-        """`host:port`, or `unix:/path`."""
+        """Return `host:port`, or `unix:/path` for a Unix socket."""
         if self.path:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def respond(self, stream: socket.socket, request: Message, body: dict[str, Any]) -> None:
-        """Send this answer."""
+        """Send a response with this body to a request."""
         header = {"correlation_id": request.header["correlation_id"]}
         frame = encode(Message(request.api, request.version, header, body))
         stream.sendall(len(frame).to_bytes(4, "big") + frame)
@@ -121,7 +123,7 @@ class FakeBroker:
 
 
 def _exactly(stream: socket.socket, size: int) -> bytes:
-    """So many bytes; none when the connection ends before."""
+    """Read so many bytes; none when the connection ends before."""
     data = bytearray()
     while len(data) < size and (more := stream.recv(size - len(data))):
         data += more
@@ -129,13 +131,13 @@ def _exactly(stream: socket.socket, size: int) -> bytes:
 
 
 def reset(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
-    """RST in place of an answer."""
+    """Close the connection with RST in place of a response."""
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     stream.close()
 
 
 def answer_versions(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
-    """What it knows: these two, and whatever the test answers."""
+    """Answer ApiVersions with the APIs that the broker has a function for, in versions 0 to 4."""
     keys = [{"api_key": key, "min_version": 0, "max_version": 4} for key in sorted(broker.answers)]
     body: dict[str, Any] = {"error_code": 0, "api_keys": keys}
     if request.version:
@@ -144,7 +146,7 @@ def answer_versions(broker: FakeBroker, stream: socket.socket, request: Message)
 
 
 def answer_metadata(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
-    """The nodes, and no topics."""
+    """Answer Metadata with the broker's nodes and no topics."""
     brokers = [
         {"node_id": node, "host": host, "port": port, "rack": None} for node, (host, port) in broker.nodes.items()
     ]
@@ -153,4 +155,4 @@ def answer_metadata(broker: FakeBroker, stream: socket.socket, request: Message)
 
 
 def silence(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
-    """No answer at all; the connection stays open."""
+    """Send no response at all; the connection stays open."""

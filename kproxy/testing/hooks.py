@@ -12,7 +12,7 @@ _numbers = itertools.count(1)
 
 
 def put(function: Callable[..., Any]) -> str:
-    """`module:function` for a rule's `call`."""
+    """Keep a test's function under a new name. Return `module:function` for a rule's `call`."""
     plain = re.sub(r"\W", "", getattr(function, "__name__", type(function).__name__), flags=re.ASCII)
     name = f"hook_{next(_numbers)}_{plain}"
     setattr(sys.modules[__name__], name, function)
@@ -20,5 +20,5 @@ def put(function: Callable[..., Any]) -> str:
 
 
 def forget(call: str) -> None:
-    """The rule is gone."""
+    """Remove the function of a rule that is gone."""
     delattr(sys.modules[__name__], call.partition(":")[2])

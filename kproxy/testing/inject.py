@@ -1,4 +1,5 @@
-"""What a test holds in its hands: the proxy's address, rules put in and taken out, what went through."""
+"""The fixture `kproxy` as a test sees it: the proxy's address, rules to put in and take out, the exchanges that went
+through."""
 
 from __future__ import annotations
 
@@ -28,16 +29,16 @@ from .story import explain, overview
 from .words import Misuse, in_words, match_of, plain, rule_source
 
 TTL = 3600.0
-"""Seconds after which a test's rule goes by itself, whatever becomes of the test: longer than any test, and than most
-hours in a debugger."""
+"""Seconds after which a test's rule goes by itself, however the test ends: longer than any test, and than most hours in
+a debugger."""
 
 
 LONGEST_TEST = 40
-"""Characters of a test's name in a prefix: topics have 249."""
+"""Characters of a test's name in the prefix of its topics, whose names have up to 249."""
 
 
 class KproxyWarning(UserWarning):
-    """Something that the author of a test should know, though the test goes on."""
+    """A warning about something that the author of a test should know, though the test goes on."""
 
 
 class Kproxy:
@@ -58,7 +59,7 @@ class Kproxy:
 
     @property
     def rules(self) -> list[Injected]:
-        """Those of this test that are in force, in the order in which they act."""
+        """Return the rules of this test that are in force, in the order in which they act."""
         return [one for one in self.injected if not one.removed]
 
     def inject(self, kind: str, *, name: str | None = None, ttl: float | str = TTL, **params: Any) -> Injected:
@@ -97,7 +98,7 @@ class Kproxy:
         self.engine.call(lambda: self.engine.proxy.keeper.load("file", lambda s, now: s.replace_files(documents, now)))
 
     def rule(self, name: str) -> Injected:
-        """The rule of that name, of the test or of a loaded file. Raises NoSuchRule."""
+        """Return the rule of that name, of the test or of a loaded file. Raises NoSuchRule."""
         for one in self.injected:
             if one.name == name:
                 return one
@@ -107,7 +108,7 @@ class Kproxy:
     def wait(
         self, rule: Injected | str, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired"
     ) -> Injected:
-        """As `Injected.wait`; a rule by its name, too."""
+        """Wait like `Injected.wait`, for a rule that may also be given by its name."""
         __tracebackhide__ = True
         return self._one(rule).wait(hits, timeout, count)
 
@@ -118,11 +119,11 @@ class Kproxy:
         timeout: float = WAIT,  # noqa: ASYNC109  # of asyncio and of trio
         count: CounterName = "fired",
     ) -> Injected:
-        """As `Injected.until`; a rule by its name, too."""
+        """Wait like `Injected.until`, for a rule that may also be given by its name."""
         return await self._one(rule).until(hits, timeout, count)
 
     def assert_applied(self, *rules: Injected | str) -> None:
-        """Each of these rules, or each that this test has put in, has changed something that has gone out.
+        """Assert that each of these rules, or each that this test has put in, has changed something that has gone out.
 
         Without arguments, rules that bind when connections open are left out: they do not count. Raises AssertionError,
         which says how far each rule came and what went through instead.
@@ -143,13 +144,14 @@ class Kproxy:
     # ---- names of its own
 
     def have_own_names(self, test: str) -> None:
-        """Topics, groups and transactional ids of this test begin with `prefix` on the brokers, and it sees no others.
-        For connections from now on."""
+        """Let topics, groups and transactional ids of this test begin with `prefix` on the brokers, and hide all others
+        from it, for connections from now on."""
         self.prefix = f"{re.sub('[^a-zA-Z0-9]+', '-', test)[:LONGEST_TEST].strip('-')}-{token_hex(4)}."
         self.inject("prefix", name="names of its own", prefix=self.prefix)
 
     def delete_own_topics(self) -> None:
-        """At the end of the test, with faults out of the way; what cannot be deleted is told in a warning."""
+        """Delete the topics of the test at its end, with faults out of the way; a warning names those that cannot be
+        deleted."""
         for one in self.rules:
             if one.kind != "prefix":
                 one.remove()
@@ -164,7 +166,7 @@ class Kproxy:
     # ---- what went through
 
     def exchanges(self, *, not_: Mapping[str, Any] | None = None, **match: Any) -> list[Exchange]:
-        """Requests with their responses, as this test's clients sent and got them, oldest first, selected by the
+        """Return requests with their responses, as this test's clients sent and got them, oldest first, selected by the
         arguments as by a rule's `match:`. Raises Misuse."""
         __tracebackhide__ = True
         yes, no = match_of(match), None if not_ is None else match_of(not_)
@@ -183,11 +185,12 @@ class Kproxy:
         return Selection(taken, self.engine.topics, forgotten, cut)
 
     def story(self, rule: Injected) -> str:
-        """How far a rule came, and why not further."""
+        """Return how far a rule came, and why it came no further, in lines for a failed test."""
         return explain(rule, self._selection(), self.bootstrap_servers)
 
     def report(self) -> str:
-        """For a failed test: seed, rules with their counters, what went through, and the proxy's log."""
+        """Return a report for a failed test: seed, rules with their counters, what went through, and the proxy's
+        log."""
         return overview(self, self._selection())
 
     # ---- inside
@@ -203,13 +206,16 @@ class Kproxy:
         return keeper.store[rule["name"]].running
 
     def take_out(self, name: str) -> None:
+        """Remove the rule of this name, if it is still there."""
+
         def remove(store: RuleStore, now: float) -> StoreChange:
             return store.remove(name, now) if name in store.stored_rules else StoreChange()
 
         self.engine.call(lambda: self.engine.proxy.keeper.do("removed", remove, rule=name))
 
     def clear(self) -> None:
-        """As if nothing had been put in, and nothing had gone through yet; connections stay open."""
+        """Remove the test's rules and forget the exchanges that went through; connections stay open. A warning tells
+        what went wrong in rules."""
         for one in self.injected:
             one.remove()
         problems = [f'rule "{one.name}": {problem}' for one in self.injected for problem in one.problems]

@@ -1,4 +1,5 @@
-"""A rule that a test has put into the proxy: its counters, waiting for them, letting go what it holds, its end."""
+"""A rule that a test has put into the proxy: its counters, ways to wait for it, to let go what it holds, and to remove
+it."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ WAIT = 10.0
 
 
 SLOW = "hook_slow"
-"""A problem in operation, where it delays others; none in a test."""
+"""Name of the problem of a slow Python function: it delays others in operation, and is none in a test."""
 
 
 class Counters(NamedTuple):
-    """matched: requests that the selectors are about; fired: those of them that the trigger let it act on; applied:
-    those where what it did has gone out."""
+    """Counters of a rule. matched: requests that the selectors are about; fired: those of them that the trigger let it
+    act on; applied: those where what it did has gone out."""
 
     matched: int
     fired: int
@@ -52,8 +53,8 @@ class Injected:
 
     @property
     def counters(self) -> Counters:
-        """All three at one moment, everything counted that a client can have noticed. Raises NoSuchRule for a rule
-        that has none."""
+        """Return all three counters at one moment; everything that a client can have noticed is counted. Raises
+        NoSuchRule for a rule that has none."""
         running = self.running
         if running is None:
             raise NoSuchRule(f'"{self.name}" binds when a connection opens; rules of the kind {self.kind} do not count')
@@ -73,12 +74,12 @@ class Injected:
 
     @property
     def hits(self) -> int:
-        """The same as `fired`: how often it acted, whether that has gone out yet or is held."""
+        """Return the same as `fired`: how often the rule acted, whether that has gone out yet or is held."""
         return self.counters.fired
 
     @property
     def problems(self) -> list[str]:
-        """What went wrong in the rule itself, such as what a Python function of the test raised."""
+        """Return the problems in the rule itself, such as an exception in a Python function of the test."""
         running = self.running
         if running is None:
             return []
@@ -88,7 +89,8 @@ class Injected:
 
     @property
     def notes(self) -> list[str]:
-        """What went as it should, and is worth to know: a function of the test that kept everybody waiting."""
+        """Return notes on what is no problem, but worth to know: a Python function of the test kept everybody
+        waiting."""
         running = self.running
         return [] if running is None else [
             f"slow, {times(one.count)}: everybody waits for a function meanwhile; the last was {one.last}"
@@ -98,7 +100,7 @@ class Injected:
     # ---- waiting
 
     def wait(self, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired") -> Self:
-        """Return once it has acted so often. Raises AssertionError after `timeout` seconds.
+        """Return once the rule has acted so often. Raises AssertionError after `timeout` seconds.
 
         The calling thread stands still meanwhile, and an event loop with it: a client of that loop would wait, too.
         """
@@ -106,7 +108,7 @@ class Injected:
         return self._settle(self._reached(hits, timeout, count), hits, timeout, count)
 
     async def until(self, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired") -> Self:  # noqa: ASYNC109  # of both loops
-        """The same for a test with an event loop, of asyncio or trio, which goes on meanwhile."""
+        """Wait like `wait` in a test with an event loop, of asyncio or trio, which goes on meanwhile."""
         done = self._reached(hits, timeout, count)
         if trio.lowlevel.in_trio_run():
             token, event = trio.lowlevel.current_trio_token(), trio.Event()
@@ -140,12 +142,12 @@ class Injected:
     # ---- ends
 
     def release(self) -> int:
-        """Let go what it holds (`when: {hold: true}`); how many requests that were."""
+        """Let go the requests that the rule holds (`when: {hold: true}`). Return how many those were."""
         running = self.running
         return 0 if running is None else self.kproxy.engine.call(running.release)
 
     def remove(self) -> None:
-        """It acts no more, and what it holds goes on. Does nothing the second time."""
+        """Take the rule out: it acts no more, and the requests that it holds go on. Does nothing the second time."""
         if not self.removed:
             self.removed = True
             self.kproxy.take_out(self.name)
