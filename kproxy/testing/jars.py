@@ -1,4 +1,4 @@
-"""Apache Kafka's published jars, and what a JVM with Kafka's clients in it needs.
+"""Apache Kafka's published jars, and the other artifacts of a JVM that has Kafka's clients in it.
 
 Strategy: two artifacts and a logger that writes to standard error are named; `kproxy.jars` fetches and keeps them.
 """
@@ -24,22 +24,24 @@ _DEPENDENCIES = """\
 
 
 def kafka_libs(version: str = KAFKA_VERSION) -> Path:
-    """The folder that holds the jars of Kafka's broker, clients and tools in `version`; see `kproxy.jars.jars`."""
+    """Return the folder that holds the jars of Kafka's broker, clients and tools in `version`; see
+    `kproxy.jars.jars`."""
     return jars("kafka", version, _DEPENDENCIES.format(version=version), "kafka-clients-*.jar")
 
 
 def client_libs(version: str = KAFKA_VERSION) -> Path:
-    """Kafka's Java clients alone, of `version`, with what writes JSON and logs to standard error."""
+    """Return the folder with Kafka's Java clients alone, of `version`, and with the libraries for JSON and for logs to
+    standard error."""
     return jars("clients", version, _program("kafka-clients", version), "kafka-clients-*.jar")
 
 
 def streams_libs(version: str = KAFKA_VERSION) -> Path:
-    """The same with Kafka Streams."""
+    """Return the folder with Kafka Streams in place of the clients alone."""
     return jars("streams", version, _program("kafka-streams", version), "kafka-streams-*.jar")
 
 
 def connect_libs(version: str = KAFKA_VERSION) -> Path:
-    """Kafka Connect's workers, with the connectors that read and write files."""
+    """Return the folder with Kafka Connect's workers and the connectors that read and write files."""
     return jars("connect", version, _program("connect-runtime connect-file", version), "connect-file-*.jar")
 
 
@@ -51,7 +53,7 @@ def _program(artifacts: str, version: str) -> str:
 
 
 def javac() -> str:
-    """The path of a Java compiler; MissingTool otherwise."""
+    """Return the path of a Java compiler. Raises MissingTool without one."""
     found = shutil.which("javac")
     if found is None:
         raise MissingTool("no javac found, a JDK is needed (Debian: openjdk-17-jdk-headless)")
@@ -59,7 +61,8 @@ def javac() -> str:
 
 
 def main(versions: list[str]) -> int:
-    """`python -m kproxy.testing.jars [VERSION …]`: fetch them now, so that no test waits for it. The exit code.
+    """Fetch the jars now, so that no test waits for them: `python -m kproxy.testing.jars [VERSION …]`. Return the exit
+    code.
 
     For the newest, what makes its brokers start sooner is made as well.
     """

@@ -25,15 +25,17 @@ JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.s
 
 
 COMPILER = ("-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1", "-nowarn", "-proc:none")
-"""Options of javac: it takes half of the processor's time without its own threads, for a few short files."""
+"""Options of javac, with which it takes half of the processor's time for a few short files: it starts no threads of its
+own."""
 
 
 class JavaError(InternalError):
-    """The program answered with an exception; the message is its stack trace."""
+    """An exception of the Java program; the message is its stack trace."""
 
 
 def compile_java(sources: Sequence[Path], libs: Path, target: Path) -> None:
-    """Compile Java files against the jars in `libs`, into the folder `target`; InternalError with javac's words."""
+    """Compile Java files against the jars in `libs`, into the folder `target`. Raises InternalError with javac's
+    words."""
     command = [javac(), *COMPILER, "-d", str(target), "-cp", f"{libs}/*", *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -41,7 +43,7 @@ def compile_java(sources: Sequence[Path], libs: Path, target: Path) -> None:
 
 
 class JavaProgram:
-    """The program in the folder `sources` with that main class, compiled and running; a context manager."""
+    """The compiled and running program with the main class `main`, from the folder `sources`; a context manager."""
 
     def __init__(self, sources: Path, main: str, libs: Path) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kproxy-java-")
@@ -63,11 +65,11 @@ class JavaProgram:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return the process id of the JVM."""
         return self._process.pid
 
     def start(self, do: str, **request: Any) -> Future[Any]:
-        """Ask for something; the answer comes as a future."""
+        """Ask the program to do something. Return its answer as a future."""
         number = next(self._ids)
         answer = self._waiting[number] = Future()
         assert self._process.stdin is not None
@@ -76,11 +78,12 @@ class JavaProgram:
         return answer
 
     def __call__(self, do: str, *, timeout: float = 90, **request: Any) -> Any:
-        """Ask for something and wait. Raises JavaError with the stack trace, TimeoutError after `timeout` seconds."""
+        """Ask the program to do something and wait. Raises JavaError with the stack trace, TimeoutError after `timeout`
+        seconds."""
         return self.start(do, **request).result(timeout)
 
     def close(self) -> None:
-        """End it: it exits when its standard input ends."""
+        """End the program, which exits when its standard input ends."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -59,12 +59,12 @@ FAST = {
 }
 
 _formatted: dict[tuple[object, ...], dict[str, bytes]] = {}
-"""What StorageTool has written for the same release, settings and users: files by name. It takes a JVM, for seconds."""
+"""Files that StorageTool has written, by name, for each release, settings and users: it takes a JVM, for seconds."""
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A listener that every broker gets, on a port of its own.
+    """A listener that every broker of a cluster gets, on a port of its own.
 
     `protocol` is Kafka's security protocol, `properties` are its settings without `listener.name.…` in front,
     `advertise` is the host it is advertised under, `advertise_port` the port if not its own: that of a plain relay in
@@ -88,13 +88,13 @@ class Broker:
     child: Child | None = None
 
     def start(self, libs: Path, jvm: Sequence[str]) -> None:
-        """Start the process; ready is something else."""
+        """Start the process, and return before the broker is ready."""
         command = [java(), *class_archive.options(libs), *jvm, *_LOGGING, "-cp", f"{libs}/*", "kafka.Kafka"]
         command.append(str(self.folder / "server.properties"))
         self.child = Child(command, self.folder / "log")
 
     def stop(self, *, kill: bool = False) -> None:
-        """End it in order (leaders move first), or at once."""
+        """End the process in order (leaders move first), or at once by SIGKILL."""
         if self.child is None:
             return
         if kill:
@@ -140,15 +140,16 @@ class Kafka:
         }
 
     def bootstrap(self, listener: str = "DIRECT") -> str:
-        """`host:port,…` of all brokers on that listener."""
+        """Return `host:port,…` of all brokers on that listener."""
         return ",".join(f"{HOST}:{broker.ports[listener]}" for broker in self.brokers.values())
 
     def ports(self, listener: str) -> set[int]:
-        """The ports of that listener, of all brokers."""
+        """Return the ports of that listener, of all brokers."""
         return {broker.ports[listener] for broker in self.brokers.values()}
 
     def start(self) -> None:
-        """Format or start ZooKeeper, start all brokers at once, and wait until each knows all of them."""
+        """Format the log directories or start ZooKeeper, start all brokers at once, and wait until each knows all of
+        them."""
         for broker in self.brokers.values():
             broker.folder.mkdir(parents=True)
             (broker.folder / "server.properties").write_text(self._server_properties(broker))
@@ -166,12 +167,12 @@ class Kafka:
         self.brokers[node].stop(kill=kill)
 
     def start_broker(self, node: int) -> None:
-        """Start a stopped broker again, on the ports and the data it had, and wait until it serves."""
+        """Start a stopped broker again, on the ports and with the data that it had, and wait until it serves."""
         self.brokers[node].start(self.libs, self._jvm)
         self._wait(self.brokers[node])
 
     def stop(self) -> None:
-        """Kill what runs and remove the data."""
+        """Kill all processes of the cluster and remove its data."""
         for broker in self.brokers.values():
             broker.stop(kill=True)
         if self.zookeeper:
@@ -179,7 +180,7 @@ class Kafka:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def logs(self, lines: int = 15) -> str:
-        """The last lines of each broker's log."""
+        """Return the last lines of each broker's log."""
         tails = [(broker.node, broker.child.tail(lines)) for broker in self.brokers.values() if broker.child]
         return "\n".join(f"broker {node}:\n{tail}" for node, tail in tails)
 
@@ -222,7 +223,7 @@ class Kafka:
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
     def _who_it_is(self, broker: Broker) -> dict[str, str]:
-        """The settings that differ between KRaft and ZooKeeper."""
+        """Return the settings that differ between KRaft and ZooKeeper."""
         if self.zookeeper:
             return {"broker.id": str(broker.node), "zookeeper.connect": self.zookeeper.address}
         voters = ",".join(f"{b.node}@{HOST}:{b.ports['CONTROLLER']}" for b in self.brokers.values())
@@ -234,11 +235,11 @@ class Kafka:
         }
 
     def _data(self, broker: Broker) -> Path:
-        """Its log directory: no two brokers share one, wherever `log.dirs` puts them."""
+        """Return the broker's log directory: no two brokers share one, wherever `log.dirs` puts them."""
         return Path(self._properties.get("log.dirs", self._folder)) / f"broker-{broker.node}" / "data"
 
     def _format(self) -> None:
-        """Give every broker a formatted log directory. But for ids, release and settings say what is in it."""
+        """Give every broker a formatted log directory. But for ids, release and settings determine its content."""
         kind = (self.libs, *sorted(self._properties.items()), *sorted(self._scram.items()))
         if kind not in _formatted:
             first = next(iter(self.brokers.values()))
@@ -272,12 +273,13 @@ class Kafka:
 
 
 def _new_id() -> str:
-    """A UUID as Kafka writes it; not with a dash first, which its tools would take for an option."""
+    """Return a UUID as Kafka writes it; not with a dash first, which its tools would take for an option."""
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     return _new_id() if text.startswith("-") else text
 
 
 def _brokers_known(address: str) -> int:
+    """Return how many brokers the one at this address lists; 0 when it cannot be reached."""
     try:
         return len(brokers(address))
     except OSError:

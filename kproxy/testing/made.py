@@ -1,4 +1,4 @@
-"""Topics that are there when the function returns: made past a proxy, and known to every broker."""
+"""Creation of topics past a proxy: they are known to every broker when the function returns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def create_topics(
 
 
 def _asked(address: str, new: list[dict[str, Any]]) -> bool:
-    """Whether that broker has made them all, or they were there."""
+    """Ask this broker to make the topics. Return True if it has made them all, or they were there. Raises InternalError
+    for a topic that is refused."""
     body = {"topics": new, "timeout_ms": 30_000, "validate_only": False}
     try:
         answer = ask(address, CREATE_TOPICS, VERSION, body, timeout=35)

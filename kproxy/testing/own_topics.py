@@ -1,13 +1,14 @@
-"""Topics of a test that had names of its own: deleted through the same proxy, which shows no others."""
+"""Deletion of the topics of a test that had names of its own, through the same proxy, which shows no others."""
 
 from __future__ import annotations
 
 PATIENCE = 10.0
-"""Seconds for each of the two questions."""
+"""Seconds to wait for the list of topics, and for each topic's deletion."""
 
 
 def delete_topics(bootstrap: str) -> list[str]:
-    """Delete all topics that are there; says why some are not. Raises what the client raises when nobody answers."""
+    """Delete all topics that are there. Return the reason for each one that stays. Raises KafkaException when no broker
+    answers."""
     try:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient

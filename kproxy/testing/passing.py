@@ -15,7 +15,8 @@ LENGTH = Struct(">i").unpack_from
 
 
 class FrameCount:
-    """Counts the frames of one direction. `skip` bytes of the last one, or of its length, are still to come."""
+    """Count of the frames of one direction. `skip`: bytes of the last frame that are still to come; `part`: the first
+    bytes of a length that is not whole yet."""
 
     __slots__ = ("frames", "kept", "part", "skip")
 
@@ -25,6 +26,7 @@ class FrameCount:
         self.part = b""
 
     def take(self, view: memoryview, n: int) -> None:
+        """Count the frames in the first `n` bytes of `view`."""
         pos = 0
         if self.part:
             pos = min(4 - len(self.part), n)
@@ -44,11 +46,12 @@ class FrameCount:
 
     @property
     def at_boundary(self) -> bool:
+        """Return True if the last frame has come whole."""
         return not self.skip and not self.part
 
 
 class PassingSession:
-    """Dials at the first bytes and takes every request to be answered by one response."""
+    """A session that dials at the first bytes and takes every request to be answered by one response."""
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
@@ -81,12 +84,12 @@ class PassingSession:
 
     @property
     def awaited_requests(self) -> list[tuple[int, int, int]]:
-        """It has not looked what they are."""
+        """Return an empty list: the session does not read requests, and knows none."""
         return []
 
     @property
     def awaited_since(self) -> float | None:
-        """It keeps no times."""
+        """Return None, since the session keeps no times."""
         return None
 
     @property
@@ -105,35 +108,35 @@ class PassingSession:
         return n
 
     def eof(self, side: int, now: float) -> None:
-        """The driver knows what to do."""
+        """Do nothing: the driver passes the end on by itself."""
 
     def nodes_ready(self, nodes: Mapping[int, tuple[str, int] | None], now: float) -> None:
-        """Never asked for."""
+        """Do nothing: the session never asks for ports of nodes."""
 
     def sent(self, token: int, now: float) -> None:
-        """Never asked for."""
+        """Do nothing: the session sends no bytes of its own."""
 
     def granted(self, now: float) -> None:
-        """Never asked for."""
+        """Do nothing: the session never waits for memory."""
 
     def begin(self, now: float) -> None:
-        """No rule is about connections."""
+        """Do nothing: no rule is about the connection."""
 
     def use(self, plan: Plan, now: float) -> None:
-        """There are no rules."""
+        """Do nothing: the session has no rules that could change."""
 
     def tick(self, now: float) -> None:
-        """Never asked for."""
+        """Do nothing: the session never asks to be woken."""
 
     def computed(self, result: Any, now: float) -> None:
-        """Nothing was to be computed."""
+        """Do nothing: the session never asks for work in a thread."""
 
     def released(self, now: float) -> None:
-        """Nothing is held."""
+        """Do nothing: no rule holds a frame of the session."""
 
     def drain(self, now: float) -> None:
         if self.idle:
             self.commands.append(Close("drained", "drained"))
 
     def end(self, now: float) -> None:
-        """Nothing is held."""
+        """Do nothing: the session keeps nothing that has to be given back."""

@@ -22,7 +22,7 @@ PROXIED = Listener("PROXIED")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What is fetched is told on the terminal, past what pytest catches."""
+    """Show on the terminal, past pytest's capture of output, which jars are fetched."""
 
     def announce(text: str) -> None:
         capture: Any = config.pluginmanager.getplugin("capturemanager")
@@ -38,63 +38,64 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """As before."""
+    """Take back the announcement of fetched jars on pytest's terminal."""
     del jars.telling[1:]
 
 
 @runtime_checkable
 class HasLogs(Protocol):
-    """Something whose log helps to understand a failed test."""
+    """A fixture's value whose log helps to understand a failed test."""
 
     def logs(self) -> str:
-        """Its last lines."""
+        """Return the last lines of the log."""
 
 
 class Proxies:
-    """Starts proxies; each lives until the end of the test."""
+    """The proxies that one test has started; each lives until the end of the test."""
 
     def __init__(self) -> None:
         self._stack, self._started = ExitStack(), list[Proxy]()
 
     def __call__(self, upstream: str = "", **settings: Any) -> Proxy:
-        """A running proxy in front of `upstream`; settings as of Proxy."""
+        """Start a proxy in front of `upstream` and return it when it runs; settings as of Proxy."""
         proxy = self._stack.enter_context(Proxy(upstream, **settings))
         self._started.append(proxy)
         return proxy
 
     def logs(self) -> str:
-        """The last lines of each."""
+        """Return the last lines of each proxy's log."""
         return "\n".join(proxy.logs() for proxy in self._started)
 
     def close(self) -> None:
-        """Stop them all."""
+        """Stop all proxies that were started."""
         self._stack.close()
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    """A real Kafka of one broker with the listeners DIRECT and PROXIED."""
+    """Start a real Kafka of one broker with the listeners DIRECT and PROXIED."""
     with Kafka(1, listeners=[PROXIED]) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def kafka3() -> Iterator[Kafka]:
-    """A real Kafka of three brokers with the listeners DIRECT and PROXIED."""
+    """Start a real Kafka of three brokers with the listeners DIRECT and PROXIED."""
     with Kafka(3, listeners=[PROXIED]) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def mock_cluster() -> Iterator[MockCluster]:
-    """librdkafka's mock cluster of three brokers."""
+    """Start librdkafka's mock cluster of three brokers."""
     with MockCluster(3) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def kproxy_process() -> Iterator[Proxies]:
-    """A function that starts `kproxy run`: `kproxy_process(cluster.bootstrap, rules=[…])` gives a running Proxy."""
+    """Give a function that starts `kproxy run`: `kproxy_process(cluster.bootstrap, rules=[…])` returns a running
+    Proxy."""
     proxies = Proxies()
     yield proxies
     proxies.close()

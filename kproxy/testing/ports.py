@@ -1,4 +1,4 @@
-"""Ports of this machine that nobody uses, and who talks to a port."""
+"""Ports of this machine that are free, and the connections to a port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _STEP = 32  # ports from one that is given out to the next: a proxy's nodes get 
 
 
 def _part() -> tuple[int, int]:
-    """The first of the ports of this process, and how many there are. Workers of pytest-xdist have a part each."""
+    """Return the first of the ports of this process, and how many there are. Workers of pytest-xdist have a part
+    each."""
     worker, workers = os.environ.get("PYTEST_XDIST_WORKER", ""), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
     number, count = (int(worker[2:]), int(workers)) if worker[2:].isdigit() and workers.isdigit() else (0, 1)
     size = (_LAST - _FIRST) // count
@@ -25,12 +26,12 @@ def _part() -> tuple[int, int]:
 
 _START, _SIZE = _part()
 _BEGIN, _SHIFT = random.randrange(0, _SIZE, _STEP), random.randrange(_STEP)
-"""Left to chance, for processes that share a part without knowing of each other."""
+"""First port and first shift within a step; random, for processes that share a part without knowing of each other."""
 _numbers = itertools.count()
 
 
 def _next_port() -> int:
-    """One that this process was not given for as long as possible.
+    """Return a port that this process was not given for as long as possible.
 
     A port is free until it is bound, which whoever asked for it may do much later, and again after a restart.
     """
@@ -39,12 +40,12 @@ def _next_port() -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port which could be bound a moment ago."""
+    """Return a port which could be bound a moment ago."""
     return free_ports(1, host)[0]
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports which could all be bound at once a moment ago."""
+    """Return ports which could all be bound at once a moment ago."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     held: list[socket.socket] = []
     try:
@@ -62,7 +63,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def free_port_with_room(room: int) -> int:
-    """A port that could be bound a moment ago, as could the `room` ports after it: for a proxy and its nodes."""
+    """Return a port that could be bound a moment ago, as could the `room` ports after it: for a proxy and its nodes."""
     while True:
         first = _next_port()
         with contextlib.ExitStack() as held, contextlib.suppress(OSError):
@@ -72,7 +73,7 @@ def free_port_with_room(room: int) -> int:
 
 
 def connections_to(ports: set[int]) -> dict[int, int]:
-    """Established connections of this machine to one of `ports`, as the kernel lists them: {inode: port}."""
+    """Return this machine's established connections to one of `ports`, as the kernel lists them: {inode: port}."""
     found = {}
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:
@@ -84,7 +85,7 @@ def connections_to(ports: set[int]) -> dict[int, int]:
 
 
 def sockets_of(pid: int) -> set[int]:
-    """The inodes of the sockets that a process holds; empty when it is gone."""
+    """Return the inodes of the sockets that a process holds; empty when it is gone."""
     found: set[int] = set()
     try:
         entries = list(Path(f"/proc/{pid}/fd").iterdir())

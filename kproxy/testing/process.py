@@ -21,7 +21,8 @@ _PRCTL = ctypes.CDLL(None).prctl  # looked up here: between fork and exec nothin
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that it has started and that live, oldest first: a proxy's workers. None when it is gone."""
+    """Return the ids of the live processes that this one has started, in ascending order, such as a proxy's workers; an
+    empty list when it is gone."""
     try:
         listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:
@@ -32,7 +33,7 @@ def children_of(pid: int) -> list[int]:
 def begin(
     command: Sequence[str], output: BinaryIO, env: Mapping[str, str], cwd: Path | None
 ) -> subprocess.Popen[bytes]:
-    """Start a command that writes to `output`."""
+    """Start a command that writes to `output`, and return its process."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -61,26 +62,27 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return the id of the child process."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code; below zero for a signal; None while it runs."""
+        """Return the exit code; below zero for a signal; None while the process runs."""
         return self._process.poll()
 
     def tail(self, lines: int = 40) -> str:
-        """The last lines that it wrote; nothing once the file was removed."""
+        """Return the last lines that the process wrote; an empty string once the file was removed."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send a signal to the child process."""
         self._process.send_signal(number)
 
     def wait_until(self, ready: Callable[[], bool], timeout: float, what: str) -> None:
-        """Return once `ready()` holds. Raises InternalError with its last lines if it ends before, or is too late."""
+        """Return once `ready()` holds. Raises InternalError with the last lines of the log if the process ends before,
+        or after `timeout` seconds."""
         limit = time.monotonic() + timeout
         while not ready():
             if self.returncode is not None:
@@ -90,13 +92,14 @@ class Child:
             time.sleep(0.02)
 
     def stop(self, timeout: float = 20) -> int:
-        """SIGTERM, then SIGKILL after `timeout` seconds; its exit code."""
+        """Send SIGTERM, then SIGKILL after `timeout` seconds. Return the exit code."""
         if self.returncode is None:
             self.signal(signal.SIGTERM)
         return self.wait(timeout)
 
     def wait(self, timeout: float) -> int:
-        """Its exit code; it is killed when it has not ended by itself after `timeout` seconds."""
+        """Wait for the end of the process and return its exit code; kill it when it has not ended after `timeout`
+        seconds."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -105,7 +108,7 @@ class Child:
         return self._process.wait()
 
     def kill(self) -> None:
-        """SIGKILL, and wait."""
+        """Send SIGKILL, and wait for the end of the process."""
         self._process.kill()
         self._process.wait()
 
@@ -119,6 +122,7 @@ class Child:
 
 
 def _die_with_parent() -> None:
+    """Ask the kernel to kill this process when the thread that started it ends."""
     _PRCTL(_PR_SET_PDEATHSIG, 9)
 
 

@@ -24,16 +24,16 @@ from kproxy.testing.process import Child
 HOST = "127.0.0.1"
 ROOM = 16  # ports after the proxy's own that its nodes usually get
 WORKERS = "KPROXY_TEST_WORKERS"
-"""An environment variable: so many worker processes for each proxy that does not say itself how many it wants."""
+"""Environment variable with the number of worker processes for each proxy whose test does not say how many it wants."""
 _START_TIMEOUT = 120.0  # seconds; half of one is usual, a machine with forty times the load it can take was seen
 
 
 QUIET = 0.05
-"""Seconds without another line, after which the lines of what has happened are taken to be written."""
+"""Seconds without another line, after which the lines about all that has happened are taken to be written."""
 
 
 class Proxy:
-    """`kproxy run` in front of `upstream`; a context manager that returns once it is ready.
+    """A process of `kproxy run` in front of `upstream`; a context manager that returns once it is ready.
 
     `rules` is a list of rules as in a rule file's `rules:`. `config` is a whole config document instead of `upstream`;
     its first listener is the one to bootstrap from, and an admin address is added. `arguments` go to the command line
@@ -68,41 +68,41 @@ class Proxy:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return the process id of the proxy."""
         assert self.child is not None
         return self.child.pid
 
     @property
     def port(self) -> int:
-        """The port of its first listener."""
+        """Return the port of the first listener."""
         return int(self.bootstrap.rsplit(":", 1)[1])
 
     def launch(self) -> int:
-        """Start it without waiting; its process id."""
+        """Start the proxy without waiting. Return its process id."""
         self.child = Child(self._command, self._folder / "log", cwd=self._folder)
         return self.child.pid
 
     def start(self) -> None:
-        """Start it, unless it was launched already, and wait until it says that it is ready."""
+        """Start the proxy, unless it was launched already, and wait until it is ready."""
         if self.child is None:
             self.launch()
         assert self.child is not None
         self.child.wait_until(self._ready, _START_TIMEOUT, "kproxy")
 
     def is_ready(self) -> bool:
-        """Whether /readyz says so."""
+        """Return True if /readyz answers with status 200."""
         try:
             return self.get("/readyz")[0] == 200
         except OSError:
             return False
 
     def is_listening(self) -> bool:
-        """Whether it has said in its log that all ports are open."""
+        """Return True if the log has the line after which all ports are open."""
         return bool(self.logged("serving"))
 
     def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """The log lines of that event with these fields, as dicts, oldest first. Lines are written beside the traffic,
-        so where there is none yet, those that are under way are waited for."""
+        """Return the log lines of that event with these fields, as dicts, oldest first. Lines are written beside the
+        traffic, so where there is none yet, those that are under way are waited for."""
         found = self.logged(event, **fields)
         if not found and self.child is not None:
             wait_until_quiet(self.child.log)
@@ -110,7 +110,7 @@ class Proxy:
         return found
 
     def logged(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """The same of the lines that have been written by now."""
+        """Return the log lines of that event with these fields that have been written by now, without waiting."""
         found = []
         for line in self.child.log.read_text(errors="replace").splitlines() if self.child is not None else ():
             entry = json.loads(line) if line.startswith("{") and line.endswith("}") else {}
@@ -119,7 +119,7 @@ class Proxy:
         return found
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of an admin page. Raises OSError when nobody answers."""
+        """Return status and text of an admin page. Raises OSError when the proxy does not answer."""
         try:
             with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
@@ -133,29 +133,29 @@ class Proxy:
             raise ConnectionError(f"{path}: {cut}") from None
 
     def post(self, path: str, body: Any) -> Any:
-        """The answer of the admin API to a JSON document, decoded. Raises HTTPError for a refusal."""
+        """Send a JSON document to the admin API. Return its answer, decoded. Raises HTTPError for a refusal."""
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self.admin}{path}", json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
     def samples(self, name: str) -> list[tuple[dict[str, str], float]]:
-        """The samples of that name in its metrics: labels and value."""
+        """Return the samples of that name in the proxy's metrics: labels and value."""
         families = text_string_to_metric_families(self.get("/metrics")[1])
         return [
             (sample.labels, sample.value) for family in families for sample in family.samples if sample.name == name
         ]
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of all samples of that name whose labels include these; 0 when there is none."""
+        """Return the sum of all samples of that name whose labels include these; 0 when there is none."""
         return sum(value for found, value in self.samples(name) if labels.items() <= found.items())
 
     def logs(self, lines: int = 40) -> str:
-        """The last lines that it wrote."""
+        """Return the last lines of the log."""
         return self._last_words or (self.child.tail(lines) if self.child is not None else "")
 
     def stop(self, timeout: float = 20) -> int | None:
-        """SIGTERM, wait, remove its folder; its exit code."""
+        """Send SIGTERM, wait for the end, and remove the proxy's folder. Return the exit code."""
         code = self.child.stop(timeout) if self.child is not None else None
         self._last_words = self.logs()
         shutil.rmtree(self._folder, ignore_errors=True)

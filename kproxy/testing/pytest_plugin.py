@@ -27,13 +27,14 @@ OWN_NAMES = "kproxy_own_names"
 SCOPES = ("function", "class", "module", "package", "session")
 SEED_BITS = 32
 MOCKS = pytest.StashKey[set[str]]()
-"""Bootstrap addresses of mock clusters of this run."""
+"""Bootstrap addresses of the mock clusters of this run."""
 NEWEST_METADATA = 8
-"""The mock's answers of later versions have a byte too many, so that no rule could read them."""
+"""Newest version of Metadata that the mock offers: its responses of later ones have a byte too many, so that no rule
+could read them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """--kproxy-upstream, --kproxy-seed, and their ini options."""
+    """Add the options --kproxy-upstream and --kproxy-seed, and the ini options."""
     group = parser.getgroup("kproxy")
     group.addoption("--kproxy-upstream", metavar="HOST:PORT",
                     help="Kafka brokers that tests talk to through kproxy, instead of a mock cluster.")  # fmt: skip
@@ -46,14 +47,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker."""
+    """Register the marker for tests that have names of their own."""
     config.addinivalue_line(
         "markers", f"{OWN_NAMES}: the test has topics, groups and transactional ids of its own on the brokers (kproxy)"
     )
 
 
 def scope(fixture_name: str, config: pytest.Config) -> Any:
-    """The scope of the proxy and of what is behind it."""
+    """Return the scope of the proxy and of the cluster behind it. Raises UsageError for an unknown one."""
     chosen = config.getini("kproxy_scope")
     if chosen not in SCOPES:
         raise pytest.UsageError(f"kproxy_scope is one of {', '.join(SCOPES)}, found {chosen!r}")
@@ -61,7 +62,7 @@ def scope(fixture_name: str, config: pytest.Config) -> Any:
 
 
 def seed_of(request: pytest.FixtureRequest) -> int:
-    """The same for the same test in every run; no other test's chances follow from it."""
+    """Return the seed of a test: the same in every run, and independent of the seeds of other tests."""
     given = request.config.getoption("--kproxy-seed")
     if given is not None:
         return cast("int", given)
@@ -71,7 +72,7 @@ def seed_of(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope=scope)
 def kproxy_cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
-    """Three mock brokers in this process: `bootstrap`, `create_topic`, `set_leader`, `set_down`, `set_up`."""
+    """Start three mock brokers in this process: `bootstrap`, `create_topic`, `set_leader`, `set_down`, `set_up`."""
     from kproxy.testing.cluster import MissingMock, MockCluster
 
     try:
@@ -91,14 +92,14 @@ def kproxy_cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
 
 @pytest.fixture(scope=scope)
 def kproxy_upstream(request: pytest.FixtureRequest) -> str:
-    """What the options say, else the mock cluster."""
+    """Return the brokers' addresses from the options, else those of the mock cluster."""
     given = request.config.getoption("--kproxy-upstream") or request.config.getini("kproxy_upstream")
     return given or cast("str", request.getfixturevalue("kproxy_cluster").bootstrap)
 
 
 @pytest.fixture(scope=scope)
 def kproxy_engine(kproxy_upstream: str) -> Iterator[Embedded]:
-    """The proxy in its thread; `bootstrap_servers` for fixtures that live as long as it does."""
+    """Run the proxy in its thread; `bootstrap_servers` for fixtures that live as long as it does."""
     from kproxy.errors import KproxyError
     from kproxy.testing.embedded import Embedded
 
@@ -113,7 +114,7 @@ def kproxy_engine(kproxy_upstream: str) -> Iterator[Embedded]:
 
 @pytest.fixture
 def kproxy(request: pytest.FixtureRequest, kproxy_engine: Embedded) -> Iterator[Kproxy]:
-    """Kafka through kproxy, with faults on demand: see kproxy's page on testing."""
+    """Give a test Kafka through kproxy, with faults on demand: see kproxy's page on testing."""
     from kproxy.testing.inject import Kproxy
 
     kproxy_engine.store.seed = seed_of(request)
