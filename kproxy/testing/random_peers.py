@@ -1,4 +1,4 @@
-"""A random client and a random broker: what they say, and how badly they may behave.
+"""A random client and a random broker: the frames that they send, and how badly they may behave.
 
 All chances come from one `random.Random`, so that a seed says all.
 """
@@ -22,7 +22,7 @@ CLIENT_IDS = ("tester", "etl-1", "größe", None)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that the client sends, with its size; whether an answer is due."""
+    """A request of a random client: its frame with the size in front, and whether a response is due."""
 
     frame: bytes
     key: int
@@ -32,7 +32,7 @@ class Asked:
 
 
 def random_traffic(random: Random, apis: list[str], count: int, mangle: float = 0.0) -> list[Asked]:
-    """Requests with correlation ids from 1 on; `mangle` is the chance of one to be no good request."""
+    """Return requests with correlation ids from 1 on; `mangle` is the chance of each to be spoilt."""
     made = [asked(random, schema.load(schema.names()[random.choice(apis)]), number + 1) for number in range(count)]
     if not mangle:
         return made
@@ -40,7 +40,7 @@ def random_traffic(random: Random, apis: list[str], count: int, mangle: float = 
 
 
 def mangled(frame: bytes, random: Random, after: int = 4) -> bytes:
-    """Some bytes behind the first ones are others."""
+    """Return the frame with one to three random bytes behind the first `after` ones replaced."""
     found = bytearray(frame)
     for _ in range(random.choice((1, 1, 3)) if len(frame) > after else 0):
         place = random.randrange(after, len(frame))
@@ -49,6 +49,7 @@ def mangled(frame: bytes, random: Random, after: int = 4) -> bytes:
 
 
 def asked(random: Random, api: schema.Api, correlation: int) -> Asked:
+    """Return a random request of this API with this correlation id."""
     versions = list(api.versions)
     version = random.choice((versions[0], versions[-1], versions[-1], random.choice(versions)))
     message = random_request(api, version, random, full=random.random() < 0.7)
@@ -63,7 +64,7 @@ def asked(random: Random, api: schema.Api, correlation: int) -> Asked:
 
 
 def plausible(body: Any, random: Random) -> None:
-    """Mostly whole batches under `records`, and fetch sessions that begin or are not wanted."""
+    """Put mostly whole batches under `records`, and fetch sessions that begin or are not wanted, in place."""
     for name, value in body.items() if isinstance(body, dict) else ():
         if name == "records" and random.random() < 0.8:
             made = [
@@ -79,7 +80,7 @@ def plausible(body: Any, random: Random) -> None:
 
 @dataclass(slots=True)
 class Manners:
-    """Chances of what a broker does to one answer, or instead of it."""
+    """Chances, from 0 to 1, that a broker spoils one response in some way, or sends none."""
 
     error: float = 0.1
     trailing: float = 0.05
@@ -91,7 +92,7 @@ class Manners:
 
 
 class Broker:
-    """Takes bytes, answers whole requests in order when it is asked to."""
+    """A random broker that takes bytes and answers whole requests in order when it is asked to."""
 
     def __init__(self, random: Random, manners: Manners) -> None:
         self.random, self.manners = random, manners
@@ -101,6 +102,7 @@ class Broker:
         self.lost = False  # what came is no frame
 
     def take(self, data: bytes) -> None:
+        """Take bytes that reached the broker, and the requests that they complete."""
         self.data += data
         while len(self.data) >= 4 and not self.lost:
             size = int.from_bytes(self.data[:4], "big", signed=True)
@@ -114,6 +116,7 @@ class Broker:
                 self.request(frame)
 
     def request(self, frame: bytes) -> None:
+        """Put the response to this request in the queue, spoilt as the broker's manners say."""
         random, manners = self.random, self.manners
         try:
             message = decode_request(frame, trailing=True)
@@ -147,7 +150,7 @@ class Broker:
 
 
 def spoil(value: Any, random: Random) -> None:
-    """Errors at random places of a response."""
+    """Put errors at random places of a response."""
     if not isinstance(value, dict):
         return
     for name, inner in value.items():

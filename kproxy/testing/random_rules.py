@@ -72,12 +72,13 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
 
 @cache
 def example(kind: str) -> Any:
+    """Return the rule in the example of this kind."""
     return yaml.safe_load(KINDS[kind].example)[0]
 
 
 @cache
 def acts_on(kind: str, apis: tuple[str, ...]) -> list[str]:
-    """Those of these APIs that rules of this kind can be about."""
+    """Return those of these APIs that rules of this kind can be about."""
     without = {name: value for name, value in example(kind).items() if name not in ("match", "not")}
     text = json.dumps({"rules": [without if loads(json.dumps({"rules": [without]})) else example(kind)]})
     rule = parse_rules(text).rules[0]
@@ -91,7 +92,7 @@ def acts_on(kind: str, apis: tuple[str, ...]) -> list[str]:
 
 
 def live_kinds() -> list[str]:
-    """The kinds that act on frames, in the order of their table."""
+    """Return the kinds that act on frames, in the order of their table."""
     return [kind for kind, model in KINDS.items() if issubclass(model, LiveRule)]
 
 
@@ -101,7 +102,8 @@ def frame_kinds() -> list[str]:
 
 
 def random_rule(kind: str, random: Random, apis: list[str], name: str = "") -> dict[str, Any]:
-    """One that loads: every odd variation is tried alone first, and left out when it is refused."""
+    """Return a rule of this kind that loads: every random variation is tried alone first, and left out when it is
+    refused."""
     rule: dict[str, Any] = json.loads(json.dumps(example(kind)))
     rule["name"] = name or kind
     if not issubclass(KINDS[kind], LiveRule):
@@ -144,7 +146,7 @@ def _setting(where: str, word: str, value: Any) -> Change:
 
 
 def random_rules(random: Random, apis: list[str], kinds: list[str], count: int) -> list[dict[str, Any]]:
-    """So many rules of these kinds at most, that can be in force together."""
+    """Return at most `count` rules of these kinds that can be in force together."""
     made: list[dict[str, Any]] = []
     for number in range(count):
         rule = random_rule(random.choice(kinds), random, apis, f"rule {number}")
@@ -155,7 +157,7 @@ def random_rules(random: Random, apis: list[str], kinds: list[str], count: int) 
 
 @cache
 def loads(text: str) -> bool:
-    """Whether it is a document that is accepted."""
+    """Return True if `text` is a rule document without mistakes."""
     try:
         parse_rules(text)
     except DocumentError:

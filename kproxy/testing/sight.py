@@ -1,4 +1,5 @@
-"""Exchanges as watchers hand them out, made from bodies, and files of them, for tests of what looks at them."""
+"""Exchanges made from bodies, as watchers hand them out, and files of such exchanges, for tests of sinks and of the
+pipeline."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from kproxy.wire.schema import load, names
 
 @dataclass
 class Somebody:
-    """A `Who` that says what it is told to say."""
+    """The connection of an exchange (a `Who`), with everything known about it given by the test."""
 
     number: int = 1
     cluster: str | None = "main"
@@ -35,7 +36,7 @@ class Somebody:
     software_version: str | None = None
     topics: Mapping[str, str] = field(default_factory=dict)
     client_id: str = "tester"
-    """Of its requests."""
+    """Client id in the headers of its requests."""
 
     def broker_topic(self, topic: str) -> str | None:
         return None
@@ -51,8 +52,8 @@ def exchange(
     api_name: str, version: int, request: Mapping[str, Any], response: Mapping[str, Any] | None, *,
     who: Somebody | None = None, form: Form = Form.WHOLE, at: float = 1_000.0, number: int = 1,
 ) -> Seen:  # fmt: skip
-    """One exchange: it takes 20 ms from `at` on; without a response it is unanswered. `form`: what is kept of both
-    frames, of HEAD 20 bytes."""
+    """Return an exchange that begins at `at` seconds and takes 20 ms; without a response it is unanswered. `form`: the
+    part that is kept of both frames, of HEAD 20 bytes."""
     api, who = load(names()[api_name]), who or Somebody()
     header = {"request_api_key": api.key, "request_api_version": version, "correlation_id": number,
               "client_id": who.client_id}  # fmt: skip
@@ -68,7 +69,7 @@ def exchange(
 
 
 def _frame(frame: bytes, key: int, version: int, direction: str, form: Form, at: float) -> Frame:
-    """Without credentials, as watchers keep it."""
+    """Return a frame without credentials, as watchers keep it."""
     data, withheld = take_out(frame, key, version, direction)
     if len(data) < len(frame):
         form = Form.HEAD
@@ -78,12 +79,12 @@ def _frame(frame: bytes, key: int, version: int, direction: str, form: Form, at:
 
 
 NOON = 1_795_262_400.0
-"""2026-11-21T12:00:00Z."""
+"""Seconds since 1970 at 2026-11-21T12:00:00Z."""
 NOT_LEADER = 6
 
 
 def orders(count: int, base: int = 0, codec: int = 0) -> bytes:
-    """A batch of so many orders: keys `user-N`, values `order N` that compress well, one header each."""
+    """Return a batch of so many orders: keys `user-N`, values `order N` that compress well, one header each."""
     records = [
         Record(number, int(NOON * 1000) + number, b"user-%d" % number, b"order %d " % number * 8, (("trace", b"a1"),))
         for number in range(base, base + count)
@@ -92,8 +93,8 @@ def orders(count: int, base: int = 0, codec: int = 0) -> bytes:
 
 
 def conversation() -> list[Seen]:
-    """What two clients did from `NOON` on, a second between two exchanges: `etl` writes orders, one write fails after
-    250 ms, one wants no answer; `report` reads, and its heartbeat stays without an answer."""
+    """Return the exchanges of two clients from `NOON` on, one a second: `etl` writes orders, one write fails after 250
+    ms, one wants no answer; `report` reads, and its heartbeat stays without an answer."""
     etl = Somebody(3, principal="User:alice", client_id="etl", client_address="192.168.7.1", client_port=51000,
                    software_name="librdkafka", software_version="2.3.0")  # fmt: skip
     report = Somebody(
@@ -137,7 +138,7 @@ _METADATA: dict[str, Any] = {
 
 
 def write_capture(path: Path, exchanges: Iterable[Seen], payload: Payload = "full") -> Path:
-    """A capture of them, as of a proxy at 127.0.0.1:9092."""
+    """Write a capture of these exchanges, as of a proxy at 127.0.0.1:9092. Return its path."""
     with path.open("wb") as file:
         writer = CaptureWriter(file, Policy(payload))
         for seen in exchanges:
@@ -147,7 +148,7 @@ def write_capture(path: Path, exchanges: Iterable[Seen], payload: Payload = "ful
 
 
 def event_lines(exchanges: Iterable[Seen], source: str = "host/5b0c1e2f/0") -> bytes:
-    """Their request events, as event files hold them."""
+    """Return the request events of these exchanges, as event files hold them."""
     lines = EventEncoder(source)
     made = [lines.line(REQUEST_EVENT.name, seen.request.first if seen.request else NOON, request_event(seen, float))
             for seen in exchanges]  # fmt: skip

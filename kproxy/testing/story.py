@@ -1,4 +1,4 @@
-"""Why a rule did nothing, and what a failed test should be shown: told from what went through."""
+"""Explanations for a failed test: why a rule did nothing, and which exchanges went through instead."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ if TYPE_CHECKING:
     from .injected import Injected
 
 MOST_LINES = 12
-"""Of one list; a test that talks to more APIs or topics is told of those it used most."""
+"""Items shown of one list; a test that talks to more APIs or topics is told of those it used most."""
 LOG_LINES = 20
 HIDDEN = ("name", "kind")
 
 
 def written(rule: Mapping[str, Any]) -> str:
-    """The rule as the call that makes it."""
+    """Return the rule as the Python call that puts it in."""
     params = "".join(f", {name}={value!r}" for name, value in rule.items() if name not in HIDDEN)
     return f"inject({rule['kind']!r}{params})"
 
 
 def explain(rule: Injected, seen: Selection, bootstrap: str) -> str:
-    """Where a rule stopped, and what was there instead."""
+    """Return the lines that say at which stage a rule stopped, and which exchanges were there instead."""
     return "\n".join(f"  {line}" for line in (written(rule.rule), *reasons(rule, seen, bootstrap)))
 
 
 def reasons(rule: Injected, seen: Selection, bootstrap: str) -> Iterator[str]:
+    """Yield the rule's counters and problems, the stage at which it stopped, and the exchanges that went through."""
     if rule.running is None:
         yield f"rules of the kind {rule.kind} bind when a connection opens, and do not count"
         return
@@ -51,7 +52,7 @@ def reasons(rule: Injected, seen: Selection, bootstrap: str) -> Iterator[str]:
 
 
 def unmatched(match: Mapping[str, Any], seen: Selection) -> Iterator[str]:
-    """Each selector alone: how many exchanges it is about."""
+    """Yield for each selector alone how many exchanges it matches."""
     for name, value in match.items():
         try:
             found = len(seen.where(match_of({name: value})))
@@ -61,7 +62,8 @@ def unmatched(match: Mapping[str, Any], seen: Selection) -> Iterator[str]:
 
 
 def summary(exchanges: list[Exchange]) -> str:
-    """`4 × Produce 9 (orders), Produce 9 (orders) → NOT_LEADER_OR_FOLLOWER`, most frequent first."""
+    """Return the most frequent exchanges in one line: `4 × Produce 9 (orders), Produce 9 (orders) →
+    NOT_LEADER_OR_FOLLOWER`."""
     counts = Counter(map(str, exchanges))
     listed = [f"{count} × {text}" if count > 1 else text for text, count in counts.most_common(MOST_LINES)]
     rest = len(counts) - len(listed)
@@ -69,7 +71,7 @@ def summary(exchanges: list[Exchange]) -> str:
 
 
 def overview(kproxy: Kproxy, seen: Selection) -> str:
-    """Seed, rules, traffic and log."""
+    """Return the report for a failed test: seed, rules, traffic and log."""
     lines = [f"seed {kproxy.seed} (the same chances again: --kproxy-seed={kproxy.seed})",
              f"clients at {kproxy.bootstrap_servers}, brokers at {kproxy.upstream}"]  # fmt: skip
     for rule in kproxy.injected:

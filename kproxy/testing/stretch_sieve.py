@@ -20,7 +20,8 @@ from .stretches import BOTH, Case
 
 FEWER, ALL = 10_000, 100_000
 SUSPECT, BOUND = 0.004, 0.050
-"""Seconds of CPU: with FEWER elements, from which on a case is measured with ALL, and the most there may be then."""
+"""Seconds of CPU time of one stretch: the most with FEWER elements for which a case is not measured with ALL, and the
+most that there may be with ALL."""
 TRIES = 3
 
 
@@ -37,15 +38,15 @@ GROUPS = {
         "malformed_batch", "empty_fetch", "set_watermark", "short_session",
     ),
 }  # fmt: skip
-"""Kinds by what they are about; a word ending in `_` stands for all that begin with it. The others are about clusters
-and groups."""
+"""Kinds by the subject they are about; a word ending in `_` stands for all that begin with it. The others are about
+clusters and groups."""
 OTHERS = "clusters and groups"
 ALIKE = ("whole exchanges", "bytes")
 """Groups of kinds for which one API is as good as another."""
 
 
 def group_of(kind: str) -> str:
-    """The group in whose row of the table a kind is."""
+    """Return the group in whose row of the table a kind is."""
     for group, words in GROUPS.items():
         if any(kind == word or (word.endswith("_") and kind.startswith(word)) for word in words):
             return group
@@ -54,7 +55,8 @@ def group_of(kind: str) -> str:
 
 @dataclass
 class Finding:
-    """What was measured of one case. `few`, `many`: milliseconds with FEWER and ALL elements; `total` of the last."""
+    """Measurement of one case. `few`, `many`: milliseconds with FEWER and ALL elements; `total`: milliseconds of all
+    stretches in the last measurement."""
 
     case: str
     kind: str
@@ -68,23 +70,24 @@ class Finding:
 
     @property
     def most(self) -> float:
-        """Milliseconds that there may be with ALL elements."""
+        """Return the milliseconds of the longest stretch with ALL elements, estimated if it was not measured."""
         return self.many if self.many is not None else self.few * ALL / FEWER
 
     @property
     def long(self) -> bool:
+        """Return True if the stretch is longer than BOUND, or the case failed."""
         return bool(self.error) or (self.many or 0.0) > BOUND * 1000
 
 
 def name(case: Case) -> str:
-    """The case, told from all others."""
+    """Return a name that tells the case from all others."""
     return f"{case} {case.rules}"
 
 
 def in_order(found: Iterable[Case]) -> list[Case]:
-    """The last versions first, of these what selects topics or nothing, of these both frames long, of these the kinds
-    that know messages. What has the same frames is together; else in no order, so that a search that is not at its end
-    has seen some of all APIs."""
+    """Return the cases so that the telling ones come first: the last version of an API, of these the rules that select
+    topics or nothing, of these both frames long, of these the kinds that know messages. Cases with the same frames are
+    together; their order is else random, so that a search that is not at its end has seen some of all APIs."""
     found = list(found)
     last: dict[str, int] = {}
     for case in found:
@@ -123,7 +126,7 @@ def sift(case: Case) -> Finding:
 
 
 def known(path: Path) -> dict[str, Finding]:
-    """What a former search has found; of a case that was done twice, the later."""
+    """Return the findings of former searches by the case's name; of a case that was done twice, the later."""
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     findings = [Finding(**json.loads(line)) for line in lines]
     return {f"{one.case} {one.rules}": one for one in findings}

@@ -17,7 +17,8 @@ from .stretches import BOTH, cases
 
 
 def table(findings: Iterable[Finding]) -> str:
-    """The longest stretch with all elements by group of kinds and by which frame is long, as a table of Markdown."""
+    """Return a Markdown table of the longest stretch with all elements, by group of kinds and by which frame is
+    long."""
     longest: dict[tuple[str, str], Finding] = {}
     counts: dict[tuple[str, str], int] = {}
     for one in findings:
@@ -37,7 +38,7 @@ def table(findings: Iterable[Finding]) -> str:
 
 
 def run(path: Path, everything: bool) -> None:
-    """Search, tell what is too long as soon as it is found, and print the table."""
+    """Search the cases, print each that is too long as soon as it is found, and the table at the end."""
     wanted = in_order(cases(everything))
     begun = thread_time()
     for done, found in enumerate(search(path, wanted), 1):
@@ -50,7 +51,7 @@ def run(path: Path, everything: bool) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the command line says."""
+    """Search or print the table, as the command line says."""
     match arguments:
         case ["--sieve" | "--sample" as how, file]:
             run(Path(file), how == "--sieve")

@@ -45,7 +45,8 @@ READ = 262144
 
 
 class Stopwatch:
-    """Measures between places to stop. `longest` in seconds; `where`: what was called at its end, if `trace`."""
+    """A clock that measures the work between two places to stop. `longest` in seconds; `where`: the call stack at its
+    end, if `trace`."""
 
     def __init__(self, trace: bool = False) -> None:
         self.longest = self.last = self.total = 0.0
@@ -53,7 +54,7 @@ class Stopwatch:
         self.trace, self.where = trace, ""
 
     def look(self) -> None:
-        """A place to stop: what came before it is a stretch."""
+        """End a stretch at a place to stop, and begin the next one."""
         now = thread_time()
         took = now - self.last
         self.total += took
@@ -65,7 +66,7 @@ class Stopwatch:
         self.last = thread_time()
 
     def apart(self, work: Callable[[], Any]) -> Any:
-        """Do what a thread does in a proxy, while others run: it is in no stretch."""
+        """Do work that a thread does in a proxy, while others run: its time is in no stretch."""
         self.look()
         try:
             return work()
@@ -87,11 +88,11 @@ class Stopwatch:
 
 
 PARTITION = ("partition", "partition_index", "partition_indexes", "index", "partition_id")
-"""Fields with a partition's number; other numbers are few, since a response may not name many nodes."""
+"""Names of fields with a partition's number; other numbers are few, since a response may not name many nodes."""
 
 
 class Large:
-    """Makes bodies in which one array has many elements. `deep`: the one inside the first element.
+    """Maker of bodies in which one array has many elements. `deep`: the one inside the first element.
 
     Elements are called by their place in that array, so an answer is about what its request has asked for.
     """
@@ -140,14 +141,14 @@ class Large:
 
 
 def body(key: int, version: int, direction: str, count: int, *, deep: bool = False, records: bytes = b"") -> Any:
-    """The values of a message with `count` elements."""
+    """Return the fields of a message with `count` elements."""
     return Large(count, deep, records).struct(layout.body(key, version, direction), 0, many=True)
 
 
 def large(
     key: int, version: int, direction: str, count: int, *, deep: bool = False, records: bytes = b"", **values: Any
 ) -> bytes:
-    """A frame of `count` elements, with its size."""
+    """Return a frame of `count` elements, with its size."""
     api = schema.load(key)
     header: dict[str, Any] = {"correlation_id": 1}
     if direction == "request":
@@ -159,7 +160,7 @@ def large(
 
 
 def batch(count: int, codec: int = 0) -> bytes:
-    """A batch of so many small records."""
+    """Return a batch of so many small records."""
     records = [Record(n, 1_700_000_000_000 + n, b"k", b"v" * 20) for n in range(count)]
     return encode_batch(records, codec=codec)
 
@@ -168,11 +169,11 @@ OWN = CORRELATION.to_bytes(4, "big", signed=True)
 
 
 class Length(bytearray):
-    """Stands for what came out, which a driver hands to the kernel without copying it: only its length is kept."""
+    """Length of the bytes that came out, which a driver hands to the kernel without copying them: only that is kept."""
 
     length = 0
     asks = False
-    """The last bytes are a request of kproxy's own for topics by id."""
+    """True if the last bytes are a request of kproxy's own for topics by id."""
 
     def __iadd__(self, more: Any) -> Self:  # type: ignore[misc]  # it is never added to anything
         self.length += len(more)
@@ -198,7 +199,7 @@ class Case:
         return f"{self.kind}, {self.api} {self.version}, {'deep' if self.deep else 'wide'} {self.way}"
 
     def measure(self, count: int, trace: bool = False) -> Stopwatch:
-        """Have a session pass both frames; one has `count` elements."""
+        """Let a session pass both frames, of which one has `count` elements, or both. Return the stopwatch."""
         key = schema.names()[self.api]
         talk, watch = Dialogue(self.rules), Stopwatch(trace)
         out = {side: Length() for side in talk.out}
@@ -233,7 +234,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
     "corrupt": [{"bits": 1_000_000}, {"where": "body", "bits": 1_000_000}],
     "drop_records": [{"fraction": 1.0}],
 }
-"""Other parameters than those of the examples."""
+"""Parameters that are tried for a kind in addition to those of its example."""
 NAMED = ("Metadata", "Produce", "Fetch", "OffsetFetch", "DescribeTopicPartitions", "CreateTopics", "DescribeGroups")
 """APIs that are measured for kinds that bind when a connection opens."""
 SMALL_BATCH = batch(2)
@@ -245,8 +246,8 @@ def frame(key: int, version: int, way: str, count: int, deep: bool) -> bytes:
 
 
 def broad(kind: str) -> list[str]:
-    """Documents with a rule of this kind that is about as much as may be: the example with other selectors, and with
-    other words for what says what is done, and to which frame."""
+    """Return documents with a rule of this kind that is about as much as may be: the example with other selectors, and
+    with other words for its effect and for the frame that it acts on."""
     rule = {name: value for name, value in example(kind).items() if name not in ("when", "match")}
     fields = KINDS[kind].model_fields
     others = [{name: word} for name in WORDS if name in fields for word in WORDS[name] if word != rule.get(name)]
@@ -258,12 +259,13 @@ def broad(kind: str) -> list[str]:
 
 
 def edits(exchange: Exchange, message: Message) -> Edit:
-    """A hook of kind `python` that says that it has changed the message."""
+    """Return an edit that claims to have changed the message: a hook of kind `python`."""
     return Edit()
 
 
 def cases(everything: bool = False) -> Iterator[Case]:
-    """Each kind with one API and both long frames; `everything`: with all APIs, versions, forms and selectors."""
+    """Yield a case of each kind with one API and both long frames; `everything`: with all APIs, versions, forms and
+    selectors."""
     every = tuple(sorted(schema.load(key).name for key in schema.paths()))  # not under the names that they once had
     for number, (kind, model) in enumerate(KINDS.items()):
         apis = acts_on(kind, every) if issubclass(model, LiveRule) else list(NAMED)
@@ -282,7 +284,7 @@ def cases(everything: bool = False) -> Iterator[Case]:
 
 
 def by_id(key: int, version: int) -> bool:
-    """Return True if the request says ids for topics: what they are called would have to be asked for."""
+    """Return True if the request has ids in place of topic names, so that kproxy has to ask for the names."""
     return any(slot.type == "uuid" for slot in layout.body(key, version, "request").everywhere())
 
 

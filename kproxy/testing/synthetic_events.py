@@ -20,10 +20,10 @@ from uuid import UUID
 import msgspec
 
 LINES_A_FILE = 200_000
-"""Some 100 MB before compression."""
+"""Lines of one file, some 100 MB before compression."""
 START = datetime(2026, 11, 1, tzinfo=UTC)
 HEARTBEATS, COMMITS = 20, 12
-"""Of a consumer in a minute: every 3 s, and every 5 s."""
+"""Requests of a consumer in a minute: a heartbeat every 3 s, and a commit every 5 s."""
 SOFTWARE = (
     ("apache-kafka-java", "3.9.1"),
     ("apache-kafka-java", "2.8.0"),
@@ -37,7 +37,8 @@ FAILS_EVERY = 97
 
 @dataclass
 class Truth:
-    """What was written. `records`, `bytes`: written, by topic, in Produce lines without an error."""
+    """Sums over the events of one source, for the pipeline's answers to be compared with. `records`, `bytes`: written,
+    by topic, in Produce lines without an error."""
 
     lines: int = 0
     by_type: Counter[str] = field(default_factory=Counter)
@@ -45,12 +46,13 @@ class Truth:
     bytes: Counter[str] = field(default_factory=Counter)
     records_read: Counter[str] = field(default_factory=Counter)
     commits: Counter[str] = field(default_factory=Counter)
-    """By group."""
+    """Offset commits by group."""
 
 
 @dataclass
 class Client:
-    """One connection that lives as long as the data does. `head` begins the data of its summaries and requests."""
+    """A client's connection that lives as long as the data does. `head` begins the data of its summaries and
+    requests."""
 
     number: int
     client_id: str
@@ -63,7 +65,8 @@ class Client:
 
 @dataclass(frozen=True)
 class Size:
-    """Of the cluster that is made up, per source."""
+    """Size of the made-up cluster: how many producers, consumers and topics there are per source, and partitions per
+    topic."""
 
     producers: int = 300
     consumers: int = 300
@@ -72,7 +75,8 @@ class Size:
 
 
 def write_events(folder: Path, lines: int, *, seed: int = 1, source: int = 0, size: Size | None = None) -> Truth:
-    """At least `lines` lines of one source into `folder`, as the audit names and packs its files."""
+    """Write at least `lines` lines of one source into `folder`, as the audit names and packs its files. Return their
+    sums."""
     truth = Truth()
     name = f"made-up/{UUID(int=seed << 32 | source)}/{source}"
     pending: list[bytes] = []
@@ -97,7 +101,7 @@ def _publish(folder: Path, day: str, source: int, first: int, lines: list[bytes]
 
 
 def events(source: str, lines: int, random: Random, size: Size, truth: Truth) -> Iterator[tuple[str, bytes]]:
-    """(day, line) until there are that many; the last minute is whole."""
+    """Yield (day, line) until there are so many; the last minute is whole."""
     clients = [_client(number, random, size) for number in range(1, size.producers + size.consumers + 1)]
     envelope = b'{"specversion":"1.0","id":"%d","source":"' + source.encode() + b'","type":"%b","time":"%b",'
     envelope += b'"datacontenttype":"application/json","data":%b}\n'

@@ -1,4 +1,4 @@
-"""What clients and kproxy say to each other, kept frame by frame as it passes, to be read afterwards.
+"""Tape of what clients and kproxy say to each other, kept frame by frame as it passes, to be read afterwards.
 
 Strategy. The bytes are copied where the client's socket is, on the way in before any rule has seen them and on the way
 out after all of them. So what is kept is what the client has said and heard, whatever rules did in between, and nothing
@@ -22,16 +22,16 @@ from kproxy.wire.api_keys import PRODUCE
 from kproxy.wire.head import produce_acks
 
 MOST_BYTES = 64 << 20
-"""Of all frames that are kept: a test looks at few, and one that moves more means to fill something else."""
+"""Bytes of all frames that are kept: a test looks at few, and one that moves more means to fill something else."""
 MOST_FRAMES = 100_000
 """Exchanges that are kept; with the objects around them some 50 MB."""
 LARGEST = 100 << 20
-"""A frame that says to be longer is none: the end of what can be told apart on this connection."""
+"""Bytes from which on a size is taken for none: no frame can be told apart on this connection after it."""
 
 
 class Frames:
-    """Cuts a stream into frames without their sizes. `cut`: a size that could not be one, behind which no frame can be
-    told from another; None: there was none."""
+    """Cutter of one direction's bytes into frames without their sizes. `cut`: a size that could not be one, behind
+    which no frame can be told from another; None: there was none."""
 
     __slots__ = ("cut", "rest")
 
@@ -40,7 +40,7 @@ class Frames:
         self.cut: int | None = None
 
     def add(self, data: bytes) -> Iterator[bytes]:
-        """The frames that these bytes complete; none any more after a size that cannot be one."""
+        """Yield the frames that these bytes complete; none any more after a size that cannot be one."""
         if self.cut is not None:
             return
         rest, pos = self.rest, 0
@@ -59,7 +59,7 @@ class Frames:
 
 
 class Taken:
-    """A request, and the response to it once it has gone out. `came`, `answered`: monotonic seconds."""
+    """A request on the tape, and the response to it once that has gone out. `came`, `answered`: monotonic seconds."""
 
     __slots__ = ("answered", "came", "line", "read", "request", "response")
 
@@ -71,7 +71,7 @@ class Taken:
 
     @property
     def correlation(self) -> bytes:
-        """The four bytes as they stand in the request."""
+        """Return the correlation id as the four bytes of the request."""
         return self.request[4:8]
 
     @property
@@ -80,7 +80,7 @@ class Taken:
 
 
 class Line:
-    """One client connection."""
+    """A client's connection on the tape."""
 
     def __init__(self, tape: Tape, session: Session) -> None:
         self.tape, self.session = tape, session
@@ -88,7 +88,7 @@ class Line:
         self.waiting: dict[bytes, deque[Taken]] = {}  # by correlation id, of which a client may use one twice
 
     def said(self, data: bytes, now: float) -> None:
-        """By the client."""
+        """Keep the requests in the bytes that the client has sent."""
         for frame in self.requests.add(data):
             if len(frame) >= 8:
                 taken = Taken(self, frame, now)
@@ -98,7 +98,7 @@ class Line:
         self.look_for_end(self.requests, "request")
 
     def heard(self, data: bytes, now: float) -> None:
-        """By the client."""
+        """Keep the responses in the bytes that the client gets."""
         for frame in self.responses.add(data):
             due = self.waiting.get(frame[:4])
             if due:
@@ -110,12 +110,12 @@ class Line:
         self.look_for_end(self.responses, "response")
 
     def look_for_end(self, frames: Frames, what: str) -> None:
-        """Put it on record when these frames cannot be told apart any more."""
+        """Put on record that the frames of this direction cannot be told apart any more, if that is so."""
         if frames.cut is not None and (self.session.number, what) not in self.tape.cut:
             self.tape.cut[self.session.number, what] = frames.cut
 
     def forget(self, taken: Taken) -> None:
-        """An answer to it belongs to nothing."""
+        """Stop waiting for the response to this request; it will belong to none."""
         due = self.waiting.get(taken.correlation)
         if due is not None and taken in due:
             due.remove(taken)
@@ -124,7 +124,7 @@ class Line:
 
 
 def wants_no_answer(frame: bytes) -> bool:
-    """A Produce with acks=0."""
+    """Return True if the frame is a Produce request with acks 0."""
     key, version, name = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2, 8))
     return key == PRODUCE and version in schema.load(PRODUCE).versions and (
         produce_acks(version)(frame, 0, len(frame), name) == 0
@@ -132,8 +132,8 @@ def wants_no_answer(frame: bytes) -> bool:
 
 
 class Tape:
-    """Of all connections. `forgotten` counts exchanges that were there and are not kept any more; `cut` has the sizes
-    behind which nothing more could be told apart, by connection and direction."""
+    """The exchanges of all connections. `forgotten` counts exchanges that were there and are not kept any more; `cut`
+    has the sizes behind which nothing more could be told apart, by connection and direction."""
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_frames: int = MOST_FRAMES) -> None:
         self.most_bytes, self.most_frames = most_bytes, most_frames
@@ -145,7 +145,8 @@ class Tape:
     # ---- where the bytes pass: all in the proxy's thread
 
     def follow(self, session: Session) -> Session:
-        """A session whose connection begins: what it passes to the client as it is, and all that the client says."""
+        """Return this session, whose connection begins, with the tape listening: to all that the client says, and to
+        the bytes that are passed to the client as they are."""
         line = self.lines[session.number] = Line(self, session)
         from_client, from_broker = session.from_client, session.from_broker
 
@@ -163,7 +164,7 @@ class Tape:
         return session
 
     def side(self, side: type[Side]) -> type[Side]:
-        """A side for clients that keeps what is written otherwise."""
+        """Return a class of client sides that keeps the bytes written in other ways than by `follow`'s session."""
         lines = self.lines
 
         class Kept(side):  # type: ignore[misc,valid-type]  # one of two classes
@@ -185,10 +186,12 @@ class Tape:
     # ---- what is kept
 
     def keep(self, taken: Taken) -> None:
+        """Put a request on the tape, in place of the oldest ones if it is full."""
         self.taken.append(taken)
         self.grew(len(taken.request))
 
     def grew(self, size: int) -> None:
+        """Count so many more bytes, and drop the oldest exchanges until the limits hold."""
         self.bytes += size
         while self.bytes > self.most_bytes or len(self.taken) > self.most_frames:
             old = self.taken.popleft()
@@ -197,7 +200,7 @@ class Tape:
             old.line.forget(old)
 
     def clear(self) -> None:
-        """As if nothing had passed yet; answers that are still due belong to nothing."""
+        """Forget all exchanges; responses that are still due will belong to none."""
         self.taken.clear()
         self.cut.clear()
         self.bytes = self.forgotten = 0

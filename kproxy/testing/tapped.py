@@ -1,4 +1,4 @@
-"""A turmoil's driver with the taps of a real connection in it, and sinks that come and go.
+"""A driver of random sessions with the taps of a real connection in it, and sinks that come and go.
 
     driver = Tapped(rules, chances=Random(seed), late=[…])
     driver.attach(sink)
@@ -31,7 +31,7 @@ from kproxy.watch.summary import Summary
 
 @dataclass(eq=False)
 class Hungry:
-    """A sink that wants all of both sides, and remembers it."""
+    """A sink that wants all frames of both sides in full, and keeps the exchanges."""
 
     broker_side: bool = True
     most: Depth = Depth.FULL
@@ -57,7 +57,7 @@ class Hungry:
 
 
 class Out(bytearray):
-    """What leaves on a side; what the session itself sends is told first."""
+    """The bytes that left on one side; `tell` gets those that the session sends by itself, before they are added."""
 
     tell: Callable[[bytes | bytearray | memoryview], None] = staticmethod(lambda data: None)
 
@@ -68,8 +68,8 @@ class Out(bytearray):
 
 
 class Tapped(Driver):
-    """`first`: sinks from the beginning on; `guests`: those that come and go at any moment. `summary` counts, too, and
-    exchanges are told what `journal_for` makes."""
+    """A random session's driver with taps. `first`: sinks from the beginning on; `guests`: those that come and go at
+    any moment. `summary` counts, too, and exchanges are told to the journals that `journal_for` makes."""
 
     def __init__(
         self, *args: Any, chances: Random, first: Iterable[Sink] = (), guests: Iterable[Sink] = (),
@@ -95,7 +95,7 @@ class Tapped(Driver):
         super().obey()
 
     def connect(self) -> None:
-        """What `net` has around a session."""
+        """Put a stand-in for the connection around the session, as `net` does, and open the taps."""
         session = self.session
         self.link = Link(
             session=session, facts=session.facts, leaving=None, node=1, broker_address=("broker", 9092), since=self.now,
@@ -113,7 +113,7 @@ class Tapped(Driver):
         return lambda data: self.taps.sent(self.link, side, data, self.now) if self.session.observer else None
 
     def feed(self, side: int, data: bytes, chunk: int) -> Tapped:
-        """As in `net`: what was read lies in the buffer, passes, and is no more."""
+        """Feed bytes as `net` does: they lie in the shared buffer, pass, and are overwritten."""
         chunk = min(chunk or 1, len(BUFFER))
         for start in range(0, len(data), chunk):
             self.come_and_go()
@@ -132,7 +132,7 @@ class Tapped(Driver):
         return self
 
     def come_and_go(self) -> None:
-        """Some guest comes or leaves."""
+        """Add or remove one of the guests, by chance."""
         if self.guests and self.chances.random() < 0.3:
             guest = self.chances.choice(self.guests)
             if guest in self.fanout.sinks:
@@ -141,14 +141,14 @@ class Tapped(Driver):
                 self.fanout.add(guest)
 
     def end(self) -> None:
-        """The connection is over."""
+        """End the session and close the taps of its connection."""
         self.session.commands.clear()
         self.session.end(self.now)
         self.taps.closed(self.link, self.now)
 
 
 class Link(SimpleNamespace):
-    """Stands for `net`'s connection; like that one it is told apart by what it is, not by what is in it."""
+    """A stand-in for `net`'s connection; like that one it is equal to itself alone, whatever its attributes."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
@@ -157,5 +157,5 @@ class Link(SimpleNamespace):
         return self is other
 
     def watch(self, look: Callable[[], None]) -> None:
-        """Nothing of it is ever put aside."""
+        """Call `look` at once: this connection is never put aside."""
         look()

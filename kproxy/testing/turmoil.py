@@ -20,7 +20,7 @@ from kproxy.testing.random_peers import Asked, Broker
 
 
 class Driver(Dialogue):
-    """As a dialogue, but the kernel takes what it likes, and nodes get their ports when it is their turn."""
+    """A dialogue in which the kernel takes bytes when it likes, and nodes get their ports when it is their turn."""
 
     def __init__(self, *args: Any, lazy: bool = False, **more: Any) -> None:
         self.tokens: deque[int] = deque()
@@ -50,7 +50,7 @@ class Driver(Dialogue):
                 super().obey()
 
     def settle(self) -> None:
-        """The kernel has taken everything, and all ports are open."""
+        """Let the kernel take all bytes, and open all ports."""
         while self.tokens:
             self.session.sent(self.tokens.popleft(), self.now)
             self.obey()
@@ -63,13 +63,14 @@ class Driver(Dialogue):
 
 
 def port_of(node: int) -> tuple[str, int] | None:
-    """Where clients reach this node."""
+    """Return the address at which clients reach this node; None for nodes that have no port."""
     return ("proxy", 30000 + abs(node) % 1000) if node % 7 else None
 
 
 @dataclass
 class Turmoil:
-    """One connection from its beginning to its end. `plans` are what `use` may put into force."""
+    """A session of random events, from the beginning of its connection to the end. `plans` are those that `use` may put
+    into force."""
 
     random: Random
     talk: Driver
@@ -87,11 +88,11 @@ class Turmoil:
         self.ended: set[int] = set()
 
     def open(self) -> bool:
-        """Whether the session does not want to be closed."""
+        """Return True as long as the session has not asked to be closed."""
         return self.talk.closed is None
 
     def run(self) -> None:
-        """Everything happens, in random order; then the rest in order."""
+        """Let all events happen in random order, then the rest of the traffic in order."""
         for _ in range(0 if self.calm else 6 * len(self.traffic) + 20):
             if not self.open():
                 break
@@ -112,19 +113,19 @@ class Turmoil:
         self.talk.settle()
 
     def quiet(self) -> bool:
-        """Nothing more will happen."""
+        """Return True if all traffic has passed, and no timer or answer is left."""
         return (
             self.sent == len(self.stream) and self.talk.session.idle and not self.broker.answers
             and not self.talk.wakes and not self.talk.tokens and not self.talk.wanted
         )  # fmt: skip
 
     def flow(self) -> None:
-        """What the session has let through reaches the broker."""
+        """Give the broker the bytes that the session has let through."""
         self.broker.take(bytes(self.talk.out[BROKER][self.at[BROKER] :]))
         self.at[BROKER] = len(self.talk.out[BROKER])
 
     def client_sends_all(self) -> None:
-        """As much as is read of it now."""
+        """Send as much of the traffic as the session reads now."""
         sent = -1
         while self.sent > sent and self.open():
             sent = self.sent

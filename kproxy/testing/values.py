@@ -17,7 +17,7 @@ TEXTS = ("", "a", "topic-1", "größe", "\udcff\udc80", "\N{SNOWMAN}" * 50, "x" 
 
 
 def random_struct(struct: Struct, random: Random, size: int = 3) -> dict[str, Any]:
-    """A value of this struct; arrays have at most `size` elements (those of numbers sometimes 70)."""
+    """Return a random value of this struct; arrays have at most `size` elements (those of numbers sometimes 70)."""
     found = {slot.name: random_slot(slot, random, size) for slot in struct.slots}
     for slot in struct.tagged:
         found[slot.name] = random_slot(slot, random, size) if random.randrange(2) else slot.default()

@@ -15,6 +15,6 @@ DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF_RET | BPF_K with 0: keep no
 
 
 def vanish(sock: socket.socket) -> None:
-    """From now on nothing reaches this socket, and nobody hears from it."""
+    """Attach a filter to the socket: from now on it gets no packet, and its peer gets no reply."""
     program = ctypes.create_string_buffer(DROP_ALL)
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program)))

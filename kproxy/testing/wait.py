@@ -1,4 +1,5 @@
-"""Waiting for a condition, never for a time; and measuring a time on a machine that sometimes stands still."""
+"""Functions that wait for a condition, never for a time, and measure a time on a machine that sometimes stands
+still."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], seconds: float = 20) -> T:
-    """What `condition()` gives as soon as that is true. Raises AssertionError after `seconds`."""
+    """Wait until `condition()` is true, and return its value. Raises AssertionError after `seconds`."""
     limit = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < limit, f"not true within {seconds:g} s"
@@ -19,7 +20,8 @@ def until(condition: Callable[[], T], seconds: float = 20) -> T:
 
 
 def undisturbed(measure: Callable[[], T], times: int = 5) -> T:
-    """What `measure()` gives, which is called again when it raises AssertionError or OSError, `times` times in all.
+    """Return the result of `measure()`, which is called again when it raises AssertionError or OSError, `times` times
+    in all.
 
     For what holds only while no process is kept from the processor: that something takes no longer than so long, or
     is done before something else. What holds at any speed is asserted outside, where once is enough to fail.

@@ -1,4 +1,4 @@
-"""Who connects to some ports of this machine, seen in the kernel's socket table.
+"""Watch over the connections to some ports of this machine, by the kernel's socket table.
 
 Strategy: a thread looks many times a second. A connection counts as a stranger's when its near end belongs to none of
 the processes that may have one, and it was there before and after their sockets were listed, so that one which such a
@@ -19,7 +19,7 @@ _INTERVAL = 0.02  # seconds; clients keep a broker connection for minutes, so ev
 
 
 class ConnectionWatch:
-    """Collects connections to `ports` that belong to no process in `allowed` and to none that such a process has
+    """Watch for connections to `ports` that belong to no process in `allowed` and to none that such a process has
     started; a context manager.
 
     `strangers` are the ports somebody else connected to; `seen` counts looks that found an allowed connection, which
@@ -34,7 +34,7 @@ class ConnectionWatch:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def look(self) -> None:
-        """Look once."""
+        """Look at the socket table once, and take down the strangers."""
         before = connections_to(set(self.ports))
         if not before:
             return

@@ -1,5 +1,5 @@
-"""Rules and selectors as arguments of Python calls → documents, so that they mean what they mean in files, and mistakes
-in them are told in the same words."""
+"""Conversion of rules and selectors that are arguments of Python calls into documents, so that they mean the same as in
+files, and mistakes in them are told in the same words."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _PLACE = re.compile(r":(\d+):\d+: (.*)", re.DOTALL)
 
 
 class Misuse(ValueError):
-    """Arguments of a test that are no rule; the message names the argument, what is wrong, and what is allowed."""
+    """A mistake in the arguments of a test's call; the message names the argument, the mistake, and what is allowed."""
 
 
 def plain(value: Any) -> Any:
-    """As a document can have it; `not_` and the like, which Python needs, lose their underscore."""
+    """Return the value as a document can have it; `not_` and the like, which Python needs, lose their underscore.
+    Raises Misuse for a type that no rule has."""
     if isinstance(value, Mapping):
         return {str(name).removesuffix("_"): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset | range):
@@ -36,17 +37,17 @@ def plain(value: Any) -> Any:
 
 
 def rule_source(rule: Mapping[str, Any]) -> Source:
-    """A document of this one rule, its arguments on lines of their own from line 3 on."""
+    """Return a document of this one rule, its arguments on lines of their own from line 3 on."""
     return json_source(f"<test: {rule['name']}>", f'{{"rules": [\n{lines(rule)}]}}'.encode())
 
 
 def lines(arguments: Mapping[str, Any]) -> str:
-    """JSON with a line for each argument and each of its fields, the first one on the second line."""
+    """Return JSON with a line for each argument and each of its fields, the first one on the second line."""
     return "{\n" + "\n".join(text for _, text in laid_out(arguments)) + "\n}"
 
 
 def laid_out(arguments: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
-    """The lines with what each is about: `when`, `when.nth`."""
+    """Return the lines of the arguments, each as a pair of its subject (`when`, `when.nth`) and its text."""
     found: list[tuple[str, str]] = []
     for name, value in arguments.items():
         if found:
@@ -62,7 +63,8 @@ def laid_out(arguments: Mapping[str, Any], before: str = "") -> list[tuple[str, 
 
 
 def in_words(call: str, source: Source, arguments: Mapping[str, Any], error: DocumentError, first_line: int) -> Misuse:
-    """The mistakes with the arguments that they are about, in place of the lines of a document nobody wrote."""
+    """Return the mistakes with the arguments that they are about, in place of the lines of a document that no author
+    has written."""
     names, told = [name for name, _ in laid_out(arguments)], []
     for mistake in error.mistakes:
         found = _PLACE.fullmatch(mistake.removeprefix(source.file))
@@ -73,7 +75,7 @@ def in_words(call: str, source: Source, arguments: Mapping[str, Any], error: Doc
 
 
 def match_of(selectors: Mapping[str, Any]) -> FrameMatch:
-    """The selectors of a `match:`. Raises Misuse."""
+    """Return the selectors of a `match:` as a model. Raises Misuse."""
     __tracebackhide__ = True
     given = plain({name: value for name, value in selectors.items() if value is not None})
     source = json_source("<test>", lines(given).encode())

@@ -1,4 +1,5 @@
-"""ZooKeeper, without which Kafka before 3.3 does not run in earnest: one process, from the jars that Kafka brings."""
+"""ZooKeeper for Kafka before 3.3, which does not run in earnest without it: one process, from the jars that Kafka
+brings."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from kproxy.testing.process import Child
 
 _HOST = "127.0.0.1"
 _TICK = 500
-"""Milliseconds; sessions last up to twenty of them."""
+"""Milliseconds of ZooKeeper's tick; sessions last up to twenty of them."""
 _START_TIMEOUT = 60.0  # seconds; one is usual
 
 
 class ZooKeeper:
-    """A ZooKeeper of one node that keeps its data in `folder`; `address` is what brokers are given."""
+    """A process of ZooKeeper, the only one of its ensemble, that keeps its data in `folder`; `address` is the one for
+    brokers."""
 
     def __init__(self, libs: Path, folder: Path) -> None:
         self._libs, self._folder, self._port = libs, folder, free_port()
@@ -24,7 +26,7 @@ class ZooKeeper:
         self.child: Child | None = None
 
     def start(self, options: tuple[str, ...]) -> None:
-        """Start it with these options of the JVM, and wait until it listens."""
+        """Start the process with these options of the JVM, and wait until it listens."""
         self._folder.mkdir(parents=True)
         config = self._folder / "zoo.cfg"
         config.write_text(
@@ -37,7 +39,7 @@ class ZooKeeper:
         self.child.wait_until(self._listens, _START_TIMEOUT, "ZooKeeper")
 
     def stop(self) -> None:
-        """Kill it."""
+        """Kill the process, if there is one."""
         if self.child is not None:
             self.child.kill()
             self.child.stop()
