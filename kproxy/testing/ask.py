@@ -1,4 +1,4 @@
-"""One request to one broker, over a connection of its own: what a test asks without a client library in between."""
+"""One request to one broker, over a connection of its own, for tests that want no client library in between."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class EndOfStream(ConnectionError):
 class RawClient:
     """A connection to `host:port`, with TLS if a context is given; a context manager that closes it.
 
-    `source` is the address to come from, `client_id` what it says in its requests, `first` what it sends before
+    `source` is the address to come from, `client_id` the one in its requests, `first` the bytes that it sends before
     all else, TLS included. Every wait is limited by `timeout` seconds; then it raises TimeoutError.
     """
 

@@ -25,7 +25,7 @@ _REBALANCE_DELAY_MS = 100  # instead of three seconds, which each group test wou
 
 
 class MissingMock(InternalError):
-    """confluent-kafka, which carries librdkafka, is not installed."""
+    """Error for a missing confluent-kafka, which carries librdkafka."""
 
 
 class MockCluster:

@@ -81,9 +81,10 @@ class Dialogue:
 
     Attributes: session; rules (the rule set); to_client, to_broker (all bytes that came out so far); log (all
     commands); read (by side, whether it is read); closed (the Close, or None); shut (sides that were half-closed);
-    shapes; wakes (times at which the session wants to be called); now; works (what it wants to have computed, where
-    that is put off until `compute` is called; None: it is done at once); versions (how the broker answers ApiVersions
-    of clients that have not authenticated; None: not now).
+    shapes (limits on the flow of bytes); wakes (times at which the session wants to be called); now (seconds); works
+    (computations that the session has asked for, if they are put off until `compute` is called; None: they are done at
+    once); versions (function for the broker's response to ApiVersions of clients that have not authenticated; None: the
+    response is put off); nodes (function for the address at which clients reach a node; None: it is put off).
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """kproxy in a thread of this process, with a trio loop of its own, so that it goes on whatever a test does meanwhile.
 
-Strategy. Everything of the proxy is touched by its thread alone: whoever wants something done there hands it over by
-`call`, which goes through trio's queue, wakes the loop and comes back with the result. So a call also sees all that
-the proxy had done before: when a client has an answer, the rule that gave it has been counted. Nothing that is handed
-over waits for the caller, so that a caller whose own event loop stands still meanwhile is no deadlock.
+Strategy. Everything of the proxy is touched by its thread alone: other threads hand over their work by `call`, which
+goes through trio's queue, wakes the loop and comes back with the result. So a call also sees all that the proxy had
+done before: when a client has a response, the rule that gave it has been counted. Work that is handed over never waits
+for the caller, so that a caller whose own event loop stands still meanwhile is no deadlock.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Embedded:
             try:
                 with trio.move_on_after(timeout) as limit:
                     await self.proxy.keeper.waiters.wait(name, hits, count)
-            except Exception as error:  # noqa: BLE001  # it is whoever waits that is told
+            except Exception as error:  # noqa: BLE001  # raised in the thread that waits
                 done.set_exception(error)
             else:
                 done.set_result(not limit.cancelled_caught)
@@ -167,7 +167,7 @@ class Embedded:
     def _run(self) -> None:
         try:
             trio.run(self._main)
-        except BaseException as error:  # noqa: BLE001  # told to whoever waits for the start
+        except BaseException as error:  # noqa: BLE001  # raised in the thread that waits for the start
             first = next(leaves(error), error) if isinstance(error, BaseExceptionGroup) else error
             if not self._started.done():
                 self._started.set_exception(first)

@@ -33,7 +33,7 @@ MOST_REASON = 120
 
 
 class Topics:
-    """Names for topic ids, from the Metadata answers that clients got."""
+    """Names of topics by id, from the Metadata responses that clients got."""
 
     def __init__(self) -> None:
         self.names: dict[UUID, str] = {}

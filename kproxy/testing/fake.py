@@ -28,9 +28,9 @@ class FakeBroker:
     """A broker that listens on `host:port` (0: any free one), or on the Unix socket `path`, until closed; a context
     manager.
 
-    `nodes` are what it lists in Metadata, itself as node 0 if not given. `answers` are functions by API key.
-    `requests` are all that it has received, `peers` the addresses that have connected, `accepted` is how often. With
-    `tls` it shakes hands first.
+    `nodes` are those that it lists in Metadata, itself as node 0 if not given. `answers` are functions by API key.
+    `requests` are all that it has received, `peers` the addresses that have connected, `accepted` counts connections.
+    With `tls` it begins each with a TLS handshake.
     """
 
     def __init__(

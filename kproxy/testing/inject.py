@@ -80,7 +80,7 @@ class Kproxy:
         except (KproxyError, ValueError) as error:
             if hook is not None:
                 hooks.forget(hook)
-            raise error.with_traceback(None) from None  # what is wrong stands in the test
+            raise error.with_traceback(None) from None  # the mistake is in the test, not in kproxy
         injected = Injected(self, rule, running, hook)
         self.injected.append(injected)
         return injected
@@ -157,7 +157,7 @@ class Kproxy:
                 one.remove()
         try:
             left = delete_topics(self.bootstrap_servers)
-        except Exception as error:  # noqa: BLE001  # whatever is wrong, the test is over, and it is told what stays
+        except Exception as error:  # noqa: BLE001  # the test is over; the warning names what stays
             left = [f"{type(error).__name__}: {error}"]
         if left:
             text = f'topics whose names begin with "{self.prefix}" stay on {self.upstream}: {"; ".join(left)}'

@@ -31,7 +31,7 @@ from kproxy.testing.zookeeper import ZooKeeper
 
 HOST = "127.0.0.1"
 
-#: Small heap and the quick compiler: a broker then starts in two seconds and does what tests ask for.
+#: Small heap and the quick compiler: a broker then starts in two seconds and is fast enough for tests.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOG = "-Dorg.slf4j.simpleLogger."
 _LOGGING = (

@@ -17,7 +17,7 @@ from kproxy.testing.cluster import MockCluster
 from kproxy.testing.kafka import Kafka, Listener
 from kproxy.testing.proxy import Proxy
 
-#: The listener that a proxy is put in front of. Whoever connects to it past the proxy can be told apart there.
+#: The listener that a proxy is put in front of. A client that connects to it past the proxy can be told apart there.
 PROXIED = Listener("PROXIED")
 
 
@@ -103,7 +103,7 @@ def kproxy_process() -> Iterator[Proxies]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the logs of what a failed test used."""
+    """Show with a failed test the logs of the brokers and proxies that it used."""
     report = yield
     if report.failed:
         used = getattr(item, "funcargs", {})

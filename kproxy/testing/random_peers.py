@@ -99,7 +99,7 @@ class Broker:
         self.data = bytearray()
         self.answers: deque[bytes] = deque()
         self.said: list[bytes] = []
-        self.lost = False  # what came is no frame
+        self.lost = False  # a request could not be read, and no later one is
 
     def take(self, data: bytes) -> None:
         """Take bytes that reached the broker, and the requests that they complete."""

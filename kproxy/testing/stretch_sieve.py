@@ -1,10 +1,10 @@
 """Search for the longest stretch of all cases at a price that can be paid.
 
 `python -m kproxy.testing.stretches --sieve FILE` runs it. With frames of 100,000 elements all 97,000 cases would take
-days, so each is measured with a tenth of that, once. What is as long as the frame is ten times longer with all
-elements: a case over a tenth of the bound, less a fifth for what is not measured well, is measured twice more, and, if
-none of the three is short, with all elements. So what is let go takes less than 4 ms at 10,000: fixed work (places to
-stop are about a thousand elements apart) and short linear work. FILE has a line of JSON for each case that is done;
+days, so each is measured with a tenth of that, once. A stretch that grows with the frame is ten times longer with all
+elements: a case over a tenth of the bound, less a fifth for inexact measurements, is measured twice more, and, if none
+of the three is short, with all elements. So the cases that are let go take less than 4 ms at 10,000: fixed work (places
+to stop are about a thousand elements apart) and short linear work. FILE has a line of JSON for each case that is done;
 with the same file the search goes on where it ended.
 """
 
@@ -133,7 +133,8 @@ def known(path: Path) -> dict[str, Finding]:
 
 
 def search(path: Path, wanted: Iterable[Case]) -> Iterator[Finding]:
-    """Measure what is not known yet, and write it down. What was too long is measured again."""
+    """Yield the findings of cases that FILE does not have yet, and write them into it. A case that was too long is
+    measured again."""
     before = known(path)
     with path.open("a", encoding="utf-8", buffering=1) as file:
         for case in wanted:

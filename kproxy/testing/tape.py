@@ -67,7 +67,7 @@ class Taken:
         self.line, self.request, self.came = line, request, came
         self.response: bytes | None = None
         self.answered: float | None = None
-        self.read: Any = None  # whoever decodes it keeps that here
+        self.read: Any = None  # the decoded exchange, kept here by its reader
 
     @property
     def correlation(self) -> bytes:
@@ -85,7 +85,7 @@ class Line:
     def __init__(self, tape: Tape, session: Session) -> None:
         self.tape, self.session = tape, session
         self.requests, self.responses = Frames(), Frames()
-        self.waiting: dict[bytes, deque[Taken]] = {}  # by correlation id, of which a client may use one twice
+        self.waiting: dict[bytes, deque[Taken]] = {}  # requests by correlation id, which a client may use twice
 
     def said(self, data: bytes, now: float) -> None:
         """Keep the requests in the bytes that the client has sent."""
@@ -169,7 +169,7 @@ class Tape:
 
         class Kept(side):  # type: ignore[misc,valid-type]  # one of two classes
             __slots__ = ()
-            plain = False  # no byte of either direction is spliced past `said` and `passed`
+            plain = False  # no byte of either direction is spliced, for spliced ones would not come by here
 
             def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
                 line = lines.get(self.conn.session.number)

@@ -4,7 +4,7 @@
     driver.attach(sink)
 
 Bytes go through the shared buffer of `net`, as those of sockets do, so that a watcher that keeps a view of it is found
-out. What a sink does has chances of its own: the story is the same with and without sinks.
+out. Sinks have chances of their own: the session goes the same way with and without them.
 """
 
 from __future__ import annotations

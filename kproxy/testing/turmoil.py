@@ -78,8 +78,8 @@ class Turmoil:
     broker: Broker
     plans: list[Any] = field(default_factory=list)
     chunk: int = 0
-    calm: bool = False  # time stands still, and nobody ends anything
-    at: list[int] = field(default_factory=lambda: [0, 0])  # how much of each side's bytes has been taken
+    calm: bool = False  # time stands still, and no side ends the connection
+    at: list[int] = field(default_factory=lambda: [0, 0])  # bytes of each side that have been taken
 
     def __post_init__(self) -> None:
         self.stream = b"".join(one.frame for one in self.traffic)

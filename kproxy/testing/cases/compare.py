@@ -19,7 +19,7 @@ SHOWN = 24
 
 
 class Difference(NamedTuple):
-    """One value that is another than it should be."""
+    """A field that has another value than expected: its path, and both values as text."""
 
     path: str
     expected: str

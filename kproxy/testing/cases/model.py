@@ -160,7 +160,7 @@ class ExpectedFrame(Model):
 
 
 class Flow(Model):
-    """How the bytes of the connection flow."""
+    """A limit on how the bytes of the connection flow."""
 
     rate: ByteRate | None = Field(default=None, description="bytes per second, 100kB/s")
     piece: ByteCount | None = Field(default=None, description="bytes written at once")
@@ -189,7 +189,7 @@ Answers = Annotated[list[SentAnswer], BeforeValidator(_as_list, json_schema_inpu
 
 
 class Step(Model):
-    """Something happens, and what must come of it; the lines take place in this order."""
+    """A step of a test: something that happens, and what must come of it; the lines take place in this order."""
 
     times: Annotated[int, Field(ge=1)] = Field(default=1, description="the whole step takes place so often")
     wait: Seconds | None = Field(default=None, description="so much time passes first, 1s")

@@ -57,7 +57,7 @@ class Player:
     def step(self, step: Step, at: Where) -> list[Failure]:
         """Play one step. Return its failures."""
         self.failures, self.at = [], at
-        if not self.world.lines:  # that of the first step is open from the beginning
+        if not self.world.lines:  # the first step's connection is open from the beginning
             self.world.line(step.connection or "")
         for each in self.world.lines.values():
             each.take(BROKER), each.take(CLIENT)
@@ -65,12 +65,12 @@ class Player:
             self.act(step)
         except KproxyError as error:
             self.fail((), str(error))
-        except Exception as error:  # noqa: BLE001  # the other tests go on, and this one says what happened
+        except Exception as error:  # noqa: BLE001  # the other tests go on, and this one fails with the error
             self.fail((), f"kproxy itself went wrong: {type(error).__name__}: {error}")
         for problem in self.world.problems:
             self.fail((), problem)
         wrong = self.source.lines()
-        if wrong:  # bodies of which only now is known what they belong to
+        if wrong:  # in bodies whose API and version are known only now
             self.source.forget()
             self.failures = [Failure(place, what) for place, _, what in (each.partition(": ") for each in wrong)]
         return self.failures
