@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """An authority of its own in the folder `folder`; `file` is its certificate, which others are to trust."""
+    """A certificate authority with its files in `folder`; `file` is its certificate, for others to trust."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self.folder, self.name = folder, name

@@ -154,8 +154,8 @@ class Exchange:
 class Selection:
     """Exchanges of a tape, oldest first. Frames that are no requests (bare SASL tokens, say) are left out.
 
-    `forgotten`: how many there were before them. `missing`: what could not be told apart, in words, by connection and
-    direction.
+    `forgotten`: how many exchanges there were before them. `missing`: sentences about bytes that could not be told
+    apart, by connection and direction.
     """
 
     def __init__(

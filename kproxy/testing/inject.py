@@ -44,7 +44,7 @@ class KproxyWarning(UserWarning):
 class Kproxy:
     """One test's view of a running proxy.
 
-    Attributes: bootstrap_servers (what clients are given), upstream (the brokers behind it), seed (of all chances),
+    Attributes: bootstrap_servers (addresses for clients), upstream (the brokers behind it), seed (of all chances),
     prefix (that the names of this test have on the brokers, if it has names of its own).
     """
 

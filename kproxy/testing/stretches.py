@@ -94,7 +94,7 @@ PARTITION = ("partition", "partition_index", "partition_indexes", "index", "part
 class Large:
     """Maker of bodies in which one array has many elements. `deep`: the one inside the first element.
 
-    Elements are called by their place in that array, so an answer is about what its request has asked for.
+    Elements are named by their place in that array, so that a response is about the entities of its request.
     """
 
     def __init__(self, count: int, deep: bool, records: bytes = b"") -> None:

@@ -164,7 +164,8 @@ class Tape:
         return session
 
     def side(self, side: type[Side]) -> type[Side]:
-        """Return a class of client sides that keeps the bytes written in other ways than by `follow`'s session."""
+        """Return a class of client sides that puts the bytes on the tape which are written to the client, in place of
+        being passed on as they are."""
         lines = self.lines
 
         class Kept(side):  # type: ignore[misc,valid-type]  # one of two classes
