@@ -31,10 +31,11 @@ MOST_EARLY = 64
 
 
 class Tap:
-    """Of one connection. `watcher` sees the client's side; `behind` the broker's, while somebody wants that.
+    """Observer of one connection that gives what passes to its watchers.
 
-    `settled`: all watchers there are have begun. `over_early`: exchanges that ended as they came, no answer being due,
-    before the session has told what rules did about them.
+    `watcher` watches the client's side; `behind` the broker's, while a capture wants that. `settled`: both have begun,
+    as far as they exist. `over_early`: exchanges without a response (acks=0) that are over before the session has said
+    what rules did about them.
     """
 
     __slots__ = (
@@ -82,7 +83,7 @@ class Tap:
             connection.client.feed, connection.broker.feed = self.client_feed, self.broker_feed
 
     def client_feed(self, view: memoryview, n: int, now: float) -> int:
-        """Stands before the session's."""
+        """Give bytes of the client to the watchers and to the session's feed, whose result is returned."""
         if not self.settled:
             self.begin()
         if self.began:
@@ -95,7 +96,7 @@ class Tap:
         return go
 
     def broker_feed(self, view: memoryview, n: int, now: float) -> int:
-        """Stands before the session's."""
+        """Give bytes of the broker to the watchers and to the session's feed, whose result is returned."""
         if not self.settled:
             self.begin()
         if self.behind_began and self.behind is not None:
@@ -106,7 +107,7 @@ class Tap:
         return go
 
     def sent(self, side: int, data: bytes | bytearray | memoryview, now: float) -> None:
-        """The session has put these bytes behind what passed."""
+        """Give the watchers bytes that the session itself sends to a `side`, behind those that passed."""
         if not data:
             return
         if side == CLIENT:
@@ -119,13 +120,13 @@ class Tap:
             self.behind.from_client(data, len(data), now)
 
     def unseen(self, side: int) -> int:
-        """How many bytes of what comes next from a side nobody has to see, if the session need not."""
+        """Return how many of the next bytes from a side the watchers need only be told the number of."""
         if not self.settled or self.behind is not None or self.connection.leaving is not None:
             return 0
         return self.watcher.unseen(side != CLIENT)
 
     def pass_over(self, side: int, n: int, now: float) -> None:
-        """So many of these go from socket to socket."""
+        """Tell session and watcher of `n` bytes that go from socket to socket without being looked at."""
         if side == CLIENT:
             self.watcher.pass_over(n, now, response=False)
             self.from_client(NOT_LOOKED_AT, n, now)
@@ -155,7 +156,7 @@ class Tap:
         self.watcher.failed(correlation_id, codes)
 
     def early(self, correlation_id: int) -> Seen | None:
-        """The exchange of this id that was over before the session looked at it."""
+        """Return the exchange with this id that was over before the session looked at it, None if there is none."""
         return next((seen for seen in reversed(self.over_early) if seen.correlation_id == correlation_id), None)
 
     # ---- what comes of it
@@ -169,7 +170,7 @@ class Tap:
             self.hand_out(seen)
 
     def let_go(self) -> None:
-        """The session has had what came: if none of it waits there, rules have done what they do."""
+        """Hand out the exchanges that were over early, unless requests wait in the session for their rules."""
         if self.connection.session.requests.kept is None:
             early, self.over_early[:] = self.over_early[:], ()
             for seen in early:
@@ -196,7 +197,7 @@ class Tap:
         self.put_in_place()
 
     def refocus(self) -> None:
-        """Sinks have come or gone."""
+        """Have the watchers watch what the sinks want now, since sinks have come or gone."""
         fanout = self.taps.fanout
         self.watcher.refocus(fanout.depth)
         if not fanout.broker_side:
@@ -209,7 +210,7 @@ class Tap:
         self.put_in_place()
 
     def end(self, now: float) -> None:
-        """The connection is over; what is open is closed rather than unanswered if that was kproxy's doing."""
+        """End the watchers, since the connection is over; open requests count as closed if kproxy closed it."""
         ours = not self.connection.cause.startswith(("client_", "broker_"))
         self.watcher.end(now, closed=ours)
         for seen in self.over_early:
@@ -223,7 +224,7 @@ Watch = Callable[[bytearray, int, float], None]
 
 
 def watched_requests(tap: Tap, feed: Feed) -> Feed:
-    """`feed`, and before it the tap's watcher sees what came."""
+    """Return a feed that gives bytes to the tap's watcher and then to `feed`."""
     watch, early, let_go = tap.watcher.from_client, tap.over_early, tap.let_go
 
     def watched(view: memoryview, n: int, now: float) -> int:
@@ -237,7 +238,7 @@ def watched_requests(tap: Tap, feed: Feed) -> Feed:
 
 
 def watched_responses(watch: Watch, feed: Feed) -> Feed:
-    """`feed`, and after it `watch` sees what passes."""
+    """Return a feed that gives bytes to `feed`, and those that pass then to `watch`."""
 
     def watched(view: memoryview, n: int, now: float) -> int:
         go = feed(view, n, now)

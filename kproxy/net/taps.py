@@ -41,7 +41,7 @@ class Taps:
 
     @property
     def needed(self) -> bool:
-        """Whether `opened` has something to do."""
+        """Return True if `opened` must be called for new connections: there are sinks, or reading is shut."""
         return self.shut or bool(self.fanout.sinks)
 
     def opened(self, connection: Connection) -> None:

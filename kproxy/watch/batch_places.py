@@ -1,4 +1,4 @@
-"""Where the one record batch of a Produce request or a Fetch response stands, and when it is worth while to look."""
+"""Finds the only record batch of a Produce request or a Fetch response, and says when learning is worth its price."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .hot import Place
 from .wanted import signed
 
 MOST_LEARNT = 200
-"""Asks of one API, and Answers of one Ask. A producer of more partitions on one connection is rare."""
+"""Templates of requests of one API, and of responses to one of these. More partitions on one connection are rare."""
 LONGEST_HEAD = 1024
 """Bytes of a frame in which its first batch is looked for. Names and ids are far shorter."""
 SMALLEST_HEAD, WIDEST = 8, 5
-"""Bytes in front of the records at least, and of their length at most."""
+"""Bytes that stand in front of the records at least, and bytes that their length takes at most."""
 PATIENCE = 16
-"""Failures after which learning is tried once in so many frames only."""
+"""Failures in a row after which learning is tried only once in as many frames."""
 RECORDS_ASKED = frozenset(("topic_data[].partition_data[].records",))
 RECORDS_READ = frozenset(("responses[].partitions[].high_watermark", "responses[].partitions[].records"))
 LENGTH_AT, ATTRIBUTES_AT, PRODUCER_AT = 8, 21, 43
@@ -33,13 +33,13 @@ ATTRIBUTES, PRODUCER = Struct(">h"), Struct(">q")
 
 
 def worth_trying(what: Any) -> bool:
-    """Whether to learn, after so many failures in a row."""
+    """Count a failure of `what` (its `misses`), and return True if learning is worth another try."""
     what.misses += 1
     return what.misses <= PATIENCE or not what.misses % PATIENCE
 
 
 def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset[str]) -> list[tuple[int, int, int]]:
-    """Where the values at these paths stand in a frame that can be read."""
+    """Return (mark, start, end) of each value at `paths` in a frame without its length field, which can be read."""
     hits: list[tuple[int, int, int]] = []
     found = walk(key, version, direction, paths)
     start = body_start(frame, 0, len(frame), header_version(key, version, direction), direction) or 0
@@ -48,8 +48,10 @@ def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset
 
 
 def shortened(buf: Buffer, pos: int, n: int, size: int, code: int, direction: str) -> bytes | None:
-    """The frame at `pos` with nothing but a header in its only batch, if as much of it is before `n`. None: that cannot
-    be told. What is made has to be read as any frame: bytes may look like a batch and be none."""
+    """Return the frame at `pos` with its only record batch cut to the header, if as much of it is before `n`.
+
+    None if that cannot be told. The result has to be decoded like any frame: bytes may look like a batch and be none.
+    """
     key, version = signed(code >> 16), signed(code & 0xFFFF)
     if version not in schema.load(key).versions:
         return None
@@ -74,7 +76,7 @@ def shortened(buf: Buffer, pos: int, n: int, size: int, code: int, direction: st
 
 
 def batch_place(frame: bytes, version: int, direction: str, records: RecordsDigest | None) -> Place | None:
-    """Where the only batch of a frame stands; None if there is not just one whole batch of magic 2 that counts."""
+    """Return the place of the only batch of a frame; None unless that is a whole batch of magic 2 with records."""
     if records is None or records.batches != 1 or records.control or not records.records or records.records < 0:
         return None
     key, paths = (PRODUCE, RECORDS_ASKED) if direction == REQUEST else (FETCH, RECORDS_READ)

@@ -1,4 +1,4 @@
-"""What a summary counts in: cells of one minute, and the lines that they become."""
+"""Cells of a summary, the counters of one minute, and the lines that they become."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ class Line:
 
 
 class Ending(NamedTuple):
-    """How an exchange ended. `codes`: all in its response, that at the top first; `own`: those that kproxy made.
+    """Outcome of an exchange with its error codes.
 
-    `top`: the first of them stands at the top. `answered_by`: empty where there was no answer.
+    `codes`: the errors in its response, that at the top first; `own`: those of them that kproxy made. `top`: whether
+    the first one stands at the top of the response. `answered_by`: `broker` or `kproxy`, empty without a response.
     """
 
     outcome: str
@@ -71,25 +72,26 @@ class Ending(NamedTuple):
 
 
 WELL = Ending("answered", "broker")
-"""The broker answered, and without any error."""
+"""Ending of an exchange that the broker answered without any error."""
 SILENT = Ending("no_answer_due")
-"""A Produce with acks=0."""
+"""Ending of a Produce with acks=0, which has no response."""
 
 ApiKey = tuple[int | None, int | None, str | None, Ending, int | None]
-"""(api key, version, client id, how they ended, acks)"""
+"""(API key, version, client id, ending, acks) of exchanges that one cell counts; None: of several, or without any."""
 
 OWN = 1 << 20
 """Added to the error code of a partition where kproxy made it: codes have 16 bits."""
 
 PartKey = tuple[int | None, int | None, str | None, str | bytes, int | None, int, int | None, str, bool | None]
-"""(api key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent)"""
+"""(API key, version, client id, topic's name or id, partition, error code, acks, codec, idempotent) of a cell."""
 
 
 @dataclass(slots=True)
 class ApiCell:
-    """Requests of an API as such. Times of the watcher's clock; latencies in seconds.
+    """Counters of the exchanges of one API in one minute. Times are of the watcher's clock, latencies in seconds.
 
-    `records`, `bytes`, `batches`: of partitions for which there were no cells left.
+    `records`, `bytes`, `batches`: of partitions for which there were no cells left; `told`: there were such.
+    `rule`, `wait`: seconds for which frames were held, by rules and for other reasons.
     """
 
     key: ApiKey
@@ -110,7 +112,7 @@ class ApiCell:
     batches: int = 0
 
     def answered(self, seconds: float) -> None:
-        """A request of it had its answer after so long."""
+        """Count the latency of one exchange, in `seconds`, in the sum, the maximum and a bucket."""
         self.latency += seconds
         self.latency_max = max(self.latency_max, seconds)
         self.buckets[bisect_left(BOUNDS, seconds)] += 1
@@ -118,7 +120,10 @@ class ApiCell:
 
 @dataclass(slots=True)
 class PartCell:
-    """Requests about one partition, or about those of a topic that have no cell of their own."""
+    """Counters of one minute for one partition, or for all partitions of a topic that have no cell of their own.
+
+    `offset_at`, `mark_at`: when the requests came from which `last_offset` and `high_watermark` are.
+    """
 
     key: PartKey
     first: float
@@ -134,7 +139,10 @@ class PartCell:
     empty: int = 0
 
     def told(self, offset: int | None, mark: int | None, begun: float) -> None:
-        """A request that came at `begun` brought these; those of the last one stay, of several at once the highest."""
+        """Take the last offset and the high watermark that the exchange of a request which came at `begun` had.
+
+        Those of the latest request stay; of several requests at the same time, the highest.
+        """
         if offset is not None and (begun > self.offset_at or (begun == self.offset_at and offset > self.last_offset)):
             self.last_offset, self.offset_at = offset, begun
         if mark is not None and (begun > self.mark_at or (begun == self.mark_at and mark > self.high_watermark)):

@@ -1,4 +1,4 @@
-"""A response like others whose end is still to come: what its head said is counted when it is all here."""
+"""Long responses that match a template before their end is here: counted once it is, from what their head said."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from .summary import Summary
 
 
 class Coming:
-    """`entry`: of its request. `records`, `offset`, `mark`: of its batch. `open`: made when something is said of it."""
+    """Response of one connection that matched `answer` and is not all here.
+
+    `entry`: of its request. `records`, `offset`, `mark`: count, last offset and high watermark of its batch. `open`:
+    its exchange, made only when a rule or a wait has to be noted in it.
+    """
 
     __slots__ = ("answer", "entry", "mark", "offset", "open", "records", "size")
 
@@ -18,7 +22,7 @@ class Coming:
         self.open: Open | None = None
 
     def count(self, summary: Summary, now: float) -> None:
-        """It is all here."""
+        """Add the exchange to its Answer, since the response came to its end at `now`."""
         answer = self.answer
         if not answer.counted:
             return

@@ -1,4 +1,4 @@
-"""Where credentials stand, as data, and how they are taken out of frames before anything keeps them.
+"""Takes credentials out of frames before anything keeps them; tables say in which fields credentials stand.
 
 Strategy. They are found by the protocol's structure, never by a search for text. A body that is about credentials is
 withheld as a whole, and so is one whose structure is not known where it could hold some. Of APIs that carry configs
@@ -54,7 +54,7 @@ FILLER = b"*"
 
 @cache
 def withheld_body(key: int, version: int, direction: str) -> str:
-    """Why the whole body of such frames is withheld; empty: it is not."""
+    """Return why the whole body of such frames is withheld, or an empty text if it is not."""
     if key not in schema.paths():
         return UNKNOWN_API
     if (key, direction) in VALUES and version not in schema.load(key).versions:
@@ -64,12 +64,12 @@ def withheld_body(key: int, version: int, direction: str) -> str:
 
 @cache
 def secret_paths(key: int, direction: str) -> frozenset[str]:
-    """Paths of the values that are taken out of such frames."""
+    """Return the paths of the values that are taken out of such frames."""
     return frozenset(VALUES.get((key, direction), "").split())
 
 
 def header_end(frame: Buffer, key: int, version: int, direction: str) -> int:
-    """Where the header of a frame (without its length) ends, as far as it can be told: never in the body."""
+    """Return where the header of a frame (without its length) ends, or an earlier place if that cannot be told."""
     fixed = 8 if direction == REQUEST else 4
     unknown = int(direction == REQUEST)  # all request headers but one begin like header 1
     form = header_version(key, version, direction) if key in schema.paths() else unknown
@@ -77,7 +77,7 @@ def header_end(frame: Buffer, key: int, version: int, direction: str) -> int:
 
 
 def take_out(frame: Buffer, key: int, version: int, direction: str) -> tuple[bytes, str]:
-    """A whole frame (without its length) as it may be kept, and what was withheld; the same bytes and "" for most."""
+    """Return a whole frame (without its length) as it may be kept, and what was withheld: mostly all of it and ""."""
     why = withheld_body(key, version, direction)
     if not why:
         paths = secret_paths(key, direction)
@@ -94,7 +94,7 @@ def take_out(frame: Buffer, key: int, version: int, direction: str) -> tuple[byt
 
 
 def value_spans(frame: Buffer, key: int, version: int, direction: str) -> list[tuple[int, int]] | None:
-    """Where the values that are taken out stand, in order; None if the frame cannot be read."""
+    """Return (start, end) of each value that is taken out of a frame, in order; None if the frame cannot be read."""
     hits: list[tuple[int, int, int]] = []
     found = walk(key, version, direction, secret_paths(key, direction))
     try:

@@ -23,7 +23,7 @@ from .seen import NO_ERRORS, Errors, Form, Seen
 
 SIZE_BYTES = 4
 MOST_CODES = 20
-"""Different errors that are told of one response. A broker has few in one; a number may be any of 65,535."""
+"""Different errors at most that are recorded of one response. A broker has few in one; broken bytes may have 65,535."""
 LONGEST_LIST = 256 * 1024
 """Bytes of an answer that is read although it only shows something, such as Metadata of all topics: 30 ms at worst, in
 which no other connection is served. What a request has changed is read whatever the length."""
@@ -31,17 +31,21 @@ LISTS = frozenset(key for key, asked in permissions().items() if asked.changes =
 """APIs that only show something; without Fetch and ShareFetch: most of a long answer of theirs is records, of which
 only the headers are read."""
 ROW_APIS = frozenset((PRODUCE, FETCH, SHARE_FETCH))
-"""Produce, Fetch and ShareFetch."""
+"""APIs whose errors are told by rows, partition by partition."""
 
 
 def answered_version(key: int, version: int) -> int:
-    """The version in which a response stands: brokers answer ApiVersions that they lack as in version 0 (KIP-511)."""
+    """Return the version that a response is in: brokers answer ApiVersions that they lack as in version 0 (KIP-511)."""
     return 0 if key == API_VERSIONS and version not in schema.load(key).versions else version
 
 
 @cache
 def place(key: int, version: int) -> tuple[int, bool] | None:
-    """(its offset in the frame with its length, whether an empty tag buffer of the header is before it), or None."""
+    """Return where the error code at the top of responses stands, None if they have none at a fixed offset.
+
+    The offset is in bytes of the frame with its length field; the flag says that an empty tag buffer of the response
+    header has to be in front of it.
+    """
     version = answered_version(key, version)
     if key not in schema.paths() or version not in schema.load(key).versions:
         return None
@@ -57,7 +61,10 @@ def place(key: int, version: int) -> tuple[int, bool] | None:
 
 
 def error_at(key: int, version: int, head: Buffer) -> int | None:
-    """The error code at the top of a response whose first bytes these are, 0 for none; None: it has no such place."""
+    """Return the error code at the top of a response that begins with `head` (length field first), 0 for no error.
+
+    None if such responses have no code at a fixed offset, or `head` ends before it.
+    """
     where = place(key, version)
     if where is None or len(head) < where[0] + 2 or (where[1] and head[CORRELATION_ID_ENDS]):
         return None
@@ -73,7 +80,7 @@ def has_errors_inside(key: int, version: int) -> bool:
 
 
 def errors_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> Errors:
-    """All errors of the response whose length is at `pos` and which ends at `end`; none where it is not read."""
+    """Return all errors of the response in buf[pos:end] (length field first), none if it is too long a list to read."""
     if is_long_list(key, end - pos - SIZE_BYTES):
         return NO_ERRORS
     first, codes = error_codes_in(key, version, buf, pos + SIZE_BYTES, end)
@@ -81,7 +88,7 @@ def errors_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> Errors
 
 
 def in_order(top: int, codes: Iterable[int]) -> Errors:
-    """`codes`, each once, with the one at the top first; 0 is none."""
+    """Return the errors among `codes`, each once, behind the one at the `top` of the response; 0 means no error."""
     both = dict.fromkeys((top, *codes))
     both.pop(0, None)
     return Errors(tuple(both)[:MOST_CODES], bool(top)) if both else NO_ERRORS
@@ -93,7 +100,7 @@ def is_long_list(key: int, size: int) -> bool:
 
 
 def errors_of(seen: Seen) -> Errors:
-    """The errors in the response of an exchange, as far as it was kept; else those that its head tells."""
+    """Return the errors in the response of an exchange; those its first bytes told where it was not kept whole."""
     response = seen.response
     if response is None or response.form is not Form.WHOLE or seen.key not in schema.paths():
         return seen.known_errors

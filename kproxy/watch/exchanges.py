@@ -16,11 +16,11 @@ in one read. More in a capture are requests whose responses are missing there.""
 
 
 class Open:
-    """An exchange that is under way. `seen` is None where nobody wants more than the number of frames."""
+    """Exchange of one connection that is under way. `seen` is None where only the number of frames is wanted."""
 
     __slots__ = ("arriving", "asked", "correlation", "kept", "seen", "wanted")
     answer = None
-    """Nothing is known of its response: it does not go the short way."""
+    """An Open has no template for its response; a class attribute, so that the loop need not ask which it has."""
 
     def __init__(self, correlation: int, wanted: Wanted, seen: Seen | None) -> None:
         self.correlation, self.wanted, self.seen = correlation, wanted, seen
@@ -30,14 +30,15 @@ class Open:
 
 
 Entry = tuple[Any, ...]
-"""(correlation id, Open or Ask, time, size, records); the last three only count of requests that went the short way."""
+"""(correlation id, Open or template of the request, time, size, records); the last two mean something only beside a
+template, where nothing else was kept of the request."""
 
 
 class Exchanges(deque[Any]):
-    """Entries by age, the oldest first."""
+    """Queue of the open exchanges of one connection, the oldest first."""
 
     def find(self, correlation: int) -> Any:
-        """Takes out the oldest entry if this is its id, else another one with it; None if there is none."""
+        """Take out and return the oldest entry with this correlation id; None if there is none."""
         if not self:
             return None
         if self[0][0] == correlation:
@@ -49,8 +50,10 @@ class Exchanges(deque[Any]):
         return None
 
     def place(self, correlation: int, older: int) -> int:
-        """Where the entry with this id stands that has so many older ones, the newest if there are not so many; -1:
-        nowhere."""
+        """Return the index of the entry with this id that has `older` ones with it before it, -1 if none has the id.
+
+        The newest one with this id counts if there are not so many.
+        """
         found = -1
         for at, entry in enumerate(self):
             if entry[0] == correlation:
@@ -62,7 +65,7 @@ class Exchanges(deque[Any]):
 
 
 def add_wait(seen: Seen, seconds: float, *, response: bool, by_rule: bool) -> None:
-    """A frame of it was held for so long."""
+    """Add `seconds` for which a frame of the exchange was held, to its rule waits or to its other waits."""
     request, answer = seen.rule_wait if by_rule else seen.other_wait
     both = (request, answer + seconds) if response else (request + seconds, answer)
     if by_rule:

@@ -1,8 +1,8 @@
 """One direction's bytes cut into frames, of which as much is kept as somebody wants.
 
 Strategy. A frame that is under way is an `Arriving`. It gathers its first bytes until the stream that it belongs to
-knows what it is (`look`, called as often as more bytes are needed to tell), is settled then, and from there on copies,
-sketches or passes over what comes. Bytes are looked at once, in whatever pieces they come.
+has decided how much of it to keep (`Stream.look`, called each time that as many bytes are here as it asked for). From
+then on it is *settled*: further bytes are copied, sketched or passed over, each once, in whatever pieces they come.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ HEAD = 256
 
 
 class Arriving:
-    """A frame on its way. `data`: what is kept of it, from its length field on; `total`: its bytes with that field.
+    """Frame that is not all here yet, of one stream.
 
-    `need`: bytes of `data` that are needed before it can be settled. `keep`: how long `data` may become then.
+    `data`: what is kept of it, from its length field on; `total`: its bytes with that field; `got`: those that came.
+
+    `need`: bytes of `data` that are needed before it can be settled. `keep`: how long `data` may become afterwards.
     """
 
     __slots__ = ("data", "first", "got", "keep", "need", "owner", "secret", "settled", "sketcher", "total")
@@ -37,7 +39,7 @@ class Arriving:
 
     @property
     def size(self) -> int:
-        """What the length field says."""
+        """Return the value of the frame's length field, in bytes."""
         return int.from_bytes(self.data[:SIZE_BYTES], "big", signed=True)
 
     @property
@@ -45,7 +47,7 @@ class Arriving:
         return self.settled and self.got >= self.total
 
     def take(self, buf: Buffer, pos: int, n: int) -> int:
-        """Take what is there, up to what is needed or the end of the frame; the position behind it."""
+        """Take bytes of buf[pos:n], up to those needed or the end of the frame; return the position behind them."""
         data = self.data
         if not self.settled:
             most = max(self.need, min(HEAD, self.total))
@@ -64,32 +66,35 @@ class Arriving:
 
     @property
     def unseen(self) -> int:
-        """How many of the bytes that come next are of no concern to it, 0 or less if they are."""
+        """Return how many of the next bytes the frame need not be given, 0 or less if it needs the very next one."""
         if not self.settled or len(self.data) < self.keep:
             return 0
         left = self.total - self.got
         return left if self.sketcher is None else min(left, self.sketcher.unseen)
 
     def pass_over(self, size: int) -> None:
-        """So many of these have come."""
+        """Count `size` bytes as come that the frame was not given."""
         self.got += size
         if self.sketcher is not None:
             self.sketcher.pass_over(size)
 
     def settle(self, keep: int, sketcher: Sketcher | None = None) -> None:
-        """Keep so many bytes of it, and its sketch."""
+        """Decide that `keep` bytes of the frame are kept, and the sketch that `sketcher` makes."""
         self.keep, self.sketcher, self.settled = keep, sketcher, True
         if sketcher is not None:
             sketcher.feed(self.data, SIZE_BYTES, len(self.data))
         del self.data[keep:]
 
     def ask(self, more: int) -> None:
-        """Look again when so many bytes are there, or the frame ends."""
+        """Have the stream look again when `more` bytes of the frame are here, or it ends."""
         self.need = min(max(more, self.need), self.total)
 
 
 class Stream:
-    """One direction. `lost`: its lengths made no sense, and nobody can tell where frames begin."""
+    """One direction of a connection, cut into frames.
+
+    `lost`: a length made no sense, so nobody can tell where further frames begin, and no more are read.
+    """
 
     __slots__ = ("frame", "lost")
 
@@ -98,7 +103,7 @@ class Stream:
         self.lost = False
 
     def receive(self, buf: Buffer, pos: int, n: int, now: float) -> int:
-        """Take bytes of buf[pos:n], up to the end of a frame at most; the position behind them."""
+        """Take bytes of buf[pos:n], up to the end of a frame at most; return the position behind them."""
         if self.lost:
             return n
         frame = self.frame
@@ -117,11 +122,11 @@ class Stream:
 
     @property
     def unseen(self) -> int:
-        """How many of the bytes that come next are of no concern."""
+        """Return how many of the next bytes the stream need not be given."""
         return 0 if self.frame is None else self.frame.unseen
 
     def pass_over(self, size: int, now: float) -> None:
-        """So many of these have come."""
+        """Count `size` bytes as come that the stream was not given, no more than `unseen`."""
         frame = self.frame
         assert frame is not None, "some were of no concern"
         frame.pass_over(size)
@@ -130,9 +135,9 @@ class Stream:
             self.over(frame, now)
 
     def look(self, frame: Arriving, now: float) -> None:
-        """As many bytes as were needed are there: settle the frame, ask for more, or be lost."""
+        """Settle a frame of which as many bytes are here as were needed, ask for more of it, or be lost."""
         raise NotImplementedError
 
     def over(self, frame: Arriving, now: float) -> None:
-        """The frame has come to its end."""
+        """Handle a frame that has come to its end."""
         raise NotImplementedError

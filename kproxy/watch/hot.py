@@ -1,12 +1,16 @@
-"""The short way: exchanges that look like one seen before on the same connection are counted without being read.
+"""Templates of requests and responses: frames like one that was read before on the same connection are counted unread.
 
-Strategy. A producer's requests to one partition differ in the length of the records field, in the header of the record
-batch, and in nothing before them; so do the responses that bring a consumer one batch, and other requests and responses
-need not be looked at beyond their header. An `Ask` remembers the bytes of a request that stay, an `Answer` those of a
-response to it. One comparison of bytes and one `struct` call then say all that a summary counts. What does not match in
-every point is read as usual. `learn.py` and `learn_answers.py` make Asks and Answers, `short_way.py` has the loops.
+Strategy. A producer's requests to one partition differ from each other in the length of the records field and in the
+header of the record batch; all bytes before these are the same. So it is with the responses that bring a consumer one
+batch; other requests and responses need not be looked at beyond their header. An `Ask` is the template of requests: it
+holds the bytes that stay the same. An `Answer` is the template of responses to such requests. One `struct` call and one
+comparison of bytes then give all numbers that a summary counts. A frame that differs from its template in any other
+point is read as usual, so a template can make counting faster, never wrong.
 
-An Answer gathers what came since it was folded into the summary's cells: sums, and the latencies one by one.
+`learn.py` and `learn_answers.py` make the templates, `short_way.py` has the loops that match frames with them, and
+`middle_way.py` takes what no template matches. An Answer also gathers what was counted of the exchanges that it matched
+since the last `fold` into the summary's cells: sums, and the latencies one by one, since buckets are filled faster from
+a sorted list.
 """
 
 from __future__ import annotations
@@ -24,31 +28,33 @@ from .summary import Summary
 from .wanted import Wanted
 
 PLAIN, BATCH, EXACT = 0, 1, 2
-"""Of Asks and Answers: nothing of the body counts; one record batch is read; the body is the same to the last byte."""
+"""Kinds of Asks and Answers: no part of the body is counted; the header of the one record batch is read; the body is
+the same to the last byte."""
 PRODUCED = 3
-"""Of Answers: the base offset is read."""
+"""Kind of Answers to Produce: of the body only the base offset is read."""
 ROWS = 4
-"""Of Asks: requests that are read row by row (`middle_way.py`), and that no other is like."""
+"""Kind of Asks that match no frame: their requests are read row by row (`middle_way.py`)."""
 
 SMALLEST_REQUEST = 10
 """Bytes of a request header with a client id that is null."""
 SMALLEST_RESPONSE = 4
 """Bytes of a correlation id."""
 FOLD_AT = 256
-"""Latencies of an Answer that wait to be put into buckets: 8 KB of a busy connection."""
+"""Latencies that an Answer holds before it is folded into the summary: 8 KB on a busy connection."""
 
 BATCH_ASKED = "8xi4xB4xh20xq6xi"
-"""Of a batch header: length, magic, attributes, producer id, count."""
+"""Fields read of the batch header in a request: length, magic, attributes, producer id, count of records."""
 BATCH_READ = "qi4xB4xhi30xi"
-"""Base offset, length, magic, attributes, last offset delta, count."""
+"""Fields read of the batch header in a response: base offset, length, magic, attributes, last offset delta, count."""
 
 
 @dataclass(slots=True, frozen=True)
 class Place:
-    """Where the records of a frame with one batch stand, in bytes without the frame's own length.
+    """Place of the records in frames with one record batch, in bytes without the frame's length field.
 
-    `before`: up to the records' length, which takes `width`; `compact`: that is a varint. `behind`: after the records.
-    Of Fetch responses: `prefix` up to the high watermark, and `middle` before the records' length, which both stay.
+    `before`: bytes in front of the records' length, which takes `width` bytes and is a varint if `compact`. `behind`:
+    bytes after the records. Of Fetch responses only: `prefix` are the bytes in front of the high watermark, `middle`
+    those right before the records' length; both are the same in all frames of this place.
     """
 
     before: int
@@ -59,7 +65,7 @@ class Place:
     middle: int = 0
 
     def of_size(self, size: int) -> Place:
-        """Where they stand in a frame of that size which begins in the same way."""
+        """Return the place in a frame of `size` bytes that begins alike: its records' length may take other bytes."""
         width = self.width
         if self.compact:
             width = next(width for width in range(1, 6) if size <= replace(self, width=width).sizes[1])
@@ -67,12 +73,12 @@ class Place:
 
     @property
     def overhead(self) -> int:
-        """The frame's size, without the batch's length."""
+        """Return the difference between a frame's size and the length in its batch's header, in bytes."""
         return self.before + self.width + OVERHEAD + self.behind
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The smallest and the largest frame whose records' length takes so many bytes."""
+        """Return the smallest and the largest size of a frame whose records' length takes `width` bytes."""
         if not self.compact:
             return 0, 0x7FFFFFFF
         rest = self.before + self.width + self.behind - 1  # the length on the wire is one more than the bytes
@@ -81,13 +87,17 @@ class Place:
 
 
 class Ask:
-    """Requests that are alike. `answer`: what came for the last one; None as long as nothing was learnt."""
+    """Template of the requests of one API and version on one connection that begin with the same bytes.
+
+    `answer`: the template that matched the last response; None before the first was learnt. `silent`: the Answer that
+    counts requests with acks=0, which have no response. `code`: API key << 16 | version.
+    """
 
     __slots__ = ("acks", "answer", "answers", "attributes", "client_id", "code", "kind", "least", "most",
                  "overhead", "part", "prefix", "producer", "reach", "silent", "unpack", "wanted")  # fmt: skip
 
     def __init__(self, wanted: Wanted, code: int, prefix: bytes, client_id: str | None) -> None:
-        """`prefix`: the bytes behind the correlation id that stay."""
+        """Make a template that reads nothing of the body. `prefix`: the bytes behind the correlation id that stay."""
         self.wanted, self.code, self.prefix, self.client_id = wanted, code, prefix, client_id
         self.kind = PLAIN
         self.answer: Answer | None = None
@@ -103,7 +113,7 @@ class Ask:
         self.least = SMALLEST_REQUEST
 
     def of_batch(self, place: Place, attributes: int, producer: int) -> None:
-        """Requests with one batch of these attributes and this producer."""
+        """Have this Ask match requests with one record batch at `place`, of these attributes and this producer id."""
         self.kind, self.attributes, self.producer = BATCH, attributes, producer
         form = asked_form(place)
         self.unpack, self.reach = form.unpack_from, form.size
@@ -111,7 +121,10 @@ class Ask:
         self.least, self.most = place.sizes
 
     def asked(self, size: int, count: Any) -> list[Any] | None:
-        """The rows of such a request; see `rows.Asked`. `count`: its records, or its rows if they were read."""
+        """Return the rows (`rows.Asked`) of a request of `size` bytes that this Ask matched; None: they do not count.
+
+        `count`: its records, or the rows themselves where the request was read row by row.
+        """
         if self.kind == ROWS:
             return list(count)
         if self.part is None:
@@ -121,7 +134,7 @@ class Ask:
 
 
 class Answer:
-    """Responses that are alike, to requests of one Ask, and what was counted of them since they were last folded."""
+    """Template of the responses to the requests of one Ask, with what was counted of them since the last `fold`."""
 
     __slots__ = ("api_key", "ask", "attributes", "begun", "count", "counted", "kind", "last", "latencies", "least",
                  "mark", "middle", "most", "offset", "overhead", "part_key", "prefix", "reach", "records",
@@ -143,14 +156,17 @@ class Answer:
         self.mark: int | None = None
 
     def of_batch(self, place: Place, attributes: int, middle: bytes) -> None:
-        """Responses with one batch of these attributes."""
+        """Have this Answer match responses with one record batch at `place`, of these attributes.
+
+        `middle`: the bytes between the offsets and the records' length.
+        """
         self.attributes, self.middle, self.overhead = attributes, middle, place.overhead
         form = read_form(place)
         self.unpack, self.reach = form.unpack_from, form.size
         self.least, self.most = place.sizes
 
     def fold(self, summary: Summary) -> None:
-        """Put into the summary's cells what was counted here."""
+        """Add what was counted here to the cells of `summary`, and begin again from zero."""
         latencies = self.latencies
         count = self.count + len(latencies)
         if not count:
@@ -180,6 +196,7 @@ class Answer:
         self.count = self.sizes = self.request_sizes = self.records = 0
 
     def fold_part(self, summary: Summary, count: int, api: Any) -> None:
+        """Add what was counted of the partition to its cell, or to the cell `api` of the API if it has none."""
         assert self.part_key is not None
         cell = summary.part((*self.part_key[:2], api.key[2], *self.part_key[3:]), self.begun)
         size = self.sizes if self.kind == BATCH else self.request_sizes
@@ -198,7 +215,11 @@ class Answer:
 
 
 class Answers:
-    """What was learnt about the responses to one Ask. `lengths`: of the prefixes in `known`; `places`: of batches."""
+    """Response templates of one Ask. `known`: by what stays the same in them; see `learn_answers.remember`.
+
+    `lengths`: of those keys of `known` that are prefixes. `places`: where record batches stood, each with the `struct`
+    that reads such a frame. `misses`: how often in a row learning failed.
+    """
 
     __slots__ = ("known", "lengths", "misses", "places")
 
@@ -210,11 +231,11 @@ class Answers:
 
 
 def asked_form(place: Place) -> Struct:
-    """Of a request with one batch: the header, then what is read of the batch."""
+    """Return the `struct` of requests with one record batch: the header, the bytes that stay, and BATCH_ASKED."""
     return Struct(f">iIi{place.before - 8}s{place.width}x{BATCH_ASKED}")
 
 
 def read_form(place: Place) -> Struct:
-    """Of a response with one batch: the header, the high watermark, what stays, and what is read of the batch."""
+    """Return the `struct` of responses with one record batch: header, prefix, high watermark, middle, BATCH_READ."""
     offsets = place.before - place.prefix - place.middle - 8
     return Struct(f">ii{place.prefix - 4}sq{offsets}x{place.middle}s{place.width}x{BATCH_READ}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SMALLEST = 8
 """A request header without a client id, as ControlledShutdown v0 has it."""
 LARGEST = 1 << 30
-"""Bytes that no broker accepts as a request, whose limit (socket.request.max.bytes) is 100 MB unless it is raised."""
+"""Bytes of a request at most. Brokers accept 100 MB (socket.request.max.bytes) unless that was raised."""
 FIXED = 14
 """Bytes up to the length of the client id, with those of the frame's length."""
 LONGEST_HEAD = 135000
@@ -30,7 +30,7 @@ TOKEN = object()
 
 
 class RequestStream(Stream):
-    """See the module. `first`: no frame was seen yet."""
+    """Requests of one connection as a stream of frames. `first`: no frame was seen yet."""
 
     __slots__ = ("first", "watcher")
 
@@ -53,7 +53,7 @@ class RequestStream(Stream):
             self.look_at_header(frame, now)
 
     def look_for_token(self, frame: Arriving, size: int) -> bool:
-        """Whether the frame is a raw SASL token, or a byte more is needed to tell."""
+        """Return True if the frame is a raw SASL token, or another byte is needed to tell: it is dealt with then."""
         raw = self.watcher.raw
         if size > 0 and len(frame.data) == SIZE_BYTES:
             frame.ask(SIZE_BYTES + 1)
@@ -102,7 +102,7 @@ class RequestStream(Stream):
         keep(watcher, frame, found, 0)
 
     def tags_go_on(self, frame: Arriving, wanted: Wanted) -> bool:
-        """The header's tags are not all here, so where it ends is not known."""
+        """Return True if the header's tags are not all here, so that its end is not known."""
         return header_end(frame.data[SIZE_BYTES:], wanted.key, wanted.version, "request") == SMALLEST
 
     def over(self, frame: Arriving, now: float) -> None:
@@ -117,20 +117,20 @@ class RequestStream(Stream):
             self.watcher.over(found, "no_answer_due", now)
 
     def leave(self, frame: Arriving, now: float) -> None:
-        """Make a Frame of what came of this request."""
+        """Put into its exchange as much of this request as came."""
         found: Open = frame.owner
         found.arriving = None
         if found.seen is not None:
             found.seen.request = frame_of(frame, found, 0, now)
 
     def note_mechanism(self, frame: Arriving) -> None:
-        """SaslHandshake v0: its mechanism tells how many raw tokens follow."""
+        """Note the mechanism of a SaslHandshake v0 request: it decides how many raw tokens follow."""
         start = body_start(frame.data, SIZE_BYTES, len(frame.data), 1, "request") or len(frame.data)
         length = int.from_bytes(frame.data[start : start + 2], "big")
         self.watcher.mechanism = str(frame.data[start + 2 : start + 2 + length], "utf-8", "replace")
 
     def cut(self, now: float) -> None:
-        """The connection has ended: a request under way will not become whole."""
+        """Take a request under way as it is, since the connection has ended."""
         frame, self.frame = self.frame, None
         if frame is not None and not frame.settled and len(frame.data) >= FIXED:
             self.look_at_header(frame, now, more=False)
@@ -146,4 +146,4 @@ class RequestStream(Stream):
 
 
 HEADER = ((4, 2), (6, 2), (8, 4))
-"""Where key, version and correlation id stand, and how wide they are."""
+"""(offset, width) in bytes of API key, version and correlation id, behind the length field."""

@@ -1,10 +1,11 @@
-"""Exchanges that are like others before them and are recorded one by one: matched with templates, and told in batches.
+"""Records exchanges that match templates by one line each, without decoding them, many lines at a time.
 
 Strategy. Where a line of text is all that somebody wants of each exchange (`Depth.LINES`), most of a line is the same
 for exchanges that are alike. The first one is read as usual and handed out; then it is learnt: a template of its
-request (`number_template.py`), below that one of its response, and with that what its line is made of, as the `Journal`
-says. An exchange that both templates match is told the journal by its numbers, with those that ended in the same read,
-and nothing of it is decoded. Whatever a template does not match, or a rule had to do with, is read as usual.
+request (`number_template.py`), below that one of its response, and with that the parts that its line is made of, as the
+`Journal` gives them. Of an exchange that both templates match, the journal gets the numbers only, in one call for all
+that ended in the same read, and nothing is decoded. A frame that no template matches, or that a rule acted on, is read
+as usual.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from .wanted import SMALL, Wanted, code_of
 
 CODE = Struct(">I").unpack_from
 SMALLEST_REQUEST, SMALLEST_RESPONSE = 14, 8
-"""Bytes with the length field that tell whose template to look for."""
+"""Bytes, length field included, that are needed to know which templates to try."""
 MOST_AT_ONCE = 32
-"""Exchanges that are told in one go: a fifth of a millisecond."""
+"""Exchanges that are written in one call: a fifth of a millisecond."""
 MOST_FORMS = 8
 """Templates that are tried for a frame. Clients have three: lengths of records take one byte, two or three."""
 MOST_LINES = 512
-"""Lines that are learnt on one connection until all is forgotten: 1 MB, or 10 if somebody wants it to be long."""
+"""Lines that are learnt on one connection until all are forgotten: 1 MB, or 10 MB at worst, with long names."""
 AGAIN = 1 / 16
-"""Part of the work of learning that an exchange makes up for that matches."""
+"""Part of the work of learning one template that is saved by each exchange that matches it."""
 HIGHEST = 1 << 62
-"""Numbers beyond are left to the usual way, which knows what may be added to an offset."""
+"""Frames with larger numbers are read as usual: an offset plus a count of records must not exceed 64 bits."""
 NOTHING_WAITED = (0.0, 0.0)
 
 
 Recorded = tuple[Any, float, tuple[int, ...], tuple[int, ...]]
-"""Exchange that is over: what `Journal.learn` gave, when its request came, and the numbers of its two templates, of
-which the first two are the frame's size without its length, and its correlation id."""
+"""Exchange that is over: the result of `Journal.learn`, when its request came, and the numbers of request and response,
+of which the first two are the frame's size without its length field, and its correlation id."""
 OpenRequest = tuple[Buffer, tuple[int, ...], int]
 """Request that matched: the frame without its length, its numbers, and the number of the exchange."""
 
@@ -57,7 +58,7 @@ class Journal(Protocol):
         ...
 
     def learn(self, seen: Seen, asked: LearntFrame, answered: LearntFrame) -> Any:
-        """Return what the lines of exchanges like this one are made of, None if that is not known."""
+        """Return the parts that lines of exchanges like this one are made of, None if there can be no such parts."""
         ...
 
     def write(self, exchanges: Sequence[Recorded], now: float) -> None:
@@ -66,8 +67,10 @@ class Journal(Protocol):
 
 
 class Recording(Protocol):
-    """Part of a watcher that exchanges are recorded with. `recorded`: templates by API key << 16 | version, of which
-    `learnt` lines came."""
+    """Part of one connection's watcher that recording by templates needs.
+
+    `recorded`: templates by API key << 16 | version. `learnt`: lines that they were learnt with.
+    """
 
     open: Exchanges
     awaited: int
@@ -80,7 +83,7 @@ class Recording(Protocol):
 
 
 class RequestTemplates:
-    """Templates of the requests of one (API, version). `misses`: how often was learnt lately in vain."""
+    """Templates of the requests of one API and version. `misses`: how often learning one lately brought no match."""
 
     __slots__ = ("forms", "misses")
 
@@ -90,11 +93,11 @@ class RequestTemplates:
 
 
 class RequestTemplate:
-    """Template of requests that are alike, with those of their responses."""
+    """Template of requests that are alike on one connection, with the templates of their responses."""
 
     __slots__ = ("acks", "client_id", "family", "responses", "wanted")
     answer = None
-    """Summaries know nothing of such requests; see `hot.Ask`."""
+    """Summaries do not count such requests, so the loop that matches for them (`hot.Ask`) finds no template here."""
 
     def __init__(self, family: RequestTemplates, wanted: Wanted, client_id: str | None, acks: int | None) -> None:
         self.family, self.wanted, self.client_id, self.acks = family, wanted, client_id, acks
@@ -102,7 +105,7 @@ class RequestTemplate:
 
 
 def record_requests(watcher: Recording, buf: Buffer, pos: int, n: int, now: float) -> int:
-    """Take requests at `pos` that are like others before them; return the position behind them."""
+    """Open exchanges for the requests at `pos` that templates match; return the position behind them."""
     opened, known, count = watcher.open, watcher.recorded, watcher.awaited + watcher.requests
     before = count
     if type(buf) is memoryview:  # what is kept of it has to be a copy
@@ -136,7 +139,7 @@ def record_requests(watcher: Recording, buf: Buffer, pos: int, n: int, now: floa
 
 
 def record_responses(watcher: Recording, buf: Buffer, pos: int, n: int, now: float) -> int:
-    """Take responses at `pos` that are like others to requests that matched; return the position behind them."""
+    """Record the exchanges whose responses at `pos` match templates; return the position behind these."""
     journal, opened = watcher.journal, watcher.open
     assert journal is not None, "something was learnt"
     standing, count = journal.standing, 0
@@ -182,7 +185,7 @@ def record_responses(watcher: Recording, buf: Buffer, pos: int, n: int, now: flo
 
 
 def learn(watcher: Recording, seen: Seen, wanted: Wanted) -> None:
-    """Learn of an exchange that has been handed out, if it is one that may come again."""
+    """Learn the templates and the line of an exchange that has been handed out, if its like may come again."""
     request, response, journal = seen.request, seen.response, watcher.journal
     if journal is None or request is None or response is None or not may_come_again(seen):
         return
@@ -222,13 +225,13 @@ def learn(watcher: Recording, seen: Seen, wanted: Wanted) -> None:
 
 
 def worth_learning(family: RequestTemplates) -> bool:
-    """Return True while what was learnt comes again, else once in so many exchanges."""
+    """Return True while templates that were learnt match, else for one exchange in PATIENCE."""
     family.misses = max(family.misses, 0.0) + 1
     return family.misses <= PATIENCE or not int(family.misses) % PATIENCE
 
 
 def known_frames(forms: list[NumberTemplate], learnt: LearntFrame) -> dict[Any, Any]:
-    """Return what is known by the template that was learnt, or by one of the same form, with room for one more."""
+    """Return the known frames of the template of the same form as `learnt`, which is added to `forms` if it is new."""
     for template in forms:
         if template.form == learnt.template.form:
             if len(template.known) >= MOST_LEARNT and learnt.constants not in template.known:
@@ -241,7 +244,7 @@ def known_frames(forms: list[NumberTemplate], learnt: LearntFrame) -> dict[Any, 
 
 
 def may_come_again(seen: Seen) -> bool:
-    """Return True if all that is to be told of an exchange is in two whole frames and their times."""
+    """Return True if two whole frames and their times give all that a line says about the exchange."""
     request, response = seen.request, seen.response
     return (
         seen.outcome == "answered"

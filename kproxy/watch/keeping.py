@@ -1,4 +1,4 @@
-"""How much of a frame is kept, and the `Frame` that comes of it."""
+"""Decides how much of a frame is kept, and makes the `Frame` of an exchange from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CUT_SECRET = "config values in a frame that is too long to be looked at as a who
 
 
 def keep(watcher: Watcher, frame: Arriving, found: Open, which: int) -> None:
-    """Settle a frame whose header is there. `which`: 0 a request, 1 a response."""
+    """Settle a frame whose header is here: decide how much of it is kept. `which`: 0 a request, 1 a response."""
     wanted = found.wanted
     depth, direction, total = wanted.depths[which], DIRECTIONS[which], frame.total
     if wanted.key == SASL_HANDSHAKE:  # looked at in any case, for what it says about tokens
@@ -53,7 +53,7 @@ def keep(watcher: Watcher, frame: Arriving, found: Open, which: int) -> None:
 
 
 def frame_of(frame: Arriving, found: Open, which: int, now: float) -> Frame:
-    """What is handed out of a frame, whole or cut."""
+    """Return the `Frame` of an exchange from what was kept of a frame, whole or cut; `now`: when its last byte came."""
     made = Frame(frame.total, frame.first, now)
     wanted = found.wanted
     if wanted.depths[which] < Depth.SKETCH:

@@ -1,8 +1,9 @@
-"""Makes Asks (see `hot.py`) of requests, and finds the one that a request is like.
+"""Learns templates (`hot.Ask`) of requests, and finds the one that matches a request.
 
-Strategy. What is learnt is found again by the bytes that stay, in one dict for each place where record batches stood.
-Learning reads a frame in full; where it fails it is tried ever more seldom, so that frames of several partitions do not
-pay for it each time. What was learnt is bounded, and forgotten as a whole when there is too much.
+Strategy. Templates are found by the bytes that stay the same, with one look-up for each place where record batches
+stood in requests before. To learn one, a request is decoded in full, which costs more than to read it as usual; so
+where that fails several times in a row (requests to more than one partition have no template), it is tried only once
+in PATIENCE requests. The number of templates is bounded; all are forgotten when there are too many.
 """
 
 from __future__ import annotations
@@ -39,7 +40,13 @@ ACKS = frozenset(("acks",))
 
 
 class Asks:
-    """Requests of one API and version."""
+    """Request templates of one API and version on one connection.
+
+    `known`: Asks by what stays the same in their requests. `lengths`: of the keys that are prefixes, where Produce is
+    not read for rows. `places`: where record batches stood, each with the `struct` that reads such a request. `rows`:
+    whether rows are wanted of the requests. `usable`: False if requests must be read as usual in any case. `misses`:
+    how often in a row learning failed.
+    """
 
     __slots__ = ("code", "known", "lengths", "misses", "places", "rows", "usable", "wanted")
 
@@ -54,7 +61,10 @@ class Asks:
         self.misses = 0
 
     def find(self, buf: Buffer, pos: int, size: int, n: int) -> Ask | None:
-        """The Ask of the frame at `pos`, as far as it is before `n`, known or learnt. None: it has to be read."""
+        """Return the Ask that matches the request at `pos`, learnt if need be; None: it has to be read as usual.
+
+        `size` is its length field; no more of it is looked at than stands before `n`.
+        """
         if not self.usable:
             return None
         found: Ask | None
@@ -74,7 +84,7 @@ class Asks:
         return found
 
     def plain(self, buf: Buffer, pos: int, size: int, n: int) -> Ask | None:
-        """Nothing but the client id counts."""
+        """Return the Ask of a request of which nothing counts but its client id; None if that is not all here."""
         key = b""
         if self.wanted.counted:
             length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
@@ -88,6 +98,7 @@ class Asks:
         return found
 
     def known_batch(self, buf: Buffer, pos: int, size: int, n: int) -> Ask | None:
+        """Return the known Ask that matches a request with one record batch at `pos`, None if there is none."""
         for where, form in self.places.items():
             if size + 4 < form.size or pos + form.size > n:
                 continue
@@ -99,7 +110,7 @@ class Asks:
         return None
 
     def of_rows(self, client: bytes, acks: int) -> Ask:
-        """The Ask of requests that are read row by row."""
+        """Return the Ask of requests that are read row by row, by their client id (with its length) and acks."""
         found = self.known.get((client, acks))
         if found is None:
             self.make_room()
@@ -108,13 +119,17 @@ class Asks:
         return found
 
     def make_room(self) -> None:
+        """Forget all templates if there are as many as there may be."""
         if len(self.known) >= MOST_LEARNT:
             self.known.clear()
             self.lengths.clear()
             self.places.clear()
 
     def learn(self, frame: bytes, size: int) -> Ask | None:
-        """Of a Produce request of that size; `frame` may lack its records."""
+        """Return a new Ask of a Produce request of `size` bytes, None if its form has no template.
+
+        `frame`: the request without its length field; its records may have been cut out (`batch_places.shortened`).
+        """
         version = self.wanted.version
         try:
             body = decode_sketch(frame, PRODUCE, version, REQUEST)
@@ -142,6 +157,7 @@ class Asks:
         return ask
 
     def of_batch(self, frame: bytes, size: int, topic: dict[str, Any], acks: int, client: str | None) -> Ask | None:
+        """Return a new Ask of a request with one record batch to the partition of `topic`; None for another form."""
         part = topic["partition_data"][0]
         where, name = batch_place(frame, self.wanted.version, REQUEST, part["records"]), topic_of(topic, "name")
         if where is None or len(name) > LONGEST:
@@ -161,5 +177,5 @@ class Asks:
 
 
 def client_of(field: bytes) -> str | None:
-    """The client id of a header, its length in front."""
+    """Return the client id from its field in a request header, which has its length in front; None for null."""
     return str(field[2:], "utf-8", "replace") if len(field) >= 2 and field[0] < 0x80 else None

@@ -1,4 +1,7 @@
-"""Makes Answers (see `hot.py`) of responses, and finds the one that a response is like (see `learn.py`)."""
+"""Learns templates (`hot.Answer`) of responses, and finds the one that matches a response; see `learn.py` for requests.
+
+Where exchanges are counted, only responses without errors have templates: each one with an error has to be read.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,22 @@ from .seen import NO_ERRORS, Depth
 from .summary import LONGEST
 
 MOST_ALIKE = 1024
-"""Bytes of a response that is remembered as a whole."""
+"""Bytes of a response at most that becomes a template as a whole (kind EXACT)."""
 BASE = frozenset(("responses[].partition_responses[].base_offset",))
 
 
 def part_key(ask: Ask) -> Any:
+    """Return the key of the summary's cell (`cells.PartKey`) of the partition that requests of `ask` write to."""
     assert ask.part is not None
     topic, partition, codec, idempotent = ask.part
     return ask.wanted.key, ask.wanted.version, ask.client_id, topic, partition, 0, ask.acks, codec, idempotent
 
 
 def find_answer(ask: Ask, buf: Buffer, pos: int, size: int, n: int) -> Answer | None:
-    """The Answer of the response at `pos`, as far as it is before `n`, known or learnt. None: it has to be read."""
+    """Return the Answer that matches the response at `pos`, learnt if need be; None: it has to be read as usual.
+
+    `size` is its length field; no more of it is looked at than stands before `n`.
+    """
     if ask.kind == ROWS:
         return None
     answers = ask.answers
@@ -46,7 +53,10 @@ def find_answer(ask: Ask, buf: Buffer, pos: int, size: int, n: int) -> Answer | 
 
 
 def to_learn(ask: Ask, buf: Buffer, pos: int, size: int, n: int) -> bytes | None:
-    """The response at `pos`, or what there is to learn of one that is not all here."""
+    """Return the response at `pos` without its length field, or as much as suffices to learn from one not all here.
+
+    None if what is before `n` does not suffice.
+    """
     end = pos + 4 + size
     if end <= n:
         return bytes(buf[pos + 4 : end])
@@ -56,6 +66,7 @@ def to_learn(ask: Ask, buf: Buffer, pos: int, size: int, n: int) -> bytes | None
 
 
 def known_answer(answers: Answers, buf: Buffer, pos: int, size: int, n: int) -> Answer | None:
+    """Return the known Answer that matches the response at `pos`, None if there is none."""
     whole = pos + 4 + size <= n
     for length in answers.lengths:
         found = answers.known.get(bytes(buf[pos + 8 : min(pos + 8 + length, n)]))
@@ -73,7 +84,10 @@ def known_answer(answers: Answers, buf: Buffer, pos: int, size: int, n: int) -> 
 
 
 def learn_answer(ask: Ask, frame: bytes, size: int) -> Answer | None:
-    """Of a response of that size; `frame` may lack its records."""
+    """Return a new Answer of a response of `size` bytes; None if it has an error, or its form has no template.
+
+    `frame`: the response without its length field; its records may have been cut out (`batch_places.shortened`).
+    """
     wanted = ask.wanted
     where = place(wanted.key, wanted.version) if wanted.counted else None
     if where is not None and error_at(wanted.key, wanted.version, bytes(4) + frame[:20]) != 0:
@@ -91,11 +105,16 @@ def learn_answer(ask: Ask, frame: bytes, size: int) -> Answer | None:
 
 
 def api_key(ask: Ask) -> Any:
+    """Return the key of the summary's cell (`cells.ApiKey`) of requests of `ask` that the broker answered well."""
     return ask.wanted.key, ask.wanted.version, ask.client_id, WELL, ask.acks
 
 
 def remember(ask: Ask, answer: Answer, size: int, key: Any = None) -> Answer:
-    """`size`: what the frame has to have; 0: any."""
+    """Add `answer` to the known ones of `ask`, and return it.
+
+    `size`: bytes that a response must have to match; 0: any number. `key`: the place of its record batch and the bytes
+    that stay; without it the prefix is the key.
+    """
     answers = ask.answers
     if len(answers.known) >= MOST_LEARNT:
         answers.known.clear()
@@ -109,6 +128,7 @@ def remember(ask: Ask, answer: Answer, size: int, key: Any = None) -> Answer:
 
 
 def learn_produced(ask: Ask, frame: bytes, body: dict[str, Any]) -> Answer | None:
+    """Return a new Answer of a Produce response about the one partition that was asked for; None if it is not so."""
     topics = list(body["responses"] or ())
     parts = [(topic_of(topic, "name"), part) for topic in topics for part in topic["partition_responses"] or ()]
     if ask.part is None or len(parts) != 1 or (parts[0][0], parts[0][1]["index"]) != ask.part[:2]:
@@ -121,7 +141,7 @@ def learn_produced(ask: Ask, frame: bytes, body: dict[str, Any]) -> Answer | Non
 
 
 def learn_whole(ask: Ask, frame: bytes) -> Answer | None:
-    """Of a response without any error that may come again to the last byte, such as that to a commit."""
+    """Return a new Answer of a short response without errors that may come again to the last byte, as for a commit."""
     buf = bytes(SIZE_BYTES) + frame
     if len(frame) > MOST_ALIKE or errors_in(ask.wanted.key, ask.wanted.version, buf, 0, len(buf)) is not NO_ERRORS:
         return None
@@ -129,6 +149,7 @@ def learn_whole(ask: Ask, frame: bytes) -> Answer | None:
 
 
 def learn_read(ask: Ask, frame: bytes, size: int, body: dict[str, Any]) -> Answer | None:
+    """Return a new Answer of a Fetch or ShareFetch response that is empty, or of a Fetch response with one batch."""
     topics = list(body["responses"] or ())
     if not topics:
         return remember(ask, Answer(ask, EXACT, frame[4:], api_key(ask)), len(frame))

@@ -1,8 +1,10 @@
-"""The middle way: frames that are here as a whole, but that are like none before, or that somebody takes.
+"""Whole frames that no template matches, or whose bytes somebody takes: rows are read of them, or they are copied.
 
-Strategy. Where only numbers are wanted, requests to write are read for their rows (`row_reader.py`) and remembered as
-those of the short way are; responses, whatever they bring, are counted from their first bytes and their rows. Where
-frames are wanted they are copied. What needs more care than that is left to the slow way: credentials, long frames.
+Strategy. This stands between the templates (`hot.py`) and the streams, which take frames byte by byte and cost most
+(`incoming.py`, `outgoing.py`). Where only numbers are wanted, Produce requests are read for their rows
+(`row_reader.py`) and enter `open` as those do that match a template; responses are counted from their first bytes and
+their rows. Where frames are wanted, they are copied as they are. Frames that need more care are left to the streams:
+those with credentials, and those that are long or not all here.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ if TYPE_CHECKING:
     from .short_way import ShortWay
 
 HEADER = Struct(">iIih").unpack_from
-"""Size, api key << 16 | version, correlation id, length of the client id."""
+"""Size, API key << 16 | version, correlation id, length of the client id of a request."""
 SHORT = Struct(">ii").unpack_from
-"""Size and correlation id."""
+"""Size and correlation id of a response."""
 
 
 def take_request(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) -> int:
-    """Take the request at `pos`; the position behind it, -1 if it does not go this way."""
+    """Take the request at `pos` and return the position behind it; -1 if the stream has to read it."""
     if n - pos < 14:
         return -1
     size, code, correlation, length = HEADER(buf, pos)
@@ -62,7 +64,7 @@ def take_request(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) -
 
 
 def take_response(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) -> int:
-    """Take the response at `pos`; the position behind it, -1 if it does not go this way."""
+    """Take the response at `pos` and return the position behind it; -1 if the stream has to read it."""
     if not watcher.open or n - pos < 8:
         return -1
     correlation, ask, then, asked_size, asked_count = watcher.open[0]
@@ -104,7 +106,10 @@ def take_response(watcher: ShortWay, buf: Buffer, pos: int, n: int, now: float) 
 
 
 def keep_request(watcher: ShortWay, wanted: Wanted, buf: Buffer, pos: int, now: float) -> int:
-    """Copy a whole request without credentials."""
+    """Open an exchange with a copy of the whole request at `pos`, which has no credentials in it.
+
+    Returns the position behind it; -1 if it is too long, or its acks cannot be read.
+    """
     size, _, correlation, length = HEADER(buf, pos)
     end, acks = int(pos + 4 + size), None
     if size > (SMALL - 4 if wanted.small[0] else watcher.most):
@@ -130,7 +135,10 @@ def keep_request(watcher: ShortWay, wanted: Wanted, buf: Buffer, pos: int, now: 
 
 
 def keep_response(watcher: ShortWay, found: Open, buf: Buffer, pos: int, now: float) -> int:
-    """Copy a whole response without credentials."""
+    """End an exchange with a copy of the whole response at `pos`, which has no credentials in it.
+
+    Returns the position behind it; -1 if it is too long to be kept.
+    """
     size, wanted, seen = SHORT(buf, pos)[0], found.wanted, found.seen
     end = int(pos + 4 + size)
     if seen is None or size > (SMALL - 4 if wanted.small[1] else watcher.most) or not watcher.reserve(found, size + 4):

@@ -1,9 +1,9 @@
 """Templates of whole frames that differ in a few numbers only, for exchanges that are recorded one by one.
 
-Strategy. A `NumberTemplate` is one `struct` over the head of a frame: bytes that have to be the same, bytes that mean
-nothing to a record, and numbers that it tells. So one `unpack` and one look-up of what has to be the same say which
-exchange this is and all that is new in it. Record batches are the only part of a frame whose length may differ: a frame
-has at most one, of which the header is in the struct, and what stands behind it is compared, too.
+Strategy. A `NumberTemplate` is one `struct` over the head of a frame: bytes that have to be the same, bytes that no
+line of the record depends on, and numbers that the line has. So one `unpack` and one look-up of the bytes that have to
+be the same say which exchange this is and all that is new in it. Record batches are the only part of a frame whose
+length may differ: a frame has at most one, of which the header is in the struct; the bytes after it are compared, too.
 
 A frame that a template takes has to be read by the decoder in the same way as the one that it was learnt of. Hence the
 length in front of the records is compared with what it has to be.
@@ -43,16 +43,16 @@ NUMBERS = {
     (FETCH, "response"): (f"{PARTITION_READ}.high_watermark", f"{PARTITION_READ}.log_start_offset"),
     (OFFSET_COMMIT, "request"): (f"{PARTITION_ASKED}.committed_offset",),
 }
-"""Fields of 64 bits that differ from frame to frame, and are told."""
+"""Fields of 64 bits that differ from frame to frame and stand in the line of an exchange, by (API key, direction)."""
 IGNORED = {
     (PRODUCE, "response"): (f"{PARTITION_WRITTEN}.log_append_time_ms",),
     (FETCH, "request"): ("session_epoch",),
     (FETCH, "response"): (f"{PARTITION_READ}.last_stable_offset",),
 }
-"""Fields that differ from frame to frame, and are told of nowhere."""
+"""Fields that differ from frame to frame and stand in no line, by (API key, direction)."""
 
 LONGEST = 1024
-"""Bytes of a frame that may be in a template."""
+"""Bytes of a frame at most that a template is made of."""
 MOST_NUMBERS = 16
 BATCH_FIELDS = "qi4sB4xhi16xqhii"
 """Base offset, length, leader epoch, magic, attributes, last offset delta, producer's id, epoch, sequence, count."""
@@ -60,10 +60,10 @@ BATCH_FIELDS = "qi4sB4xhi16xqhii"
 
 @dataclass(slots=True)
 class LearntFrame:
-    """Template of one frame that was read. `constants`: what a frame like it has to have.
+    """Template of one frame that was read, with the values that a frame like it must have (`constants`).
 
-    `told`: of each number behind the size and the correlation id (path, how many fields of that path come before it);
-    of a batch the path is the attribute of its `RecordsDigest`.
+    `told`: for each number of the template behind the size and the correlation id, (path of its field, how many fields
+    of that path come before it); for numbers of a batch, the path is the attribute's name in its `RecordsDigest`.
     """
 
     template: NumberTemplate
@@ -74,9 +74,9 @@ class LearntFrame:
 class NumberTemplate:
     """Struct over frames of one API, version and direction.
 
-    `unpack(buffer, position of the length field)` gives fields, of which `constants` are those that must be known and
-    `numbers` what is told: the size, the correlation id, those of the batch if there is one, and those of `NUMBERS`.
-    `known`: what was learnt, by constants.
+    `unpack(buffer, position of the length field)` returns fields. `constants` selects those that have to be the same,
+    `numbers` those that a line has: the size, the correlation id, those of the batch if there is one, and those of
+    `NUMBERS`. `known`: what was learnt of frames of this form, by their constants.
     """
 
     __slots__ = ("batch", "behind", "compact", "constants", "form", "known", "length_at", "numbers", "overhead",
@@ -94,7 +94,11 @@ class NumberTemplate:
         self.behind = b""
 
     def with_batch(self, length_at: int, compact: bool, overhead: int, behind: bytes) -> None:
-        """`length_at`: the field with the length of the records. `overhead`: of a frame beyond the batch's length."""
+        """Have the template match frames with one record batch.
+
+        `length_at`: index of the field that is the records' length, a varint if `compact`. `overhead`: a frame's size
+        less the length in the batch's header. `behind`: the bytes after the records.
+        """
         self.batch, self.length_at, self.compact, self.overhead = True, length_at, compact, overhead
         self.behind = behind
         self.form = (*self.form, compact, overhead, behind)
@@ -118,9 +122,9 @@ def records_length(length: int, compact: bool) -> bytes:
 
 
 def learn_frame(frame: bytes, key: int, version: int, direction: str, body: dict[str, Any]) -> LearntFrame | None:
-    """Return the template of a frame without its length field that was read as `body`; None if it has no such form.
+    """Return the template of a frame (without its length field) that was decoded as `body`; None if it can have none.
 
-    The body `has_one_place` at most for records. Raises DecodeError where a walk does not read what the decoder did.
+    The body must pass `has_one_place`. Raises DecodeError where a walk does not read what the decoder did.
     """
     records_path = RECORDS_AT.get((key, direction), "")
     digests = records_in(body, key, direction)
@@ -137,7 +141,7 @@ def learn_frame(frame: bytes, key: int, version: int, direction: str, body: dict
 
 
 def records_in(body: dict[str, Any], key: int, direction: str) -> list[RecordsDigest]:
-    """Return the records in a body that are not empty."""
+    """Return those records fields of a body that are not empty."""
     fields = (holder[name] for holder, name in holders(body, RECORDS_AT.get((key, direction), "")))
     return [digest for digest in fields if digest is not None and digest.size]
 
@@ -198,7 +202,7 @@ class FormWriter:
         self.compact = self.wrong = False
 
     def up_to(self, place: int) -> None:
-        """Have what is in front of `place` stay as it is."""
+        """Add a field of the bytes in front of `place` that no other field has: they have to be the same."""
         if place > self.at:
             self.form += f"{place - self.at}s"
             self.constants.append(self.fields)
@@ -206,7 +210,10 @@ class FormWriter:
         self.at = place
 
     def number(self, path: str, start: int, end: int, *, told: bool) -> None:
-        """Add a field that differs; one below zero means that there is none, and has to stay."""
+        """Add the field in frame[start:end] that may differ, to `told` numbers or to the bytes that do not matter.
+
+        A number below zero means "absent", so it has to be the same: it becomes part of the bytes around it.
+        """
         if not told:
             self.up_to(start)
             self.form += f"{end - start}x"
@@ -220,7 +227,7 @@ class FormWriter:
         self.met[path] += 1
 
     def batch(self, start: int, end: int, digest: RecordsDigest, compact: bool) -> None:
-        """Add records, which have their length in front and end at `end`."""
+        """Add the records field in frame[start:end], its length in front, which is one batch."""
         begin = end - digest.size
         if self.frame[begin + MAGIC_AT] != 2:
             self.wrong = True
@@ -243,7 +250,7 @@ class FormWriter:
         self.overhead = begin + OVERHEAD + len(self.behind)
 
     def learnt(self) -> LearntFrame | None:
-        """Return what was learnt; None if it is too much, or nothing would tell such frames apart."""
+        """Return the template with its constants; None if it is too large or a number in it is below zero."""
         if self.behind is None:
             self.up_to(len(self.frame))
             self.constants.insert(0, 0)  # the size

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .watcher import Watcher
 
 SMALLEST = 4
-"""A correlation id."""
+"""Bytes of a response at least: a correlation id."""
 FIXED = 8
 """Bytes up to the end of the correlation id, with those of the frame's length."""
 HEAD = 24
@@ -26,7 +26,7 @@ NO_ERROR = b"\x00\x00"
 
 
 class ResponseStream(Stream):
-    """See the module."""
+    """Responses of one connection as a stream of frames."""
 
     __slots__ = ("watcher",)
 
@@ -83,7 +83,7 @@ class ResponseStream(Stream):
             self.watcher.over(found, "answered", now)
 
     def cut(self, now: float) -> None:
-        """The connection has ended: a response under way will not become whole."""
+        """Take a response under way as it is, since the connection has ended."""
         frame, self.frame = self.frame, None
         if frame is not None and not frame.settled and len(frame.data) >= FIXED:
             self.find_request(frame)

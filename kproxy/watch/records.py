@@ -1,7 +1,7 @@
-"""The records inside of an exchange, where its frames were kept whole: written by Produce, read by Fetch, ShareFetch.
+"""Reads the records in an exchange whose frames were kept whole: written by Produce, read by Fetch or ShareFetch.
 
 Strategy: the frame is decoded once more, records as views into it; batches are decompressed one after the other, each
-up to a limit. What cannot be read is passed over here, since whoever wants to know why looks at the entries themselves.
+up to a limit. Batches that cannot be read are passed over, since whoever wants to know why looks at the batches.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from kproxy.wire.records import Batch, Cut, Record, decode, entries
 from .seen import Form, Frame, Seen
 
 MOST_RECORDS = 10_000
-"""Looked at in one exchange: some ten milliseconds of decoding."""
+"""Records that are looked at in one exchange: some ten milliseconds of decoding."""
 MOST_BYTES = 8 << 20
-"""That may come out of one batch's codec; producers send at most 1 MB by default, and few compress better than this."""
+"""Bytes that may come out of one batch's codec; producers send 1 MB by default, few compress more than eightfold."""
 MOST_UNPACKED = 8 * MOST_BYTES
-"""That may come out of the codecs of one exchange: some fifty milliseconds. A frame of a megabyte has room for three
-thousand batches of zstd that are eight megabytes of nothing each, and 15 s would pass until they are unpacked."""
+"""Bytes that may come out of the codecs of one exchange: some fifty milliseconds. A frame of a megabyte has room for
+three thousand zstd batches that unpack to eight megabytes of zeros each, which would take 15 s."""
 
 _PLACES = {
     0: ("request", "topic_data", "partition_data", "index"),
     1: ("response", "responses", "partitions", "partition_index"),
     78: ("response", "responses", "partitions", "partition_index"),
 }
-"""API → where its records stand: direction, array of topics, array of partitions, the partition's number."""
+"""API key → direction, array of topics, array of partitions, field of the partition's number, where records stand."""
 
 
 class NotKept(KproxyError):
-    """What is asked of an exchange was not kept; the message says what and why."""
+    """Error of a question about an exchange that needs bytes which were not kept; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsField:
-    """The records of one partition as they stand in the frame. `topic` is the id in text where no name is known."""
+    """Records of one partition as they stand in a frame. `topic` is the id as text where no name is known."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class RecordsField:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record of a user, and where it was written to or read from."""
+    """Record of a user, with the topic and partition that it was written to or read from."""
 
     topic: str
     partition: int
@@ -55,7 +55,10 @@ class FoundRecord:
 
 
 def record_fields(seen: Seen) -> list[RecordsField]:
-    """One for each partition that has any. Raises NotKept where the frame that holds them is not here as a whole."""
+    """Return the records of an exchange, a `RecordsField` for each partition that has any.
+
+    Raises NotKept where the frame that holds them was not kept whole.
+    """
     if seen.key not in _PLACES:
         return []
     direction, topics, partitions, number = _PLACES[seen.key]
@@ -92,7 +95,10 @@ def _topic(seen: Seen, topic: dict[str, Any]) -> str:
 
 
 def records_of(seen: Seen, most: int = MOST_RECORDS) -> Iterator[FoundRecord]:
-    """Records of users in order. Raises NotKept as above, and when there are more than `most`, after these."""
+    """Yield the users' records of an exchange in order.
+
+    Raises NotKept where their frame was not kept whole, and after `most` records if there are more.
+    """
     left, unpacked = most, Unpacked()
     for field in record_fields(seen):
         for record in _readable(field.data, unpacked):
@@ -103,20 +109,20 @@ def records_of(seen: Seen, most: int = MOST_RECORDS) -> Iterator[FoundRecord]:
 
 
 class Unpacked:
-    """How much has come out of codecs, or may have."""
+    """Counter of the bytes that came out of the codecs of one exchange, or may have."""
 
     def __init__(self) -> None:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Raises NotKept when it is too much."""
+        """Add `size` bytes. Raises NotKept when there are more than MOST_UNPACKED."""
         self.size += size
         if self.size > MOST_UNPACKED:
             raise NotKept(f"more than {MOST_UNPACKED} bytes come out of its batches, and no more are unpacked")
 
 
 def _readable(data: memoryview, unpacked: Unpacked) -> Iterator[Record]:
-    """What can be read of these batches; control records are not the users'."""
+    """Yield the records of these batches that can be read, without control records, which are not users'."""
     try:
         for entry in entries(data):
             if isinstance(entry, Batch) and entry.is_control:

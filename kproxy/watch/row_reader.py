@@ -2,8 +2,8 @@
 
 Strategy. A reader is a walk (`wire/walk_source.py`) in which the lines that would note a hit read the value instead:
 the topic, the partition and the error stay in locals until the field comes that ends a row. It accepts what the decoder
-accepts, and gives the same rows; tagged fields it passes over, so that it accepts broken ones. Whatever else the bytes
-are, it says nothing, and they are read slowly.
+accepts, and gives the same rows; it passes over tagged fields, so it accepts broken ones, too. Where it meets other
+bytes it gives no rows, and the frame is decoded as usual.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kproxy.wire.walk_support import Bad, far
 from .credentials import REQUEST, RESPONSE
 
 Reader = Callable[[Buffer, int, int, list[Any]], tuple[int, int]]
-"""fn(buf, start of the body, end, rows) → (position behind it, acks). Raises one of WRONG for other bytes."""
+"""fn(buf, start of the body, end, rows) → (position behind the body, acks). Raises one of WRONG for other bytes."""
 
 WRONG = (Bad, DecodeError, IndexError, error)
 NUMBERS = {
@@ -55,7 +55,7 @@ PATHS = {
                               "responses[].partitions[].acknowledge_error_code",
                               "responses[].partitions[].records"),
 }  # fmt: skip
-"""Fields that rows are made of."""
+"""Fields that rows are made of, by (API key, direction); the last one ends a row."""
 ROWS = {
     (PRODUCE, REQUEST): "(topic, index, *produced(buf, {start}, {end}))",
     (PRODUCE, RESPONSE): "(topic, index, error_code, base_offset)",
@@ -67,7 +67,7 @@ ROWS = {
     (SHARE_FETCH, RESPONSE): "(topic, partition_index, error_code or acknowledge_error_code, "
     "*read(buf, {start}, {end}), None)",
 }
-"""The row that the last field of a partition completes; see `rows.Asked` and `rows.Row`."""
+"""Source of the row that the last field of a partition completes; see `rows.Asked` and `rows.Row`."""
 
 BATCH = Struct(">q i 4x B 4x h i 16x q 6x i".replace(" ", ""))
 """Base offset, length, magic, attributes, last offset delta, producer id, count."""
@@ -75,7 +75,7 @@ LENGTH = Struct(">i")
 
 
 class RowMaker(WalkWriter):
-    """Writes a walk that reads what it finds."""
+    """Writer of the source of one row reader: a walk that reads the values it would note the places of."""
 
     def __init__(self, key: int, direction: str) -> None:
         super().__init__(frozenset(PATHS[key, direction]))
@@ -97,7 +97,7 @@ class RowMaker(WalkWriter):
 
 @cache
 def row_reader(key: int, version: int, direction: str) -> Reader | None:
-    """The reader of these bodies; None if rows are not made of them."""
+    """Return the reader of the bodies of this API version and direction; None if no rows are made of them."""
     if (key, direction) not in PATHS or version not in schema.load(key).versions:
         return None
     struct = layout.body(key, version, direction)
@@ -114,7 +114,7 @@ def row_reader(key: int, version: int, direction: str) -> Reader | None:
 
 
 def read_rows(key: int, version: int, direction: str, buf: Buffer, pos: int, end: int) -> tuple[list[Any], int] | None:
-    """(rows, acks) of the frame whose length is at `pos` and which ends at `end`; None: read it slowly."""
+    """Return (rows, acks) of the frame in buf[pos:end] (length field first); None: it has to be decoded as usual."""
     reader = row_reader(key, version, direction)
     if reader is None:
         return None
@@ -133,13 +133,13 @@ def read_rows(key: int, version: int, direction: str, buf: Buffer, pos: int, end
 
 
 def reach(buf: Buffer, at: int, size: int) -> int:
-    """How far a value with a compact length of several bytes reaches; see `walk_support.far`."""
+    """Return the bytes of a value with a compact length of several bytes, length included; see `walk_support.far`."""
     high = buf[at + 1]
     return 2 + size * ((high << 7 | buf[at] & 0x7F) - 1) if 0 < high < 0x80 else far(buf, at, size)
 
 
 def text(buf: Buffer, start: int, end: int, compact: bool) -> str:
-    """A string with its length in front."""
+    """Return the string in buf[start:end], which begins with its length; empty for null."""
     if compact:
         start = start + 1 if buf[start] < 0x80 else read_compact_length(buf, start)[1]
     else:
@@ -148,7 +148,7 @@ def text(buf: Buffer, start: int, end: int, compact: bool) -> str:
 
 
 def field(buf: Buffer, start: int, compact: bool) -> tuple[int, int]:
-    """(size of a records field, where it begins); -1 for null."""
+    """Return (size in bytes, start) of the records whose length stands at `start`; the size is -1 for null."""
     if compact:
         low = buf[start]
         high = buf[start + 1] if low >= 0x80 else 0x80
@@ -159,7 +159,7 @@ def field(buf: Buffer, start: int, compact: bool) -> tuple[int, int]:
 
 
 def produced(buf: Any, start: int, end: int, compact: bool) -> tuple[int, int, int, str, bool]:
-    """(bytes, batches, records, codec, idempotent) of a records field with its length."""
+    """Return (bytes, batches, records, codec, idempotent) of a records field of Produce, length included."""
     size, at = field(buf, start, compact)
     if size >= BATCH.size:
         _, length, magic, attributes, _, producer, count = BATCH.unpack_from(buf, at)
@@ -172,7 +172,7 @@ def produced(buf: Any, start: int, end: int, compact: bool) -> tuple[int, int, i
 
 
 def read(buf: Any, start: int, end: int, compact: bool) -> tuple[int, int, int, str, None, int | None]:
-    """(bytes, batches, records, codec, None, last offset) of a records field with its length."""
+    """Return (bytes, batches, records, codec, None, last offset) of a records field of a Fetch, length included."""
     size, at = field(buf, start, compact)
     if size >= BATCH.size:
         base, length, magic, attributes, delta, _, count = BATCH.unpack_from(buf, at)

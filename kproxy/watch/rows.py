@@ -1,4 +1,4 @@
-"""Rows: what a summary wants to know of a Produce, Fetch or ShareFetch, partition by partition."""
+"""Rows of an exchange: the numbers of a Produce, Fetch or ShareFetch that a summary counts, one row a partition."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from kproxy.wire.breath import each
 from .seen import Seen
 
 Topic = str | bytes
-"""Its name, or the 16 bytes of its id."""
+"""A topic's name, or the 16 bytes of its id."""
 
 Row = tuple[Topic, int, int, int, int, int, str, bool | None, int | None, int | None]
 """(topic, partition, error code, bytes, batches, records, codec, idempotent, last offset, high watermark)"""
 
 
 Asked = tuple[Topic, int, int, int, int, str, bool]
-"""Of a Produce request: (topic, partition, bytes, batches, records, codec, idempotent)"""
+"""Row of a Produce request: (topic, partition, bytes, batches, records, codec, idempotent)"""
 
 
 def rows_of(seen: Seen, asked: list[Asked] | None = None) -> list[Row]:
-    """The rows of an exchange that was answered, or is due no answer. Empty where they cannot be read."""
+    """Return the rows of an exchange that was answered, or is due no answer; none where they cannot be read.
+
+    `asked`: the rows of its request, where they were read before.
+    """
     if seen.key == PRODUCE:
         asked = asked_rows(seen.request_body) if asked is None else asked
         if seen.acks != 0 and seen.response_body is None:  # nobody knows whether it was written
@@ -32,7 +35,7 @@ def rows_of(seen: Seen, asked: list[Asked] | None = None) -> list[Row]:
 
 
 def asked_rows(request: dict[str, Any] | None) -> list[Asked]:
-    """What was to be written."""
+    """Return the rows of a Produce request, one for each partition that was to be written."""
     rows: list[Asked] = []
     for topic in (request or {}).get("topic_data") or ():
         name = topic_of(topic, "name")
@@ -47,7 +50,7 @@ def asked_rows(request: dict[str, Any] | None) -> list[Asked]:
 
 
 def answers_of(response: dict[str, Any] | None) -> dict[tuple[Topic, int], tuple[int, int]]:
-    """(topic, partition) → (error code, base offset) of a Produce response."""
+    """Return (topic, partition) → (error code, base offset) of a Produce response."""
     answers: dict[tuple[Topic, int], tuple[int, int]] = {}
     for topic in (response or {}).get("responses") or ():
         name = topic_of(topic, "name")
@@ -57,7 +60,7 @@ def answers_of(response: dict[str, Any] | None) -> dict[tuple[Topic, int], tuple
 
 
 def produce_rows(asked: list[Asked], answers: dict[tuple[Topic, int], tuple[int, int]]) -> list[Row]:
-    """What was to be written, and whether it was."""
+    """Return the rows of a Produce exchange from those of its request and the answers for each partition."""
     rows: list[Row] = []
     for name, index, size, batches, records, codec, idempotent in each(asked):
         error, base = answers.get((name, index), (0, -1))
@@ -67,7 +70,7 @@ def produce_rows(asked: list[Asked], answers: dict[tuple[Topic, int], tuple[int,
 
 
 def fetch_rows(response: dict[str, Any] | None, fetch: bool) -> list[Row]:
-    """What was read."""
+    """Return the rows of a Fetch or (`fetch` is False) ShareFetch response, one for each partition in it."""
     rows: list[Row] = []
     for topic in (response or {}).get("responses") or ():
         name = topic_of(topic, "topic")
@@ -84,12 +87,13 @@ def fetch_rows(response: dict[str, Any] | None, fetch: bool) -> list[Row]:
 
 
 def share_codes(response: dict[str, Any] | None) -> list[int]:
-    """The error codes of a ShareFetch response in its order; a partition has two, of which its row tells the first."""
+    """Return the error codes of a ShareFetch response in its order: two for a partition, whose row has only one."""
     parts = (part for topic in (response or {}).get("responses") or () for part in topic["partitions"] or ())
     return [code for part in parts for code in (part["error_code"], part["acknowledge_error_code"])]
 
 
 def topic_of(topic: dict[str, Any], name: str) -> Topic:
+    """Return a topic's name from the field `name`, or its id where the version of the API has ids in place of names."""
     if name in topic:
         return topic[name] or ""
     found: UUID = topic["topic_id"]

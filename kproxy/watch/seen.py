@@ -1,4 +1,4 @@
-"""What a watcher makes: frames and exchanges that were seen.
+"""Frames and exchanges that a watcher saw, as it hands them out.
 
 Times are seconds of one clock: monotonic while kproxy runs, since 1970 for captures. Nothing here is a copy of more
 than was asked for: `Frame.data` may be the whole frame, a sketch of it, or its beginning.
@@ -16,12 +16,12 @@ from kproxy.wire.sketch import decode_sketch
 
 
 class Depth(IntEnum):
-    """How much of the frames of an API somebody wants, each including those before it."""
+    """Amount that is wanted of the frames of an API; each value includes those before it."""
 
     COUNT = 0
-    """Only that it passed: size, time, API, version, correlation id."""
+    """Only that a frame passed: size, time, API, version, correlation id."""
     ROWS = 1
-    """What a summary needs: records, bytes and errors of partitions for Produce and Fetch, else as COUNT."""
+    """Rows of a summary: records, bytes and errors of partitions for Produce and Fetch, else as COUNT."""
     LINES = 2
     """A line of text for each exchange (see journal.py), else as SKETCH."""
     SKETCH = 3
@@ -31,7 +31,7 @@ class Depth(IntEnum):
 
 
 class Form(IntEnum):
-    """What `Frame.data` is."""
+    """Form in which `Frame.data` holds a frame."""
 
     NONE = 0
     HEAD = 1
@@ -43,8 +43,12 @@ class Form(IntEnum):
 
 @dataclass(slots=True)
 class Frame:
-    """One request or response. `size`: bytes with the length field. `data`: without it, header first; credentials are
-    never in it: of APIs that carry some, only the header. `first`, `last`: when its first byte came, and its last."""
+    """Request or response of one exchange, as far as it was kept.
+
+    `size`: bytes with the length field. `data`: bytes without it, header first; credentials are never in it: of APIs
+    that carry some, only the header is, or the values are overwritten. `first`, `last`: when its first and its last
+    byte came.
+    """
 
     size: int
     first: float
@@ -61,7 +65,7 @@ Outcome = Literal["answered", "no_answer_due", "unanswered", "closed"]
 
 
 class Errors(NamedTuple):
-    """Error codes of one response, each once. `top`: the first one stands at its top; the others are in its order."""
+    """Error codes of one response, each once, in its order. `top`: the first one stands at the top of the response."""
 
     codes: tuple[int, ...] = ()
     top: bool = False
@@ -71,7 +75,7 @@ NO_ERRORS = Errors()
 
 
 class Who(Protocol):
-    """The connection that was watched; what is not known is None. Values may become known while it lives."""
+    """Description of the connection that was watched; None is not known, and may become known while it lives."""
 
     @property
     def number(self) -> int: ...
@@ -94,21 +98,21 @@ class Who(Protocol):
     @property
     def software_version(self) -> str | None: ...
     def broker_topic(self, topic: str) -> str | None:
-        """The topic's name at the broker, None where it is the same."""
+        """Return the topic's name at the broker, None where it is the same."""
         ...
 
     def broker_group(self, group: str) -> str | None:
-        """The group's name at the broker, None where it is the same."""
+        """Return the group's name at the broker, None where it is the same."""
         ...
 
     def topic_of(self, topic_id: str) -> str | None:
-        """The client's name of a topic id in its hex-and-dashes form, None where it is not known."""
+        """Return the client's name of the topic with this id (hex and dashes), None where it is not known."""
         ...
 
 
 @dataclass(slots=True)
 class Seen:
-    """One exchange. `number` counts the exchanges of its connection from 1 on.
+    """Exchange of one connection, as a watcher saw it. `number` counts those of the connection from 1 on.
 
     `rule_wait`, `other_wait`: seconds of the time from request to response for which rules, or kproxy for other
     reasons, held a frame; of each, (request, response). `rules`: names of those that fired. `acks`: of Produce.
@@ -128,7 +132,7 @@ class Seen:
     rules: list[str] = field(default_factory=list)
     answered_by_rule: bool = False
     known_errors: Errors = NO_ERRORS
-    """What is known of the errors in its response without its body."""
+    """Errors in its response that are known without its body."""
     own_errors: frozenset[int] = frozenset()
     """Codes that rules put into the broker's answer: such a code in it counts as kproxy's."""
     rule_wait: tuple[float, float] = (0.0, 0.0)
@@ -139,12 +143,12 @@ class Seen:
 
     @property
     def api(self) -> str:
-        """The API's name; `unknown(123)` for one that the table lacks."""
+        """Return the API's name; `unknown(123)` for one that the table lacks."""
         return schema.load(self.key).name if self.key in schema.paths() else f"unknown({self.key})"
 
     @property
     def answer(self) -> Frame | None:
-        """The response, if it came to its end: one of which only a part went out was no answer."""
+        """Return the response if it came to its end: one of which only a part went out was no answer."""
         return self.response if self.outcome == "answered" else None
 
     def kproxy_made(self, code: int) -> bool:
@@ -153,12 +157,12 @@ class Seen:
 
     @property
     def request_body(self) -> dict[str, Any] | None:
-        """The request's fields, records as `RecordsDigest`; None if it was not kept or cannot be read."""
+        """Return the request's fields, records as `RecordsDigest`; None if it was not kept or cannot be read."""
         return self._body(0, self.request)
 
     @property
     def response_body(self) -> dict[str, Any] | None:
-        """The response's fields; None if there is none, it was not kept, or it cannot be read."""
+        """Return the response's fields; None if there is no response, it was not kept, or it cannot be read."""
         return self._body(1, self.response)
 
     def _body(self, which: int, frame: Frame | None) -> dict[str, Any] | None:

@@ -1,9 +1,10 @@
-"""The loops over frames that are like others before them; see `hot.py` for what that means.
+"""The loops that match frames with templates; see `hot.py` for what templates are.
 
-Strategy. `from_client` and `to_client` are what watching costs a small exchange, so they keep to locals and to one
-`struct` call a frame, which also gives the bytes that have to be the same. Where a frame is not like the one before it,
-the loops end, and the other functions here find out what it is like, or read it as usual. All that counts stands in
-front of the records, so of a long frame the rest is passed over as it comes (`skip_in`, `skip_out`).
+Strategy. For a small exchange these two loops, `from_client` and `to_client`, are nearly all that watching costs. So
+they keep to local variables and to one `struct` call a frame, which also gives the bytes that have to be the same. A
+frame is tried with the template of the frame before it only; where that does not match, the inner loop ends, and the
+other methods look for another template, learn one, or read the frame as usual. All that is counted stands in front of
+the records, so the rest of a long frame is passed over as it comes (`skip_in`, `skip_out`).
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from .summary import Summary
 from .wanted import MOST_PLANNED, Plan, Wanted
 
 HEADER = Struct(">iIi").unpack_from
-"""Size, api key << 16 | version, correlation id."""
+"""Size, API key << 16 | version, correlation id of a request."""
 SHORT = Struct(">ii").unpack_from
-"""Size and correlation id."""
+"""Size and correlation id of a response."""
 SMALLEST = 10
 """Bytes of a request header with a client id that is null."""
 LONGEST = 1 << 30
-"""Bytes of a response that are believed."""
+"""Bytes of a response at most; a larger size is taken for a sign that these bytes are no response."""
 NOTHING_ASKED = Ask(Wanted(-1, -1, Depth.COUNT, counted=False), -1, b"", None)
-"""Like no request at all, since no request has this code."""
+"""Template that matches no request, since no request has this code: stands where nothing was learnt yet."""
 
 
 class ShortWay:
-    """The part of a `Watcher` that takes the bytes."""
+    """Part of one connection's `Watcher` that takes the bytes and matches frames with templates."""
 
     ask: Ask
     asks: dict[int, Asks]
@@ -59,13 +60,13 @@ class ShortWay:
     responses: int
     room: int
     summary: Summary | None
-    # What is so between two frames, mostly, stands here: it costs nothing to set up.
-    skip_in = 0  # bytes of the request under way that are not looked at
-    skip_out = 0  # and of the response
+    # Most connections never have other values, so these cost nothing to set up for each.
+    skip_in = 0  # bytes still to come of the request under way, which need not be looked at
+    skip_out = 0  # the same of the response
     coming: Coming | None = None
 
     def from_client(self, buf: Buffer, n: int, now: float) -> None:
-        """buf[:n] came from the client."""
+        """Take `buf[:n]`, the next bytes that came from the client, at the time `now` in seconds."""
         self.request_bytes += n
         opened, tried = self.open, -1
         number = 0
@@ -118,7 +119,7 @@ class ShortWay:
             self.shed(now)
 
     def to_client(self, buf: Buffer, n: int, now: float) -> None:  # noqa: C901, PLR0912, PLR0915  # calls would cost more
-        """buf[:n] has been handed to the client's socket."""
+        """Take `buf[:n]`, the next bytes that were handed to the client's socket, at the time `now` in seconds."""
         self.response_bytes += n
         opened, summary, tried = self.open, self.summary, -1
         if summary is not None and now >= summary.until:
@@ -198,10 +199,10 @@ class ShortWay:
                     pos = record_responses(self, buf, pos, n, now)
         self.responses += number
 
-    # ---- frames that are not like the one before them
+    # ---- frames that the template at hand does not match
 
     def _find_ask(self, buf: Buffer, pos: int, n: int) -> bool:
-        """Whether the request at `pos` is like another one, or can be learnt."""
+        """Return True if a template for the request at `pos` is known or can be learnt; `ask` is that one then."""
         if n - pos < SMALLEST + 4:
             return False
         size, code, _ = HEADER(buf, pos)
@@ -218,7 +219,7 @@ class ShortWay:
         return found is not None
 
     def _read_requests(self, buf: Buffer, pos: int, n: int, now: float) -> int:
-        """Read a frame, or what is here of it; the position of one that may be like others."""
+        """Read requests as usual until one begins that a template may match; return its position, or `n`."""
         while pos < n:
             if self.skip_in:
                 skipped = min(self.skip_in, n - pos)
@@ -232,7 +233,7 @@ class ShortWay:
         return pos
 
     def _find_answer(self, buf: Buffer, pos: int, n: int) -> bool:
-        """Whether the response at `pos` is like another one to requests of the kind, or can be learnt."""
+        """Return True if a template for the response at `pos` is known or can be learnt; the Ask has it as its next."""
         if not self.open or n - pos < 8:
             return False
         correlation, ask = self.open[0][:2]
@@ -245,7 +246,7 @@ class ShortWay:
         return answer is not None
 
     def _read_responses(self, buf: Buffer, pos: int, n: int, now: float) -> int:
-        """Read a frame, or what is here of it; the position of one that may be like others."""
+        """Read responses as usual until one begins that a template may match; return its position, or `n`."""
         while pos < n:
             if self.skip_out:
                 skipped = min(self.skip_out, n - pos)
@@ -260,7 +261,7 @@ class ShortWay:
         return pos
 
     def arrived(self, now: float) -> None:
-        """If the response that was coming is all here, its exchange is over."""
+        """Count the exchange whose long response matched a template, once all of that response is here."""
         coming = self.coming
         if coming is None or self.skip_out:
             return
@@ -270,7 +271,7 @@ class ShortWay:
             coming.count(self.summary, now)
 
     def _count_silent(self, silent: Answer, size: int, count: int, now: float) -> None:
-        """A Produce request that is due no answer."""
+        """Count a Produce request of `size` bytes and `count` records with acks=0, which is due no response."""
         summary = self.summary
         if summary is None or not silent.counted:
             return
@@ -285,25 +286,25 @@ class ShortWay:
         silent.records += count
 
     def slowly(self, entry: Entry) -> Open:
-        """What is open, if need be made of what was remembered of the request."""
+        """Return the open exchange of `entry`; one is made if its request only matched a template."""
         raise NotImplementedError
 
     def begin(self, correlation: int, wanted: Wanted, client_id: str | None, now: float) -> Open:
-        """An exchange is opened."""
+        """Open an exchange whose response is to come, and return it."""
         raise NotImplementedError
 
     def reserve(self, found: Open, size: int) -> bool:
-        """Whether there is room for so many bytes."""
+        """Return True if `size` more bytes may be kept for the exchange; they count as kept then."""
         raise NotImplementedError
 
     def over(self, found: Open, outcome: Outcome, now: float) -> None:
-        """An exchange has come to its end."""
+        """End an exchange: count it in the summary and hand it out, as far as somebody wants that."""
         raise NotImplementedError
 
     def look_ahead(self) -> None:
-        """Find out whether the next frames may be like others."""
+        """Set `plain_in` and `plain_out`: True if the next byte begins a frame that a template may match."""
         raise NotImplementedError
 
     def shed(self, now: float) -> None:
-        """More requests are open than may be."""
+        """Give up the oldest open requests as unanswered until no more than MOST_OPEN are left."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What one connection did, minute by minute: counts for each API, and for each partition of Produce and Fetch.
+"""Counts what one connection did, minute by minute, for each API, and for each partition of Produce and Fetch.
 
     summary = Summary(wants, wall)
     watcher = Watcher(who, interest, take, summary=summary)
@@ -6,10 +6,10 @@
     summary.drain(now, everything=True)     and of the one that is not
 
 Strategy. An exchange belongs to the minute in which it was over, so no line comes after its minute was drained. The
-number of cells is bounded: what there are no cells for is counted in a cell of less detail, and sums stay exact. An
-exchange of thousands of partitions is counted some at a time; a minute that is told meanwhile has those before.
+number of cells is bounded: exchanges beyond that are counted in cells of less detail, and sums stay exact. An exchange
+of thousands of partitions is counted some at a time; a minute that is drained meanwhile has those counted before.
 
-What is counted how stands in docs/numbers.md: lines of a summary add up to what the events of the same exchanges do.
+The rules of counting stand in docs/numbers.md: lines of a summary add up to what the events of the same exchanges do.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MINUTE = 60
 MOST_CELLS = 2000
 """Cells of partitions of one connection and minute, some 300 bytes each. A consumer of more partitions is rare."""
 MOST_FOLDED = 500
-"""Cells beside them for topics whose partitions have none."""
+"""Further cells, for topics whose partitions have none."""
 MOST_APIS = 500
-"""Cells of APIs. A client uses twenty APIs in one version each, and some errors; more is somebody playing."""
+"""Cells of APIs. A client uses twenty APIs in one version each, and meets some errors; more is no ordinary client."""
 MOST_LINES = 10_000
 """Lines that wait to be drained. As long as there are so many, the minute goes on."""
 LONGEST = 501
@@ -53,14 +53,15 @@ LAST_OFFSET = (1 << 63) - 1
 
 
 def since_1970(now: float) -> float:
-    """For times that are seconds since 1970 already."""
+    """Return `now` itself, for times that are seconds since 1970 already."""
     return now
 
 
 class Summary:
-    """Of one connection. `wants`: whether it counts this (api key, version). `wall`: its times as seconds since 1970.
+    """Counters of the exchanges of one connection, in cells of the minute at hand and lines of those before.
 
-    `who`: finds names for topic ids; without it lines have the ids only.
+    `wants(api key, version)`: True if such exchanges are counted. `wall(time)`: a time of the watcher's clock as
+    seconds since 1970. `who`: finds names for topic ids; without it lines have the ids only.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Summary:
         who: Who | None = None,
         most: int = MOST_CELLS,
     ) -> None:
-        """`most`: cells of partitions."""
+        """Begin without any counts. `most`: cells of partitions in one minute."""
         self.wants, self.wall, self.who, self.most = wants, wall, who, most
         self.minute = float("-inf")  # start of that of the cells at hand, since 1970
         self.until = float("-inf")  # its end, in the watcher's clock
@@ -81,7 +82,7 @@ class Summary:
         self.waiting: list[Answer] = []  # what was counted the short way and is not in the cells yet
 
     def fold(self) -> None:
-        """Put all that waits into the cells."""
+        """Add to the cells what templates have counted since the last time (see `hot.Answer`)."""
         for answer in self.waiting:
             answer.fold(self)
         self.waiting.clear()
@@ -89,7 +90,7 @@ class Summary:
     def add(
         self, seen: Seen, errors: Errors, now: float, *, deep: bool = True, asked: list[Asked] | None = None
     ) -> None:
-        """An exchange was over at `now`. `errors`: of its response, without those of rows.
+        """Count an exchange that was over at `now`. `errors`: of its response, without those of rows.
 
         `deep`: count its partitions, too. `asked`: the rows of its request, where they were read already.
         """
@@ -121,7 +122,9 @@ class Summary:
         rows: list[Row] | None,
         seen: Seen | None = None,
     ) -> None:
-        """An exchange that began at `begun` was over at `now`. `rows`: of its partitions; None: they are not known.
+        """Count an exchange that began at `begun` and was over at `now`, from its numbers in bytes and seconds.
+
+        `rows`: of its partitions; None: they are not known.
 
         `seen`: knows which errors kproxy made, and how long it held the frames; None: it made none, and held none.
         """
@@ -146,6 +149,7 @@ class Summary:
                 self.rows(key, rows[first : first + MOST_AT_ONCE], begun, reads, seen)
 
     def rows(self, api_key: ApiKey, rows: list[Row], begun: float, reads: bool, seen: Seen | None) -> None:
+        """Add rows to the cells of their partitions, or to the API's where they have none. `reads`: of a fetch."""
         api = self.api(api_key, begun)
         start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
         for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
@@ -171,7 +175,7 @@ class Summary:
     # ---- cells
 
     def api(self, key: ApiKey, begun: float) -> ApiCell:
-        """The cell of this key, or of less than it says if there are too many."""
+        """Return the cell of this key; if there are too many cells, that of a key with less detail."""
         cell = self.apis.get(key)
         if cell is None:
             key = (*key[:2], key[2][:LONGEST] if key[2] else key[2], *key[3:])
@@ -189,7 +193,7 @@ class Summary:
         return cell
 
     def part(self, key: PartKey, begun: float) -> PartCell | None:
-        """The cell of this key, or of its topic if there are too many; None: no cell is left."""
+        """Return the cell of this key, or of its topic if there are too many; None: none is left for that either."""
         cell = self.parts.get(key)
         if cell is None:
             if len(self.parts) >= self.most:
@@ -208,7 +212,7 @@ class Summary:
     # ---- minutes
 
     def roll(self, now: float) -> None:
-        """A minute is over: its cells become lines."""
+        """Begin a minute at `now`: the cells of the one before become lines, unless too many wait already."""
         minute = self.wall(now) // MINUTE * MINUTE
         if len(self.lines) < MOST_LINES:
             self.settle()
@@ -216,14 +220,14 @@ class Summary:
         self.until = now + minute + MINUTE - self.wall(now)
 
     def settle(self) -> None:
-        """Make lines of all cells."""
+        """Make lines of all cells, and begin again without any."""
         self.fold()
         self.lines += [self.api_line(cell) for cell in self.apis.values()]
         self.lines += [self.part_line(cell) for cell in self.parts.values()]
         self.apis, self.parts = {}, {}
 
     def drain(self, now: float, *, everything: bool = False) -> list[Line]:
-        """The lines of minutes that are over at `now`. `everything`: of the one at hand, too."""
+        """Return the lines of minutes that are over at `now`, each line once. `everything`: of the one at hand, too."""
         if everything:
             self.settle()
         elif now >= self.until:
@@ -276,7 +280,7 @@ def api_name(key: int | None) -> str | None:
 
 
 def ending(seen: Seen, errors: Errors) -> Ending:
-    """How this exchange ended, with these errors in its response."""
+    """Return the ending of an exchange with these errors in its response."""
     if seen.outcome != "answered":
         return Ending(seen.outcome)
     by = "kproxy" if seen.answered_by_rule else "broker"
@@ -285,10 +289,10 @@ def ending(seen: Seen, errors: Errors) -> Ending:
 
 
 def error_names(codes: Iterable[int]) -> Iterable[str]:
-    """The names of these codes."""
+    """Yield the names of error codes, `various` for MANY."""
     return ("various" if code == MANY else error_codes.error_name(code) for code in codes)
 
 
 def error_name(code: int) -> str | None:
-    """The error's name; None for none."""
+    """Return the name of an error code; None for 0, which is no error."""
     return error_codes.error_name(code) if code else None

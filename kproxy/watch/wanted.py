@@ -1,4 +1,4 @@
-"""What becomes of the frames of one API and version: how much of them is kept, and by which way."""
+"""Decides how much of the frames of one API and version is kept, and how far they have to be read for that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .error_places import has_errors_inside
 from .seen import Depth
 
 RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
-"""Messages with record batches in them that a summary wants the rows of."""
+"""(API key, direction) of the frames with record batches in them, of which a summary wants the rows."""
 SMALL = 65536
 """Bytes up to which a frame with records is kept as it is and looked at as a whole; longer ones are sketched."""
 HEAD_KEPT = 1024
@@ -21,10 +21,13 @@ HEAD_KEPT = 1024
 
 
 class Wanted:
-    """Of one (api key, version). `counted`: the summary wants it. `taken`: somebody takes its exchanges.
+    """Demand for the frames of one API and version on one connection.
 
-    `nested`: it is counted only, and its responses have to be walked for the errors in them. `lined`: those who take
-    its exchanges want nothing but a line of text of each.
+    `counted`: the summary wants them. `taken`: somebody takes their exchanges. `nested`: they are only counted, and the
+    responses have to be walked for the errors in them. `lined`: those who take the exchanges want nothing but a line of
+    text of each. Of each pair, the first is for requests and the second for responses: `depths`, `secret` (why the body
+    is withheld, or empty), `values` (config values are overwritten), `plain` (whole frames are kept as they are),
+    `small` (frames beyond SMALL bytes are sketched).
     """
 
     __slots__ = ("acks", "counted", "depth", "depths", "key", "lined", "nested", "plain", "secret", "small", "taken",
@@ -51,7 +54,7 @@ class Wanted:
         self.small = tuple(sketched and (key, one) in RECORDS for one in (REQUEST, RESPONSE))  # kept up to SMALL only
 
     def _depth(self, direction: str) -> Depth:
-        """How much of the frames of one direction: rows are made from sketches."""
+        """Return how much of the frames of one direction is wanted: a summary's rows are made from sketches."""
         if self.depth != Depth.ROWS:
             return self.depth
         rows = self.counted and (self.key == PRODUCE or (self.key, direction) in RECORDS)
@@ -60,7 +63,10 @@ class Wanted:
 
 
 class Plan(dict[int, Wanted]):
-    """api key << 16 | version → what is wanted; both as they stand on the wire, without sign."""
+    """Demands of one connection, by API key << 16 | version as they stand on the wire, without sign.
+
+    Each is made when it is first asked for.
+    """
 
     def __init__(self, interest: Callable[[int, int], Depth], counts: Callable[[int, int], bool] | None) -> None:
         self.interest, self.counts = interest, counts
@@ -75,7 +81,7 @@ class Plan(dict[int, Wanted]):
 
 
 MOST_PLANNED = 2000
-"""Remembered answers of a connection; there are some 600 pairs of API and version, and a client uses twenty."""
+"""Demands that one connection remembers. There are some 600 pairs of API and version, and a client uses twenty."""
 
 
 def signed(number: int) -> int:
@@ -83,5 +89,5 @@ def signed(number: int) -> int:
 
 
 def code_of(key: int, version: int) -> int:
-    """As it stands in a request's header."""
+    """Return API key << 16 | version without sign, the key of a `Plan`."""
     return (key & 0xFFFF) << 16 | version & 0xFFFF

@@ -6,8 +6,8 @@
     watcher.end(now)                     the connection is over: what is still open is handed out
 
 Strategy. `incoming.py` and `outgoing.py` know what the frames of their direction are; here is what they share: what is
-wanted, what is open, and what becomes of an exchange that is over. Frames of which only numbers are wanted take the
-short way (`hot.py`) if they are like others before them. Nothing raises, whatever the bytes are.
+wanted, what is open, and what becomes of an exchange that is over. Frames of which only numbers are wanted are matched
+with templates of frames before them (`hot.py`, `short_way.py`). Nothing raises, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -39,19 +39,21 @@ for five answers, as most do, to requests of 1 MB has room."""
 
 
 class Watcher(ShortWay):
-    """Of one connection. Attributes: requests, responses, unanswered, unread (frames), request_bytes, response_bytes.
+    """Observer of one client connection that cuts its bytes into frames and pairs them into exchanges.
 
-    `responses` are those that found their request and came to their end. `unread` are responses of nobody's, and
-    lengths that cannot be: from such a one on only the bytes of its direction are counted.
+    Counters: `requests`, `responses`, `unanswered`, `unread` (frames), `request_bytes`, `response_bytes`. `responses`
+    are those that found their request and came to their end. `unread` are responses without a request, and lengths that
+    cannot be: from such a length on, only the bytes of its direction are counted.
     """
 
     def __init__(
         self, who: Who, interest: Interest, take: Take, *, most: int = 1 << 20, summary: Summary | None = None,
         journal: Journal | None = None,
     ) -> None:  # fmt: skip
-        """`most`: bytes of a frame that are kept at FULL depth. `summary`: what counts exchanges beside `take`.
+        """Begin to watch a connection on which no bytes have passed; `take` is called with each exchange that is over.
 
-        `journal`: what is told in place of `take` of exchanges like others before them, of which lines are wanted.
+        `most`: bytes of a frame that are kept at FULL depth. `summary`: counts exchanges beside `take`. `journal`:
+        takes, in place of `take`, exchanges that match templates and of which only lines are wanted.
         """
         self.who, self.take, self.most, self.summary, self.journal = who, take, most, summary, journal
         self.requests = self.responses = self.unanswered = self.unread = 0
@@ -69,7 +71,6 @@ class Watcher(ShortWay):
     # ---- what passes: see `ShortWay`
 
     def look_ahead(self) -> None:
-        """Whether the next frames may go the short way."""
         ahead, back = self.incoming, self.outgoing
         self.plain_in = (
             ahead.frame is None and not self.skip_in and self.raw is None and not ahead.lost and not ahead.first
@@ -77,11 +78,11 @@ class Watcher(ShortWay):
         self.plain_out = back.frame is None and not self.skip_out and self.raw is None and not back.lost
 
     def unseen(self, response: bool) -> int:
-        """How many bytes of what comes next in that direction need not be shown, but for their number."""
+        """Return how many of the next bytes in that direction the watcher need only be told the number of."""
         return (self.skip_out or self.outgoing.unseen) if response else (self.skip_in or self.incoming.unseen)
 
     def pass_over(self, n: int, now: float, response: bool) -> None:
-        """So many of these have passed; else as `from_client` and `to_client`."""
+        """Count `n` bytes that passed and were not given, at most `unseen`; else as `from_client` and `to_client`."""
         if response:
             self.response_bytes += n
             if self.summary is not None and now >= self.summary.until:
@@ -100,13 +101,14 @@ class Watcher(ShortWay):
         self.look_ahead()
 
     def shed(self, now: float) -> None:
-        """The oldest of too many open requests go out."""
         while len(self.open) > MOST_OPEN:
             self.lost(self.slowly(self.open.popleft()), now)
 
     def awaiting(self, requests: Iterable[tuple[int, int, int]]) -> None:
-        """(correlation id, key, version) of requests in flight whose bytes were not seen: for one that begins late. The
-        answers to those with a key below zero are known as somebody's, and nobody is told of them."""
+        """Open exchanges for the requests in flight when watching begins late: (correlation id, API key, version) each.
+
+        Their bytes were not seen. Responses to those with a key below zero find their request, but are not handed out.
+        """
         self.incoming.first = False
         for correlation, key, version in requests:
             self.awaited += 1
@@ -117,26 +119,29 @@ class Watcher(ShortWay):
     # ---- what kproxy did
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
-        """A frame of this exchange was held for so long. `older`: unanswered ones with its id that came before it."""
+        """Note that a frame of this exchange was held for so long.
+
+        `older`: how many unanswered requests with the same correlation id came before it.
+        """
         seen = self._seen(correlation_id, older)
         if seen is not None:
             add_wait(seen, seconds, response=response, by_rule=by_rule)
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
-        """These rules fired for this exchange. `answered`: kproxy answers in the broker's place."""
+        """Note the names of rules that fired for this exchange. `answered`: kproxy answers in the broker's place."""
         seen = self._seen(correlation_id, older)
         if seen is not None:
             seen.rules.extend(names)
             seen.answered_by_rule |= answered
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
-        """Rules put these error codes into the response of this exchange; see `core.observer.Observer`."""
+        """Note error codes that rules put into the response of this exchange; see `core.observer.Observer`."""
         seen = self._seen(correlation_id, 0)  # it is told at the turn of the response
         if seen is not None:
             seen.own_errors = seen.own_errors.union(codes)
 
     def _seen(self, correlation: int, older: int) -> Seen | None:
-        """The exchange with this id that has so many older ones, if it is not over."""
+        """Return the exchange with this id that has `older` ones with it before it; None if it is over, or not kept."""
         at = self.open.place(correlation, older)
         if at >= 0:
             found = self.slowly(self.open[at])
@@ -154,7 +159,7 @@ class Watcher(ShortWay):
     # ---- what is wanted, and the end
 
     def refocus(self, interest: Interest) -> None:
-        """Other things are wanted from the next frame on."""
+        """Change what is wanted from the next frame on, and forget all templates."""
         self.plan = Plan(interest, None if self.summary is None else self.summary.wants)
         self.asks: dict[int, Asks] = {}
         self.recorded: dict[int, RequestTemplates] = {}
@@ -162,9 +167,9 @@ class Watcher(ShortWay):
         self.ask = NOTHING_ASKED
 
     def end(self, now: float, *, closed: bool = False) -> None:
-        """The connection is over. `closed`: kproxy closed it, instead of having what is open answered.
+        """End watching: hand out all exchanges that are still open, since the connection is over.
 
-        The numbers stay; nothing more can be watched.
+        `closed`: kproxy closed it, so open requests count as closed rather than unanswered. The counters stay.
         """
         self.unanswered_is = "closed" if closed else "unanswered"
         self.outgoing.cut(now)
@@ -178,7 +183,6 @@ class Watcher(ShortWay):
     # ---- calls of the streams
 
     def begin(self, correlation: int, wanted: Wanted, client_id: str | None, now: float) -> Open:
-        """An exchange is opened, whose response is to come."""
         seen = None
         if wanted.taken or wanted.counted:
             number = self.awaited + self.requests
@@ -189,7 +193,6 @@ class Watcher(ShortWay):
         return found
 
     def slowly(self, entry: Entry) -> Open:
-        """What is open, if need be made of what was remembered of a request that went the short way."""
         found = entry[1]
         if isinstance(found, Open):
             return found
@@ -216,7 +219,6 @@ class Watcher(ShortWay):
         return made
 
     def reserve(self, found: Open, size: int) -> bool:
-        """Whether there is room to keep so many bytes for an exchange."""
         if size > self.room:
             return False
         self.room -= size
@@ -224,12 +226,11 @@ class Watcher(ShortWay):
         return True
 
     def lost(self, found: Open, now: float) -> None:
-        """No response of it will be seen."""
+        """End an exchange of which no response will be seen."""
         self.unanswered += 1
         self.over(found, self.unanswered_is, now)
 
     def over(self, found: Open, outcome: Outcome, now: float) -> None:
-        """An exchange has come to its end."""
         rest()
         self.room += found.kept
         found.kept = 0

@@ -33,7 +33,7 @@ def stamp(seconds: float) -> str:
 
 
 def byte_stamp(seconds: float) -> bytes:
-    """Return a `stamp` as bytes."""
+    """Return the `stamp` of seconds since 1970 as bytes."""
     second, micro = divmod(round(seconds * MICROSECONDS), MICROSECONDS)
     return b"%b.%06dZ" % (whole_second_bytes(second), micro)
 

@@ -1,7 +1,7 @@
-"""The fields of the filter language: one table, which the parser, the help and the documentation read.
+"""Table of the fields of the filter language, which the parser, the help and the documentation read.
 
 Strategy: a field gives the values that an exchange has of it, none, one or many; a test holds when it holds for any of
-them. Which columns it reads decides how much of a frame has to be kept for it.
+them. The columns that a field reads decide how much of a frame has to be kept for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Read = Callable[[View], Iterable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`name` as in `name == value`, `short` as in `~short value` ("" for none); `group` is its heading in the help."""
+    """Field of the filter language: `name` as in `name == value`, `short` as in `~short value` ("" for none).
+
+    `group`: its heading in the help. `read`: gives the values of an exchange. `depth`: how much of frames that needs.
+    """
 
     group: str
     name: str
@@ -34,7 +37,7 @@ class Field:
 
 
 def column(*names: str) -> tuple[Read, Depth]:
-    """The values of these columns of the request event."""
+    """Return a reader of these columns of the request event, and the depth that it needs."""
 
     def read(view: View) -> Iterator[Any]:
         for name in names:
@@ -48,7 +51,7 @@ def column(*names: str) -> tuple[Read, Depth]:
 
 
 def of_topics(name: str) -> tuple[Read, Depth]:
-    """A column of the topics."""
+    """Return a reader of one column of an exchange's topics, and the depth that it needs."""
 
     def read(view: View) -> Iterator[Any]:
         for topic in view.get("topics") or ():
@@ -59,7 +62,7 @@ def of_topics(name: str) -> tuple[Read, Depth]:
 
 
 def of_partitions(name: str) -> tuple[Read, Depth]:
-    """A column of the partitions of the topics."""
+    """Return a reader of one column of the partitions of an exchange's topics, and the depth that it needs."""
 
     def read(view: View) -> Iterator[Any]:
         for topic in view.get("topics") or ():
@@ -71,7 +74,7 @@ def of_partitions(name: str) -> tuple[Read, Depth]:
 
 
 def named(first: tuple[Read, Depth], kind: str) -> tuple[Read, Depth]:
-    """The same, and the names of resources of this type."""
+    """Return a reader of the values of `first` and of the names of resources of type `kind`, with its depth."""
 
     def read(view: View) -> Iterator[Any]:
         yield from first[0](view)
@@ -83,12 +86,12 @@ def named(first: tuple[Read, Depth], kind: str) -> tuple[Read, Depth]:
 
 
 def flag(test: Callable[[View], bool], depth: Depth = Depth.COUNT) -> tuple[Read, Depth]:
-    """A fact."""
+    """Return a reader that gives True where `test` holds and nothing elsewhere, and the depth that it needs."""
     return lambda view: (True,) if test(view) else (), depth
 
 
 def of_records(values: Callable[[Any], Iterable[Any]]) -> tuple[Read, Depth]:
-    """Something of each record."""
+    """Return a reader of `values` of each record of an exchange, and the depth that it needs."""
 
     def read(view: View) -> Iterator[Any]:
         for found in view.records():
@@ -98,7 +101,7 @@ def of_records(values: Callable[[Any], Iterable[Any]]) -> tuple[Read, Depth]:
 
 
 def as_text(data: bytes | None) -> Iterable[str]:
-    """Bytes as text, with a mark for each that is none; nothing for null."""
+    """Return bytes as text, with a mark for each byte that is not UTF-8; nothing for null."""
     return () if data is None else (data.decode("utf-8", "replace"),)
 
 
@@ -214,7 +217,7 @@ FIELDS = (
     Field(PROXY, "wait_time", "", DURATION, "time for which kproxy held it for other reasons", "wait_time > 5ms",
           *column("wait_ms")),
 )  # fmt: skip
-"""All of them, in the order of the help."""
+"""The fields of the language, in the order of the help."""
 
 BY_NAME = {field.name: field for field in FIELDS}
 BY_SHORT = {field.short: field for field in FIELDS if field.short}

@@ -1,7 +1,8 @@
-"""Tree → function: a filter that can be asked of each exchange.
+"""Filters that are asked of each exchange, compiled from their trees.
 
-Strategy: made once, as functions within functions; the tests that need least are asked first. What a filter can be true
-of is asked beforehand by API and version alone, so that frames of other APIs need not be kept for it.
+Strategy: a tree becomes functions within functions once; of several tests, those that need least of the frames are made
+first. Beforehand a filter is asked for which APIs and versions it can hold at all, so that frames of others need not be
+kept for it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ _NEGATED = {"!=": "==", "!~": "~"}
 
 
 class Filter:
-    """Of this text. Raises FilterError. `unknown` counts the exchanges that it could not judge, `why` says why the
-    last one: what it asks was not kept of them. They are not counted as matching."""
+    """Filter of exchanges, compiled from one text. Raises FilterError if the text is wrong.
+
+    `unknown` counts the exchanges that could not be judged, since the bytes that the filter asks about were not kept;
+    `why` says so of the last one. Such an exchange does not pass the filter.
+    """
 
     def __init__(self, text: str = "") -> None:
         self.tree = parse(text)
@@ -35,20 +39,20 @@ class Filter:
         return written(self.tree)
 
     def __bool__(self) -> bool:
-        """Whether it says anything."""
+        """Return False if the filter has no claim, so that every exchange passes."""
         return not isinstance(self.tree, All)
 
     def claims(self) -> Iterator[Claim]:
-        """All that it is made of."""
+        """Yield the claims that the filter is made of."""
         return _claims(self.tree)
 
     @property
     def needs_records(self) -> bool:
-        """Whether it asks for what is in records."""
+        """Return True if the filter asks about the content of records."""
         return self._depth is Depth.FULL
 
     def holds(self, view: View) -> bool:
-        """Whether the exchange is meant."""
+        """Return True if the exchange passes the filter; False, too, if that cannot be told (see `unknown`)."""
         try:
             return self._holds(view)
         except NotKept as error:
@@ -57,11 +61,11 @@ class Filter:
             return False
 
     def possible(self, key: int, version: int) -> bool:
-        """Whether it may hold for exchanges of this API and version."""
+        """Return True if exchanges of this API and version may pass the filter."""
         return _may(self.tree, key, version) is not False
 
     def depth(self, key: int, version: int) -> Depth:
-        """How much must be kept of these frames to judge them."""
+        """Return how much of the frames of this API and version must be kept to judge their exchanges."""
         return self._depth if self.possible(key, version) else Depth.COUNT
 
 
@@ -98,7 +102,7 @@ def _predicate(node: Node) -> Predicate:
 
 
 def _compare(claim: Claim) -> Predicate:
-    """Of the field's values any has to pass; with != and !~ none may be equal, or fit."""
+    """Return the test of one claim: any of the field's values has to pass; with != and !~ none may be equal, or fit."""
     field = BY_NAME[claim.field]
     read = field.read
     if not claim.operator:
@@ -110,7 +114,7 @@ def _compare(claim: Claim) -> Predicate:
 
 
 def _may(node: Node, key: int, version: int) -> bool | None:
-    """What the filter says of this API and version, None where that depends on the exchange."""
+    """Return the result for all exchanges of this API and version, None where it depends on the exchange."""
     match node:
         case All():
             return True
@@ -128,7 +132,7 @@ def _may(node: Node, key: int, version: int) -> bool | None:
 
 
 class _ApiView:
-    """Of which only the API and its version are known."""
+    """View of an exchange of which only the API and its version are known."""
 
     def __init__(self, key: int, version: int) -> None:
         name = schema.load(key).name if key in schema.paths() else f"unknown({key})"

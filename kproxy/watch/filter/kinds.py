@@ -1,8 +1,8 @@
 """Kinds of fields: how their values are written, checked and compared.
 
 Strategy: a kind reads a value once, when the filter is parsed, into its canonical form (`produce` → `Produce`, `0.2s` →
-200.0 ms), so that two spellings are one tree; `show` writes it so that it is read again; `test` makes the comparison.
-What is wrong with a value is a ValueError in words, to which the parser adds the place.
+200.0 ms), so that two spellings are one tree; `show` writes it so that it is read again; `compare` makes the test.
+Mistakes in a value are ValueErrors in words, to which the parser adds the place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ Compare = Callable[[Any], bool]
 
 
 class Kind:
-    """Text, and the base of the others. `operators` may stand behind the field; `usual`: behind a short form."""
+    """Kind of fields whose values are text, and base of all other kinds.
+
+    `operators`: those that may stand behind the field; `usual`: the one that a short form without operator has.
+    `wanted`: how messages call a value of the kind.
+    """
 
     operators: tuple[str, ...] = (*EQUAL, *EXPRESSION)
     usual = "~"
@@ -33,20 +37,20 @@ class Kind:
     ignores_case = False
 
     def parse(self, text: str) -> Any:
-        """The value that is compared with. Raises ValueError."""
+        """Return the canonical value of a text, which exchanges are compared with. Raises ValueError."""
         return text
 
     def show(self, value: Any) -> str:
-        """The value as it is written, without quotes."""
+        """Return a canonical value as text, without quotes."""
         return str(value)
 
     def parse_expression(self, text: str) -> str:
-        """A regular expression, checked. Raises ValueError."""
+        """Return the text of a regular expression if it is a right one. Raises ValueError."""
         compiled(text)
         return text
 
     def compare(self, operator: str, value: Any) -> Compare:
-        """A function of one value of the exchange, for the operators without negation."""
+        """Return the test of one value of an exchange, for an operator without negation."""
         if operator == "~":
             return expression_test(value, self.ignores_case)
         if operator == "in":
@@ -55,12 +59,13 @@ class Kind:
         return self.equals(value)
 
     def equals(self, value: Any) -> Compare:
+        """Return the test whether a value of an exchange is equal to `value`."""
         same: Compare = value.__eq__
         return same
 
 
 def expression_test(pattern: str, ignores_case: bool = False) -> Compare:
-    """Whether an expression is found anywhere in a text."""
+    """Return the test whether a regular expression is found anywhere in a value as text."""
     expression = compiled(f"(?i){pattern}" if ignores_case else pattern)
 
     def test(found: Any) -> bool:
@@ -74,12 +79,12 @@ def expression_test(pattern: str, ignores_case: bool = False) -> Compare:
 
 
 def folded(name: str) -> str:
-    """A name without case and punctuation."""
+    """Return a name in lower case, without any punctuation."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 class ApiKind(Kind):
-    """An API by name, in any case and punctuation, by a former name, or by its key."""
+    """Kind of APIs: by name in any case and punctuation, by a former name, or by key."""
 
     usual = "=="
     wanted = "an API"
@@ -97,7 +102,7 @@ class ApiKind(Kind):
 
 
 class ErrorKind(Kind):
-    """An error by its name or number; as an expression, a part of the name."""
+    """Kind of errors: by name or number, or by a regular expression for names."""
 
     usual = "~"
     wanted = "an error"
@@ -122,7 +127,7 @@ class ErrorKind(Kind):
 
 
 class NumberKind(Kind):
-    """A whole number."""
+    """Kind of whole numbers, which have an order."""
 
     operators: tuple[str, ...] = (*EQUAL, *ORDER)
     usual = "=="
@@ -147,7 +152,7 @@ class NumberKind(Kind):
 
 
 class AcksKind(NumberKind):
-    """0, 1, or -1, which is also written `all`."""
+    """Kind of Produce's acks: 0, 1, or -1, which is also written `all`."""
 
     wanted = "0, 1 or all"
 
@@ -163,7 +168,7 @@ class AcksKind(NumberKind):
 
 
 class DurationKind(NumberKind):
-    """A time such as 200ms, in milliseconds with three digits behind the point."""
+    """Kind of durations such as 200ms; values are milliseconds, rounded to microseconds."""
 
     wanted = "a duration"
 
@@ -175,7 +180,7 @@ class DurationKind(NumberKind):
 
 
 class SizeKind(NumberKind):
-    """Bytes, such as 1MB or 64KiB; a plain number is bytes too."""
+    """Kind of sizes such as 1MB or 64KiB; values are bytes, and so is a plain number."""
 
     wanted = "a size"
 
@@ -187,7 +192,7 @@ class SizeKind(NumberKind):
 
 
 class AddressKind(Kind):
-    """An IP address, or a network such as 10.0.0.0/8."""
+    """Kind of IP addresses, compared with an address or with a network such as 10.0.0.0/8."""
 
     operators = EQUAL
     usual = "=="
@@ -204,14 +209,14 @@ class AddressKind(Kind):
 
 
 class TimeKind(NumberKind):
-    """A time in UTC, as events have it, or its beginning: 2026-11-21T10:11."""
+    """Kind of times in UTC as events have them, or their beginning: 2026-11-21T10:11."""
 
     operators = ORDER
     usual = ">="
     wanted = "a time in UTC"
 
     def parse(self, text: str) -> str:
-        """Compared as text: all times of events have one form, in which earlier is less."""
+        """Return the time as text, which can be compared: all events write times alike, and earlier sorts first."""
         try:
             made = datetime.fromisoformat(text)
         except ValueError:
@@ -222,7 +227,7 @@ class TimeKind(NumberKind):
 
 
 class ChoiceKind(Kind):
-    """One of a few words."""
+    """Kind of fields whose value is one of a few words, in any case."""
 
     operators = EQUAL
     usual = "=="
@@ -240,7 +245,7 @@ class ChoiceKind(Kind):
 
 
 class FlagKind(Kind):
-    """A fact that holds or does not: it stands alone."""
+    """Kind of facts that hold or not; such a field stands without operator and value."""
 
     operators = ()
     wanted = ""

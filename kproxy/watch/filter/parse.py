@@ -1,4 +1,4 @@
-"""Text → tree.
+"""Parses the text of a filter into its tree.
 
     filter     = or
     or         = and { ("or" | "|" | "||") and }
@@ -6,7 +6,7 @@
     not        = ("not" | "!") not | "(" or ")" | claim
     claim      = field [ operator value | "in" "(" value { "," value } ")" ] | ~short [ [operator] value | "in" … ]
 
-What is wrong is a FilterError with its place, and with the nearest name where one was meant.
+Mistakes are FilterErrors with their place in the text, and with the nearest name where a name is unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEANT = {"=": "==", "=~": "~"}
 
 
 def parse(text: str) -> Node:
-    """The tree of a filter; `All()` of an empty one. Raises FilterError."""
+    """Return the tree of a filter's text; `All()` for an empty one. Raises FilterError."""
     parser = _Parser(text)
     if parser.at_end():
         return All()
@@ -49,7 +49,7 @@ class _Parser:
         return self.here.what == "end"
 
     def take(self) -> Token:
-        """The token that is next, and go on."""
+        """Return the next token and go on to the one behind it."""
         token = self.here
         self.place += token.what != "end"
         return token
@@ -101,7 +101,7 @@ class _Parser:
         raise self.wrong(_no_field(token), token)
 
     def rest(self, field: Field, *, short: bool, token: Token) -> Claim:
-        """What stands behind the field."""
+        """Parse what stands behind a field, whose `token` was taken, and return the claim."""
         if self.here.what == "operator" or self.is_word("in"):
             return self.compared(field)
         if not short or field.kind is FLAG:
@@ -113,7 +113,7 @@ class _Parser:
         return self.valued(field, field.kind.usual)
 
     def error(self, field: Field) -> Claim:
-        """`~e` stands alone, or before an error: what is a word of the language or a field is none."""
+        """Parse what stands behind `~e`: an error or nothing, since words of the language and fields are no errors."""
         word = self.here.text.lower()
         if self.here.what not in ("word", "text") or (self.here.what == "word" and word in WORDS | BY_NAME.keys()):
             return Claim(field.name)

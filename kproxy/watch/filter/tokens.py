@@ -11,15 +11,17 @@ from kproxy.errors import FilterError
 from .tree import PLAIN
 
 LONGEST = 4000
-"""Characters; a filter comes over the network too, and nobody types more."""
+"""Characters of a filter at most. Filters come over the network, too, and nobody types more."""
 
 What = Literal["word", "text", "short", "operator", "sign", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text` is the value of a quoted text, the name of a short form, else what stands there. `at`: its first
-    character."""
+    """Token of a filter's text, at index `at` in it.
+
+    `text`: the value of a quoted text, the name of a short form without `~`, else the characters themselves.
+    """
 
     what: What
     text: str
@@ -34,7 +36,7 @@ _QUOTED = re.compile(r""""((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'""", re.DOTALL)
 
 
 def tokens(text: str) -> list[Token]:
-    """The last one is the end. Raises FilterError."""
+    """Return the tokens of a filter's text, of which the last one is the end. Raises FilterError."""
     if len(text) > LONGEST:
         raise FilterError(f"{len(text)} characters, at most {LONGEST} are taken", f"{text[:60]}…", 0)
     found: list[Token] = []
@@ -63,7 +65,10 @@ def _next(text: str, at: int) -> tuple[Token, int]:
 
 
 def _text(text: str, at: int) -> tuple[Token, int]:
-    """A backslash is one, unless it stands before the quote or another backslash: expressions are full of them."""
+    """Return the quoted text at `at` and the index behind it.
+
+    A backslash stands for itself unless the quote or another backslash follows: regular expressions are full of them.
+    """
     found = _QUOTED.match(text, at)
     if found is None:
         raise FilterError(f"the quote {text[at]} is not closed", text, at)

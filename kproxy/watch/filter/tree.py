@@ -1,4 +1,4 @@
-"""The tree of a filter, and how it is written: whatever spelling was read, this one is printed."""
+"""Nodes of a filter's tree, and its one spelling, which is printed whichever of several was read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .fields import BY_NAME
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """Every exchange: the filter that says nothing."""
+    """Filter without any claim, which every exchange passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`field operator value`. Without an operator: the field is there, and is not 0, empty or false.
+    """Claim `field operator value`. Without an operator: the field is there, and is not 0, empty or false.
 
-    `value` is what the field's kind makes of the text: a tuple of such for `in`, the expression's text for `~`.
+    `value`: as the field's kind parsed it; a tuple of such values for `in`, the expression's text for `~`.
     """
 
     field: str
@@ -28,21 +28,21 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """What the other does not hold for."""
+    """Negation, which holds where `inner` does not."""
 
     inner: Node
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of two or more."""
+    """Conjunction of two nodes or more."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of two or more."""
+    """Disjunction of two nodes or more."""
 
     parts: tuple[Node, ...]
 
@@ -50,12 +50,12 @@ class Or:
 Node = All | Claim | Not | And | Or
 
 PLAIN = re.compile(r"[^\s()\"',!&|~<>=]+")
-"""Values that need no quotes."""
+"""Expression for values that need no quotes."""
 WORDS = frozenset(("and", "or", "not", "in"))
 
 
 def written(node: Node) -> str:
-    """The filter as text, which is read as the same tree."""
+    """Return the filter as text that parses to the same tree."""
     match node:
         case All():
             return ""
@@ -84,7 +84,10 @@ def _claim(claim: Claim) -> str:
 
 
 def quoted(text: str) -> str:
-    """The text as a value: in quotes where it has to be. There a backslash is itself, but before a quote or another."""
+    """Return a text as a value of the language, in quotes where it needs them.
+
+    Within quotes a backslash stands for itself, unless a quote or another backslash follows.
+    """
     if PLAIN.fullmatch(text) and text.lower() not in WORDS:
         return text
     escaped = re.sub(r'\\(?=[\\"]|\Z)', r"\\\\", text).replace('"', '\\"')

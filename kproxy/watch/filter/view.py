@@ -1,8 +1,8 @@
-"""What a filter sees of an exchange: the columns of its request event, and its records where its frames are here.
+"""Views of exchanges for filters: the columns of the request event, and the records where frames were kept.
 
-Strategy: a recorded event is seen as it is. Of an exchange that was just seen, what its header and its times tell is
-read in place, and only for the rest is the request event made, once. So a filter says the same of an exchange that
-passes, of its capture and of its line in the audit.
+Strategy: a recorded event is read as it is. Of an exchange that was just seen, columns that its header and its times
+give are read in place; the request event is made, once, only when another column is asked for. So a filter says the
+same of an exchange that passes, of its capture and of its line in the audit.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ MakeData = Callable[[Seen], Data]
 
 
 class View(Protocol):
-    """One exchange."""
+    """View of one exchange that a filter judges."""
 
     def get(self, column: str) -> Any:
-        """The value of this column of the request event, None where it is absent."""
+        """Return the value of this column of the request event, None where it is absent."""
         ...
 
     def records(self) -> Iterable[FoundRecord]:
-        """Its records, up to a limit. Raises NotKept if they are not here."""
+        """Return the records of the exchange, up to a limit. Raises NotKept if they were not kept."""
         ...
 
 
 class EventView:
-    """Of a recorded request event."""
+    """View of an exchange through the data of its recorded request event."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -79,7 +79,7 @@ AT_ONCE = frozenset(_AT_ONCE)
 
 
 class SeenView:
-    """Of an exchange seen. `make`: its request event's data."""
+    """View of an exchange that a watcher saw. `make(seen)`: makes the data of its request event."""
 
     __slots__ = ("_data", "make", "seen")
 
@@ -89,7 +89,7 @@ class SeenView:
 
     @property
     def data(self) -> Data:
-        """The request event's data, made when it is first asked for."""
+        """Return the request event's data, which is made when it is first asked for."""
         if self._data is None:
             self._data = self.make(self.seen)
         return self._data
