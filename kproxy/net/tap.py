@@ -72,9 +72,9 @@ class Tap:
     def put_in_place(self) -> None:
         """Stand before the session's feeds, with as little between as may be."""
         connection = self.connection
-        if connection.leaving is not None:  # something else stands before them already, and before us
+        if connection.leaving is not None:  # another feed stands in front already, and must stay
             return
-        if connection.phase is not Phase.OPEN:  # what still comes is thrown away
+        if connection.phase is not Phase.OPEN:  # bytes that still come are thrown away
             return
         if self.settled and self.behind is None:
             connection.client.feed = watched_requests(self, self.from_client)
@@ -136,7 +136,7 @@ class Tap:
             self.from_broker(NOT_LOOKED_AT, n, now)
             self.watcher.pass_over(n, now, response=True)
 
-    # ---- what the session tells
+    # ---- calls of the session as its observer
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
         early = self.early(correlation_id)
@@ -159,7 +159,7 @@ class Tap:
         """Return the exchange with this id that was over before the session looked at it, None if there is none."""
         return next((seen for seen in reversed(self.over_early) if seen.correlation_id == correlation_id), None)
 
-    # ---- what comes of it
+    # ---- exchanges that are over
 
     def take(self, seen: Seen) -> None:
         if seen.outcome == "no_answer_due":

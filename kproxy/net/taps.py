@@ -25,10 +25,11 @@ JournalFor = Callable[[Who], "Journal | None"]
 
 
 class Taps:
-    """`connections` gives those that are open. `summary_for`: where a connection is counted, None: nowhere.
-    `journal_for`: where its exchanges are told by lines.
+    """Taps of all connections of one process, for as long as sinks want to know what passes.
 
-    While it is `shut`, no client is read: what happens could not be recorded.
+    `connections()`: those that are open. `summary_for(who)`: the summary that counts a connection, or None.
+    `journal_for(who)`: the journal that takes its exchanges as lines, or None. While `shut`, no client is read, since
+    what happens could not be recorded.
     """
 
     def __init__(self, fanout: Fanout, connections: Callable[[], Iterable[Connection]]) -> None:
@@ -45,7 +46,7 @@ class Taps:
         return self.shut or bool(self.fanout.sinks)
 
     def opened(self, connection: Connection) -> None:
-        """A connection begins; nothing has passed on it."""
+        """Watch a connection that begins, on which nothing has passed, if there are sinks."""
         if self.fanout.sinks:
             self.watch(connection, connection.since, late=False)
         if self.shut:
@@ -76,7 +77,7 @@ class Taps:
             connection.client.unmute(RECORDING)
 
     def changed(self) -> None:
-        """Sinks have come or gone: connections that were not watched are from now on; the others are told."""
+        """Watch all open connections for what the sinks want now, since sinks have come or gone."""
         now = monotonic()
         for connection, tap in list(self.by_connection.items()):
             connection.watch(tap.refocus)
@@ -98,7 +99,7 @@ class Taps:
 
 
 def ended(connection: Connection, tap: Tap, now: float) -> Ended:
-    """How it ended, and what passed on it."""
+    """Return how a connection ended, with the counts of what passed on it."""
     watcher = tap.watcher
     return Ended(
         cause=connection.cause,

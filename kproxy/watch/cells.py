@@ -14,7 +14,7 @@ BOUNDS = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
 
 @dataclass(slots=True)
 class Line:
-    """A line of a summary under the names of `SUMMARY_EVENT`, without those of its connection. None: absent.
+    """Line of a summary with the fields of `SUMMARY_EVENT`, without those of its connection. None: absent.
 
     `topic`: absent, too, where there is a `topic_id` whose name the summary could not find out.
 

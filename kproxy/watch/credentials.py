@@ -71,7 +71,7 @@ def secret_paths(key: int, direction: str) -> frozenset[str]:
 def header_end(frame: Buffer, key: int, version: int, direction: str) -> int:
     """Return where the header of a frame (without its length) ends, or an earlier place if that cannot be told."""
     fixed = 8 if direction == REQUEST else 4
-    unknown = int(direction == REQUEST)  # all request headers but one begin like header 1
+    unknown = int(direction == REQUEST)  # request headers begin like version 1, but for one API
     form = header_version(key, version, direction) if key in schema.paths() else unknown
     return body_start(frame, 0, len(frame), form, direction) or min(fixed, len(frame))
 

@@ -25,7 +25,7 @@ class Open:
     def __init__(self, correlation: int, wanted: Wanted, seen: Seen | None) -> None:
         self.correlation, self.wanted, self.seen = correlation, wanted, seen
         self.arriving: Arriving | None = None  # the request, as long as it is not whole
-        self.kept = 0  # bytes that may be kept for it
+        self.kept = 0  # bytes of the watcher's `room` that it has
         self.asked: list[Asked] | None = None  # the request's rows, if they are known already
 
 

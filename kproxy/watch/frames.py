@@ -34,7 +34,7 @@ class Arriving:
         self.need = SIZE_BYTES
         self.settled = False
         self.sketcher: Sketcher | None = None
-        self.secret = ""  # why the body is not kept
+        self.secret = ""  # why the body is not kept, as in `credentials.BODIES`
         self.owner: Any = None
 
     @property

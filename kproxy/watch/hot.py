@@ -81,7 +81,7 @@ class Place:
         """Return the smallest and the largest size of a frame whose records' length takes `width` bytes."""
         if not self.compact:
             return 0, 0x7FFFFFFF
-        rest = self.before + self.width + self.behind - 1  # the length on the wire is one more than the bytes
+        rest = self.before + self.width + self.behind - 1  # a compact length is one more than the bytes
         low = 1 << 7 * (self.width - 1) if self.width > 1 else 1
         return rest + low, rest + (1 << 7 * self.width) - 1
 
@@ -103,7 +103,7 @@ class Ask:
         self.answer: Answer | None = None
         self.answers = Answers()
         self.acks: int | None = None
-        self.silent: Answer | None = None  # what counts requests without an answer
+        self.silent: Answer | None = None  # counts requests that get no response
         self.part: tuple[str | bytes, int, str, bool] | None = None  # topic, partition, codec, idempotent
         self.attributes = self.overhead = self.most = 0
         self.producer = -1

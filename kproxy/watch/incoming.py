@@ -107,7 +107,7 @@ class RequestStream(Stream):
 
     def over(self, frame: Arriving, now: float) -> None:
         found = frame.owner
-        if not isinstance(found, Open) or found.arriving is None:  # a token, or answered already
+        if not isinstance(found, Open) or found.arriving is None:  # a token, or answered before it was whole
             return
         self.leave(frame, now)
         wanted, seen = found.wanted, found.seen

@@ -83,7 +83,7 @@ class Recording(Protocol):
 
 
 class RequestTemplates:
-    """Templates of the requests of one API and version. `misses`: how often learning one lately brought no match."""
+    """Templates of the requests of one API and version. `misses`: how often learning was in vain lately."""
 
     __slots__ = ("forms", "misses")
 
@@ -108,7 +108,7 @@ def record_requests(watcher: Recording, buf: Buffer, pos: int, n: int, now: floa
     """Open exchanges for the requests at `pos` that templates match; return the position behind them."""
     opened, known, count = watcher.open, watcher.recorded, watcher.awaited + watcher.requests
     before = count
-    if type(buf) is memoryview:  # what is kept of it has to be a copy
+    if type(buf) is memoryview:  # its memory is used again, but requests are kept
         buf = bytes(buf[:n])
     while n - pos >= SMALLEST_REQUEST:
         templates = known.get(CODE(buf, pos + 4)[0])
@@ -211,7 +211,7 @@ def learn(watcher: Recording, seen: Seen, wanted: Wanted) -> None:
     template = known.get(asked.constants) or RequestTemplate(family, wanted, seen.client_id, seen.acks)
     lines = known_frames(template.responses, answered)
     earlier = lines.get(answered.constants)
-    if earlier is not None and earlier[0] is standing:  # learnt of one that was in flight with this one
+    if earlier is not None and earlier[0] is standing:  # a like exchange was in flight with this one
         return
     line = journal.learn(seen, asked, answered)
     if line is None:

@@ -25,7 +25,7 @@ def keep(watcher: Watcher, frame: Arriving, found: Open, which: int) -> None:
     """Settle a frame whose header is here: decide how much of it is kept. `which`: 0 a request, 1 a response."""
     wanted = found.wanted
     depth, direction, total = wanted.depths[which], DIRECTIONS[which], frame.total
-    if wanted.key == SASL_HANDSHAKE:  # looked at in any case, for what it says about tokens
+    if wanted.key == SASL_HANDSHAKE:  # read in any case: it decides if raw tokens follow
         depth = max(depth, Depth.SKETCH)
     if depth < Depth.SKETCH or (wanted.nested and is_long_list(wanted.key, total - SIZE_BYTES)):
         frame.settle(0)
@@ -70,7 +70,7 @@ def frame_of(frame: Arriving, found: Open, which: int, now: float) -> Frame:
         made.form = Form.WHOLE if len(made.data) == len(data) else Form.HEAD
     elif sketcher is None:
         made.data, made.form = data, Form.HEAD
-    elif data:  # both were wanted
+    elif data:  # the first bytes and a sketch were wanted
         made.data, made.form = data, Form.HEAD
         if whole and not sketcher.failed:
             made.sketch = sketcher.data()

@@ -136,7 +136,7 @@ def learn_frame(frame: bytes, key: int, version: int, direction: str, body: dict
         elif writer.behind is None:
             writer.number(path, start, end, told=path in NUMBERS.get((key, direction), ()))
         elif path in NUMBERS[key, direction]:
-            return None  # behind the batch: no place for it
+            return None  # its place depends on the batch's length, which no struct can follow
     return writer.learnt()
 
 

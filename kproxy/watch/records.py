@@ -134,7 +134,7 @@ def _readable(data: memoryview, unpacked: Unpacked) -> Iterator[Record]:
                         unpacked.add(len(record.key or b"") + len(record.value or b""))
                     yield record
             except RecordsError:
-                if packed:  # how much it was is not known
+                if packed:  # it may have been as much as one batch may have
                     unpacked.add(MOST_BYTES)
     except RecordsError:
         return

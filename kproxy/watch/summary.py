@@ -74,12 +74,12 @@ class Summary:
     ) -> None:
         """Begin without any counts. `most`: cells of partitions in one minute."""
         self.wants, self.wall, self.who, self.most = wants, wall, who, most
-        self.minute = float("-inf")  # start of that of the cells at hand, since 1970
-        self.until = float("-inf")  # its end, in the watcher's clock
+        self.minute = float("-inf")  # start of the minute that the cells count, seconds since 1970
+        self.until = float("-inf")  # end of that minute, by the watcher's clock
         self.apis: dict[ApiKey, ApiCell] = {}
         self.parts: dict[PartKey, PartCell] = {}
         self.lines: list[Line] = []
-        self.waiting: list[Answer] = []  # what was counted the short way and is not in the cells yet
+        self.waiting: list[Answer] = []  # templates with counts that are not in the cells yet
 
     def fold(self) -> None:
         """Add to the cells what templates have counted since the last time (see `hot.Answer`)."""
@@ -142,10 +142,10 @@ class Summary:
         if seen is not None:
             cell.rule += sum(seen.rule_wait)
             cell.wait += sum(seen.other_wait)
-        if rows and not key[3].top:  # else nothing was done of what was asked for
+        if rows and not key[3].top:  # an error at the top means that no partition was written or read
             self.rows(key, rows[:MOST_AT_ONCE], begun, reads, seen)
             for first in range(MOST_AT_ONCE, len(rows), MOST_AT_ONCE):
-                rest()  # the minute may be told here: what comes then belongs to the next one
+                rest()  # others run here and may drain the minute: further rows belong to the next one
                 self.rows(key, rows[first : first + MOST_AT_ONCE], begun, reads, seen)
 
     def rows(self, api_key: ApiKey, rows: list[Row], begun: float, reads: bool, seen: Seen | None) -> None:
@@ -154,7 +154,7 @@ class Summary:
         start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
         for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
             if not size and reads and not error and mark is None:
-                continue  # the answer says nothing of it: see `events.counting.is_mentioned`
+                continue  # the response has no news of this partition: see `events.counting.is_mentioned`
             name = topic[:LONGEST] if len(topic) > LONGEST else topic
             code = error + OWN if error and seen is not None and seen.kproxy_made(error) else error
             cell = self.part((*start, name, partition, code, acks, codec, idempotent), begun) or api
@@ -169,7 +169,7 @@ class Summary:
             cell.count += 1
             if reads:
                 cell.empty += not size
-            if cell.key[4] is not None:  # offsets of several partitions say nothing
+            if cell.key[4] is not None:  # a cell of several partitions has no last offset
                 cell.told(last, mark, begun)
 
     # ---- cells

@@ -58,15 +58,15 @@ class Watcher(ShortWay):
         self.who, self.take, self.most, self.summary, self.journal = who, take, most, summary, journal
         self.requests = self.responses = self.unanswered = self.unread = 0
         self.request_bytes = self.response_bytes = 0
-        self.awaited = 0  # exchanges that `awaiting` has told of
+        self.awaited = 0  # exchanges that were opened by `awaiting`
         self.open = Exchanges()
         self.room = max(KEPT, 2 * most)
         self.raw: RawTokens | None = None
         self.unanswered_is: Outcome = "unanswered"
-        self.mechanism = ""  # of a SaslHandshake v0 under way
+        self.mechanism = ""  # in the SaslHandshake v0 whose response is awaited
         self.refocus(interest)
         self.incoming, self.outgoing = RequestStream(self), ResponseStream(self)
-        self.plain_in = self.plain_out = False  # the next byte begins a frame of Kafka's
+        self.plain_in = self.plain_out = False  # see `look_ahead`
 
     # ---- what passes: see `ShortWay`
 
@@ -136,7 +136,7 @@ class Watcher(ShortWay):
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
         """Note error codes that rules put into the response of this exchange; see `core.observer.Observer`."""
-        seen = self._seen(correlation_id, 0)  # it is told at the turn of the response
+        seen = self._seen(correlation_id, 0)  # called when its response is the next, so it is the oldest
         if seen is not None:
             seen.own_errors = seen.own_errors.union(codes)
 
@@ -151,7 +151,7 @@ class Watcher(ShortWay):
         if coming is not None and coming.entry[0] == correlation:
             coming.open = coming.open or self.slowly(coming.entry)
             return coming.open.seen
-        for frame in (self.outgoing.frame, self.incoming.frame):  # the latter: a Produce that is due no answer
+        for frame in (self.outgoing.frame, self.incoming.frame):  # a request here has acks=0: others are in `open`
             if frame is not None and isinstance(frame.owner, Open) and frame.owner.correlation == correlation:
                 return frame.owner.seen
         return None
@@ -163,7 +163,7 @@ class Watcher(ShortWay):
         self.plan = Plan(interest, None if self.summary is None else self.summary.wants)
         self.asks: dict[int, Asks] = {}
         self.recorded: dict[int, RequestTemplates] = {}
-        self.learnt = 0  # lines of those
+        self.learnt = 0  # lines that `recorded` holds
         self.ask = NOTHING_ASKED
 
     def end(self, now: float, *, closed: bool = False) -> None:
@@ -178,7 +178,7 @@ class Watcher(ShortWay):
             self.lost(self.coming.open or self.slowly(self.coming.entry), now)
         while self.open:
             self.lost(self.slowly(self.open.popleft()), now)
-        del self.incoming.watcher, self.outgoing.watcher, self.take  # nothing is left to the garbage collector
+        del self.incoming.watcher, self.outgoing.watcher, self.take  # breaks the cycles: no garbage to collect
 
     # ---- calls of the streams
 
