@@ -46,7 +46,7 @@ class Wanted:
         self.values = tuple(bool(known and secret_paths(key, one)) for one in (REQUEST, RESPONSE))
         self.nested = counted and depth == Depth.ROWS and not self.secret[1] and has_errors_inside(key, version)
         self.depths = (self._depth(REQUEST), self._depth(RESPONSE))
-        # these must be read: logins, a header of its own form; and Produce of unknown versions has acks that none can read
+        # these must be read: logins, a header of its own form, and Produce of versions whose acks cannot be found
         odd = key in (SASL_HANDSHAKE, CONTROLLED_SHUTDOWN) or (key == PRODUCE and self.acks is None)
         self.plain = tuple(self.taken and not odd and not self.secret[at] and not self.values[at] for at in (0, 1))
         self.lined = lined and not counted and all(self.plain) and version in schema.load(key).versions
