@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from kproxy.wire.api_keys import METADATA
-
 if TYPE_CHECKING:
     from kproxy.testing.cluster import MockCluster
     from kproxy.testing.embedded import Embedded
@@ -74,6 +72,7 @@ def seed_of(request: pytest.FixtureRequest) -> int:
 def kproxy_cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
     """Start three mock brokers in this process: `bootstrap`, `create_topic`, `set_leader`, `set_down`, `set_up`."""
     from kproxy.testing.cluster import MissingMock, MockCluster
+    from kproxy.wire.api_keys import METADATA
 
     try:
         cluster = MockCluster(3)

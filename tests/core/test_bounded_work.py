@@ -208,7 +208,7 @@ def test_the_measure_itself_sees_a_long_stretch(monkeypatch: pytest.MonkeyPatch)
     """Without the places to stop the same frame is one long stretch."""
     case = next(case for case in cases() if case.kind == "deny" and case.way == "request")
     with_them = case.measure(COUNT)
-    monkeypatch.setattr("kproxy.wire.breath.State.whole", 1)
+    monkeypatch.setattr("kproxy.wire.breath.BreathState.whole", 1)
     without = case.measure(COUNT)
     assert with_them.looks > 100
     assert without.looks <= 4

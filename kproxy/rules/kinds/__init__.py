@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from os import listdir
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, get_args
 
 from kproxy.rules.kind_groups import GROUPS, title
@@ -54,9 +54,8 @@ class Kinds(MutableMapping[str, "type[Rule]"]):
 
 def words_of_modules() -> Iterator[str]:
     """Yield the name of each module of this package that is a kind."""
-    for file in sorted(listdir(__path__[0])):
-        name = file.removesuffix(".py")
-        if name != file and name not in BASES and not name.endswith("_rule"):
+    for name in sorted(module.name for module in iter_modules(__path__)):  # in a zip file, too
+        if name not in BASES and not name.endswith("_rule"):
             yield name
 
 
