@@ -52,6 +52,7 @@ PROCESS = (
     "tests/e2e/",
     "tests/net/test_transparent.py",
     "tests/net/workers/",
+    "tests/qa/test_needs.py",
     "tests/sinks/audit/test_disks.py",
     "tests/sinks/audit/test_kills.py",
     "tests/sinks/audit/test_open_file.py",
@@ -148,10 +149,11 @@ class Needs:
             config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
             items[:] = kept
 
-    def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Tell the main process of xdist what a worker has left out."""
-        if hasattr(config, "workeroutput"):
-            config.workeroutput["left out"] = dict(self.left_out)
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Tell the main process of xdist what a worker has left out, before the worker's output is sent."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["left out"] = dict(self.left_out)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from pkgutil import iter_modules
+from os import listdir
 from typing import TYPE_CHECKING, Any, get_args
 
 from kproxy.rules.kind_groups import GROUPS, title
@@ -54,7 +54,13 @@ class Kinds(MutableMapping[str, "type[Rule]"]):
 
 def words_of_modules() -> Iterator[str]:
     """Yield the name of each module of this package that is a kind."""
-    for name in sorted(module.name for module in iter_modules(__path__)):  # in a zip file, too
+    try:
+        names = [file.removesuffix(".py") for file in listdir(__path__[0]) if file.endswith(".py")]
+    except NotADirectoryError:  # the package is in a zip file
+        from pkgutil import iter_modules  # 18 ms, which other starts do without
+
+        names = [module.name for module in iter_modules(__path__)]
+    for name in sorted(names):
         if name not in BASES and not name.endswith("_rule"):
             yield name
 
