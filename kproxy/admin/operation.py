@@ -32,7 +32,7 @@ LONGEST_READ = 10.0
 ALL_BODIES = 32 << 20
 """Bytes of bodies that are being read at a time: eight of the longest, or thousands of usual ones."""
 API = "<api>"
-"""What stands for a file's name in the places of mistakes."""
+"""Text in place of a file's name where a mistake is in the body of a request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ AT_ONCE = 100
 MOST_LISTENERS = 16
 """Each looks at every exchange: a mistake in a script must not stop traffic."""
 MOST_PARTITIONS = 100
-"""Of one exchange that are told one by one, as in the audit by default."""
+"""Partitions of one exchange that are listed; the audit lists as many by default."""
 EVERY_PARTITION = 1 << 31
 
 _encode = msgspec.json.Encoder().encode

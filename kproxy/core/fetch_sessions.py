@@ -24,15 +24,13 @@ that it expects, with the next one that is.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any, Final
 
 from kproxy.wire.breath import each
 from kproxy.wire.message import Message
 
-from .counters import Counters
-from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, Room
+from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, RememberedSessions
 
 NOT_FOUND: Final = 70
 SESSIONS_SINCE: Final = 7  # the version of Fetch
@@ -45,20 +43,12 @@ the process has no room (`Room`): its request leaves without a session, which br
 LISTING = Listing("partition", {})
 
 
-class FetchSessions:
+class FetchSessions(RememberedSessions[int]):
     """Fetch sessions of one connection (see the module). Messages have the client's names and epochs, and are not
-    changed.
-
-    `absent`: why the last request's session was not known. Each such is counted as `fetch_session_unknown`.
+    changed. They stand by their ids; one that is not known is counted as `fetch_session_unknown`.
     """
 
-    __slots__ = ("absent", "counters", "room", "sessions", "size")
-
-    def __init__(self, counters: Counters, room: Room | None = None) -> None:
-        self.counters, self.room = counters, room or Room()
-        self.absent = ""
-        self.sessions: OrderedDict[int, PartitionSession] = OrderedDict()  # by id
-        self.size = 0  # partitions of all of them
+    __slots__ = ()
 
     def request(self, message: Message) -> PartitionSession | int | None:
         """Return the session that a Fetch request opens or continues; None: it belongs to none. NOT_FOUND: the session
@@ -137,22 +127,8 @@ class FetchSessions:
 
     def forget(self, session: PartitionSession | None) -> None:
         """Stop following this session, so that the client cannot continue it."""
-        if session is None:
-            return
-        session.followed = False
-        if self.sessions.get(session.number) is session:
-            del self.sessions[session.number]
-            self.grow(-len(session.asked))
-
-    def grow(self, more: int) -> None:
-        """Count `more` partitions as remembered, or fewer if it is below 0, here and in the process's room."""
-        self.size += more
-        self.room.take(more)
-
-    def end(self) -> None:
-        """Forget all sessions when the connection is gone, and give back their room."""
-        self.sessions.clear()
-        self.grow(-self.size)
+        if session is not None:
+            self.forget_at(session.number, session)
 
     def lose(self, message: Message) -> None:
         """Stop following the session of this request, which cannot be applied to it."""

@@ -6,11 +6,14 @@ only what has changed since its last request, so what the broker has not been to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from kproxy.wire.breath import each, holds_many
+
+from .counters import Counters
 
 Key = tuple[str | UUID, int]
 """A partition: its topic's name, or its id in the versions that have ids, and its number."""
@@ -176,3 +179,40 @@ def _topic(entry: Mapping[str, Any]) -> str | UUID:
 
 def _field(name: str | UUID) -> str:
     return "topic_id" if isinstance(name, UUID) else "topic"
+
+
+SessionKey = TypeVar("SessionKey", bound=Hashable)
+
+
+class RememberedSessions(Generic[SessionKey]):
+    """Sessions of one connection by what their broker knows them by, and the number of partitions in all of them.
+
+    `absent`: why the last request's session was not known.
+    """
+
+    __slots__ = ("absent", "counters", "room", "sessions", "size")
+
+    def __init__(self, counters: Counters, room: Room | None = None) -> None:
+        self.counters, self.room = counters, room or Room()
+        self.absent = ""
+        self.sessions: OrderedDict[SessionKey, PartitionSession] = OrderedDict()
+        self.size = 0
+
+    def forget_at(self, key: SessionKey, session: PartitionSession | None) -> None:
+        """Stop following `session`, if there is one, so that the client cannot continue it."""
+        if session is None:
+            return
+        session.followed = False
+        if self.sessions.get(key) is session:
+            del self.sessions[key]
+            self.grow(-len(session.asked))
+
+    def grow(self, more: int) -> None:
+        """Count `more` partitions as remembered, or fewer if it is below 0, here and in the process's room."""
+        self.size += more
+        self.room.take(more)
+
+    def end(self) -> None:
+        """Forget all sessions when the connection is gone, and give back their room."""
+        self.sessions.clear()
+        self.grow(-self.size)

@@ -12,16 +12,14 @@ out of the broker's session, and named when no rule has them any more.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any, Final
 
 from kproxy.wire.api_keys import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.wire.message import Message
 
-from .counters import Counters
 from .fetch_sessions import MOST_PARTITIONS, MOST_SESSIONS
-from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, Room
+from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, RememberedSessions
 
 NOT_FOUND: Final = 122
 LIMIT_REACHED: Final = 133
@@ -31,17 +29,11 @@ Owner = tuple[str | None, str | None]
 """Group and member, by which brokers know a session, too."""
 
 
-class ShareSessions:
+class ShareSessions(RememberedSessions[Owner]):
     """Share sessions of one connection, for both of their APIs, which must both be shown to it. Used like
     `FetchSessions`."""
 
-    __slots__ = ("absent", "counters", "room", "sessions", "size")
-
-    def __init__(self, counters: Counters, room: Room | None = None) -> None:
-        self.counters, self.room = counters, room or Room()
-        self.absent = ""
-        self.sessions: OrderedDict[Owner, PartitionSession] = OrderedDict()
-        self.size = 0  # partitions of all of them
+    __slots__ = ()
 
     def request(self, message: Message) -> PartitionSession | int | None:
         """Return the session that a request opens or continues; None: it belongs to none that goes on. Or NOT_FOUND, or
@@ -55,14 +47,14 @@ class ShareSessions:
         session = self.sessions.get(owner)
         if epoch in (OPENING, CLOSING):
             if epoch == CLOSING or message.api.key == SHARE_FETCH:
-                self.forget(owner, session)
+                self.forget_at(owner, session)
             return self.begin(owner, body) if epoch == OPENING and message.api.key == SHARE_FETCH else None
         if session is None:
             return self.unknown("the start of its share session was not seen")
         if session.client_epoch != epoch:
             return self.unknown(f"epoch {epoch} of its share session, expected {session.client_epoch}")
         if session.awaited:
-            self.forget(owner, session)
+            self.forget_at(owner, session)
             return self.unknown("the request before it in its share session has not been answered")
         self.sessions.move_to_end(owner)
         if message.api.key == SHARE_ACKNOWLEDGE:
@@ -72,10 +64,10 @@ class ShareSessions:
         session.update(body)
         self.grow(len(session.asked) - before)
         if self.size > MOST_PARTITIONS:
-            self.forget(owner, session)
+            self.forget_at(owner, session)
             return self.unknown(f"more than {MOST_PARTITIONS} partitions in share sessions")
         if not self.room.holds(0):
-            self.forget(owner, session)
+            self.forget_at(owner, session)
             self.counters.count("sessions_without_room")
             return self.unknown(f"more than {self.room.limit} partitions in the sessions of all connections")
         return session
@@ -103,36 +95,17 @@ class ShareSessions:
         """Note the broker's answer, which confirms what was asked of the session, or ends it."""
         session.awaited = False
         if error:
-            self.forget(owner_of(request), session)
+            self.forget_at(owner_of(request), session)
 
     def own_answer(self, session: PartitionSession, request: Message, error: int) -> None:
         """Note an answer of kproxy's own: the session goes on, unless a start was refused."""
         if error and request.body["share_session_epoch"] == OPENING:
-            self.forget(owner_of(request), session)
+            self.forget_at(owner_of(request), session)
 
     def lose(self, message: Message) -> None:
         """Stop following the session of this request, which cannot be applied to it."""
         owner = owner_of(message)
-        self.forget(owner, self.sessions.get(owner))
-
-    def forget(self, owner: Owner, session: PartitionSession | None) -> None:
-        """Stop following this session, so that the client cannot continue it."""
-        if session is None:
-            return
-        session.followed = False
-        if self.sessions.get(owner) is session:
-            del self.sessions[owner]
-            self.grow(-len(session.asked))
-
-    def grow(self, more: int) -> None:
-        """Count `more` partitions as remembered, or fewer if it is below 0, here and in the process's room."""
-        self.size += more
-        self.room.take(more)
-
-    def end(self) -> None:
-        """Forget all sessions when the connection is gone, and give back their room."""
-        self.sessions.clear()
-        self.grow(-self.size)
+        self.forget_at(owner, self.sessions.get(owner))
 
     # ---- inside
 
@@ -146,7 +119,7 @@ class ShareSessions:
         self.sessions[owner] = session
         self.grow(len(session.asked))
         while len(self.sessions) > MOST_SESSIONS:
-            self.forget(*next(iter(self.sessions.items())))
+            self.forget_at(*next(iter(self.sessions.items())))
         return session
 
     def refused(self, event: str, reason: str) -> int:

@@ -189,7 +189,7 @@ class Subjects:
             self.fetch.forget(session)
         else:
             assert self.share is not None
-            self.share.forget(owner_of(exchange.request), session)
+            self.share.forget_at(owner_of(exchange.request), session)
 
     def answered_here(self, exchange: RuledExchange, response: Message) -> None:
         """Note an answer of kproxy's own to a request that a session may belong to."""

@@ -25,6 +25,6 @@ class ConnectionCounts:
     logins: dict[str, int] = field(default_factory=numbers)
     """kproxy's own logins at brokers, by cluster."""
     logins_refused: dict[str, int] = field(default_factory=numbers)
-    """Those that failed, whatever the reason, by cluster."""
+    """Logins of kproxy's own that failed for any reason, by cluster."""
     client_bytes: int = 0
     broker_bytes: int = 0

@@ -15,7 +15,7 @@ from itertools import count
 
 Callback = Callable[[], None]
 FEW = 64
-"""As many cancelled entries may lie about before it is worth a look whether they are the majority."""
+"""Cancelled entries up to which the heap is not searched for them, be they its majority or not."""
 
 CLOCK_MONOTONIC = 1  # linux/time.h: the clock of time.monotonic()
 TFD_TIMER_ABSTIME = 1  # linux/timerfd.h

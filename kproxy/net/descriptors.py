@@ -20,7 +20,7 @@ EACH = 2
 OTHERS = 1100
 """Ports of nodes (a thousand at most by default), and what the process has open itself."""
 SHARE = 4
-"""Where that is more than one in so many of all, it is so much: a process with 64 files has 16 for these."""
+"""Divisor of the limit on open files: a process that may open few keeps that part for OTHERS, 16 of 64."""
 FEWEST = 4
 """Connections that are tried in any case."""
 

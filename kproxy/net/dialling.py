@@ -27,9 +27,9 @@ class Caller(Protocol):
     node: int | None
     race: Cancellable | None
     route: Route | None
-    """Where it has to go, if that is settled."""
+    """Broker and source address to dial, None if the dialler chooses them."""
     anonymous: bool
-    """Whether kproxy need not log in there for it."""
+    """True if the socket is handed over without a login of kproxy's own."""
 
     @property
     def origin(self) -> AddressPair | None:

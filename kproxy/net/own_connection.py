@@ -16,7 +16,7 @@ from .socket_io import exactly, send
 from .transparent import Route
 
 CORRELATION_AT = slice(8, 12)
-"""Of a request with its size."""
+"""Bytes of the correlation id in a request, its size included."""
 
 
 class OwnConnection:

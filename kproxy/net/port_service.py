@@ -74,7 +74,7 @@ class LocalPorts:
     ) -> None:  # fmt: skip
         self.topologies, self.rules, self.reactor = topologies, rules, reactor
         self.jobs: deque[tuple[Generator[None, None, Any], Callable[[Any], object]]] = deque()
-        """What is under way in turns, and who is told of the outcome."""
+        """Steps of port changes under way, a slice of each in turn, with the function that gets the outcome."""
         self.own = OwnPorts()
         self.preread = preread = Preread(reactor, config.limits, counts, log)
         named: dict[Address, NamedPort] = {}

@@ -32,7 +32,7 @@ MOST = 32768
 
 T = TypeVar("T")
 FirstBytesParser = Callable[[bytes], "T | None"]
-"""What the first bytes mean; None: more are needed. Raises InputError."""
+"""Parser of a connection's first bytes: returns None if it needs more, raises InputError if they are wrong."""
 
 
 class PrereadKind(NamedTuple):

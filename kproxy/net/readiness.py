@@ -16,7 +16,7 @@ LOOK_AGAIN = 1.0
 
 DRAINING = "nothing, it is draining"
 GOING_TO_END = "nothing, it is going to end"
-"""What is missing after a signal to end, which the log tells in lines of its own."""
+"""Reasons for not being ready after a signal to end. The log has lines of its own for them."""
 
 ClusterNeed = Literal["any", "all"]
 """Clusters that have to answer."""

@@ -132,7 +132,7 @@ TABLES = (
     TOPOLOGY,
     RECOVERED,
 )
-"""All silver tables."""
+"""Silver tables, in the order in which pages list them."""
 
 _BY_NAME = {table.name: table for table in TABLES}
 

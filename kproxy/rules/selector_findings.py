@@ -57,7 +57,7 @@ class SelectorFindings(NamedTuple):
     word: SelectorState
     findings: tuple[SelectorFinding, ...]
     entities: tuple[Entity, ...]
-    """Those that are selected, as far as can be said."""
+    """Entities that the selectors hold for, without those that nobody can tell of."""
 
 
 def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:

@@ -36,7 +36,7 @@ RECORDS_AT = {
     (PRODUCE, "request"): "topic_data[].partition_data[].records",
     (FETCH, "response"): f"{PARTITION_READ}.records",
 }
-"""Where record batches stand, by (API key, direction)."""
+"""Paths of record batches, by (API key, direction)."""
 NUMBERS = {
     (PRODUCE, "response"): (f"{PARTITION_WRITTEN}.base_offset", f"{PARTITION_WRITTEN}.log_start_offset"),
     (FETCH, "request"): (f"{PARTITION_ASKED}.fetch_offset",),

@@ -25,9 +25,9 @@ class Depth(IntEnum):
     LINES = 2
     """A line of text for each exchange (see journal.py), else as SKETCH."""
     SKETCH = 3
-    """All fields; record batches by their headers."""
+    """Every field; record batches by their headers."""
     FULL = 4
-    """All bytes, up to the watcher's limit."""
+    """Every byte, up to the watcher's limit."""
 
 
 class Form(IntEnum):

@@ -49,7 +49,7 @@ READS = (FETCH, SHARE_FETCH)
 ROWS = (PRODUCE, FETCH, SHARE_FETCH)
 
 LAST_OFFSET = (1 << 63) - 1
-"""What an offset can be at most; whoever begins a batch there ends it beyond."""
+"""Largest offset; a batch that begins there ends beyond it."""
 
 
 def since_1970(now: float) -> float:

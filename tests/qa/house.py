@@ -11,6 +11,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -124,12 +125,17 @@ def shared_names(modules: dict[str, Module]) -> dict[str, list[str]]:
 
 
 def docstrings(module: Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield each class, function and module of `module` that has a docstring, with it."""
+    """Yield each class, function, module, constant and field of `module` that has a docstring, with it."""
     for node in ast.walk(module.tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
             text = ast.get_docstring(node)
             if text:
                 yield node, text
+        if isinstance(node, (ast.ClassDef, ast.Module)):
+            for before, after in pairwise(node.body):
+                match before, after:
+                    case ((ast.Assign() | ast.AnnAssign()), ast.Expr(value=ast.Constant(value=str(text)))):
+                        yield after, text
 
 
 def poor_docstrings(modules: dict[str, Module]) -> dict[str, list[str]]:

@@ -28,9 +28,9 @@ class Start(Notice, frozen=True):
     nodes: Mapping[str, Mapping[int, HostPort]]
     rules: bytes = b""
     instance: str = ""
-    """What tells this kproxy from others."""
+    """Random id of this start of kproxy, the same in all its workers."""
     own: tuple[HostPort, ...] = ()
-    """Where the supervisor listens."""
+    """Addresses at which the supervisor listens."""
 
 
 class Listens(Notice, frozen=True):

@@ -35,7 +35,7 @@ REQUESTS = (REQUEST, *_OF_REQUESTS)
 """Kinds of request events: those about some APIs, and all others."""
 
 KINDS = (*REQUESTS, SUMMARY, *_OF_SUMMARIES, *_OF_TYPES, OTHER)
-"""All kinds of lines. `summary` is about an API as such, `summary_write` and `summary_read` are about topics; `other`
+"""Kinds of lines. `summary` is about an API as such, `summary_write` and `summary_read` are about topics; `other`
 are types that this kproxy does not know, and what no table is made of."""
 
 

@@ -36,7 +36,7 @@ Lasting = Annotated[
         "false: it is a fault"
     ),
 ]
-"""Of the field `lasting`, which kinds have that can be meant so."""
+"""Type of the field `lasting`, for kinds of faults that also serve as part of how clients are served."""
 
 
 @dataclass(slots=True)

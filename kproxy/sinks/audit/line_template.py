@@ -33,7 +33,7 @@ BEGUN, ENDED, LATENCY, REQUEST_SIZE, RESPONSE_SIZE, RECORDS_SIZE, LAST_OFFSET, V
 """Places of what fills gaps: when the request came and the response left, ms between them; sizes of both frames and of
 the batch, and its last offset, 0 where there is none; then the numbers of both frames, from VALUES on."""
 SUM = -1
-"""Of a mark that is a base offset and a number of records."""
+"""Number of the gap, in a template being learnt, whose value is a base offset plus a number of records."""
 TIMES = {"request_in": BEGUN, "request_out": BEGUN, "response_in": ENDED, "response_out": ENDED}
 LATENCIES = ("latency_ms", "broker_ms")
 FIRST_MARK, BETWEEN_MARKS = 1_000_000_000_000_000_000, 10_000_000_000_000
