@@ -61,8 +61,7 @@ class SelectorFindings(NamedTuple):
 
 
 def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
-    """Return whether a rule's selectors hold for this request, with the findings that decide it and the entities that
-    are left."""
+    """Return the state of a rule's selectors for this request, the findings that decide it, and the entities left."""
     match, not_ = rule.match, rule.not_
     findings = list(findings_of(match, subject)) if match is not None else []
     entities = selected(match, subject)
@@ -160,7 +159,7 @@ def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> Sel
 
 
 def holds(match: FrameMatch, name: str, entity: Entity, subject: KnownRequest) -> SelectorState:
-    """Return whether one selector holds for one entity."""
+    """Return the state of one selector for one entity: it holds, it does not, or a request would tell."""
     if getattr(entity, name) is None and not (subject.whole and (name != "topic" or entity.topic_id is None)):
         return "open"
     return "holds" if alone(match, name).holds_entity(entity) else "fails"

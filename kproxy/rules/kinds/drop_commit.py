@@ -11,7 +11,7 @@ from kproxy.rules.decision import Fail
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.kinds.request_rule import RequestRule
+from kproxy.rules.kinds.message_rule import RequestRule
 from kproxy.wire.api_keys import OFFSET_COMMIT, TXN_OFFSET_COMMIT
 
 NONE = 0

@@ -14,7 +14,7 @@ from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.rules.kinds.message_rule import ResponseRule
 from kproxy.rules.units import ByteCount
 from kproxy.wire.api_keys import FETCH, SHARE_FETCH
 from kproxy.wire.breath import each

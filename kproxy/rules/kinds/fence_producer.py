@@ -13,7 +13,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base import Direction
 from kproxy.rules.kinds.live import Decisions
-from kproxy.rules.kinds.request_rule import RequestRule
+from kproxy.rules.kinds.message_rule import RequestRule
 from kproxy.wire import layout, schema
 from kproxy.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,

@@ -12,7 +12,7 @@ from kproxy.rules.bodies.topics import DESCRIBING, partitions_of_topic, topics_o
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import KEY, Wrong
-from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.rules.kinds.message_rule import ResponseRule
 
 
 class MetadataRule(ResponseRule):

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.rules.kinds.message_rule import ResponseRule
 from kproxy.wire.api_keys import DESCRIBE_CLUSTER, METADATA
 
 NOBODY = -1

@@ -11,7 +11,7 @@ from kproxy.rules.answer_match import AnswerMatch, selects
 from kproxy.rules.bodies.topics import topic_of
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.rules.kinds.message_rule import ResponseRule
 from kproxy.wire.api_keys import OFFSET_FETCH
 
 UNCOMMITTED = -1

@@ -11,7 +11,7 @@ from kproxy.rules.bodies.topics import partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.live import Lasting
-from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.rules.kinds.message_rule import ResponseRule
 from kproxy.wire.api_keys import FETCH
 
 FIRST_VERSION = 11

@@ -13,7 +13,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.explain import Wrong
 from kproxy.rules.kinds.base import Direction
-from kproxy.rules.kinds.response_rule import ResponseRule
+from kproxy.rules.kinds.message_rule import ResponseRule
 from kproxy.rules.node_ranges import NodeRanges, includes
 
 
