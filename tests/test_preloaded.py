@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -31,15 +32,24 @@ def forks() -> Any:
     made.close()
 
 
+def open_files(folder: Path) -> dict[int, str]:
+    """Return what the files in `/proc/PID/fd` are by their numbers, but for those closed while it is read."""
+    files = {}
+    for file in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            files[int(file.name)] = re.sub(r":\[\d+\]|\d+", "", os.readlink(file))
+    return files
+
+
 def seen(proxy: Proxy) -> dict[str, Any]:
     """What the kernel says of it that could be another's; not its connections, which come and go."""
     place = Path(f"/proc/{proxy.pid}")
     status = (place / "status").read_text()
-    open_files = [re.sub(r":\[\d+\]|\d+", "", os.readlink(file)) for file in (place / "fd").iterdir()]
+    files = open_files(place / "fd")
     return {
         **{name: re.findall(rf"^{name}:\s+(.*)$", status, re.MULTILINE) for name in STATES},
-        "open": sorted(name.replace("/log", "").rpartition("/")[2][:9] for name in open_files if name != "socket"),
-        "numbers": sorted(int(file.name) for file in (place / "fd").iterdir())[:3],
+        "open": sorted(name.replace("/log", "").rpartition("/")[2][:9] for name in files.values() if name != "socket"),
+        "numbers": sorted(files)[:3],
         "folder": Path(os.readlink(place / "cwd")).parent,
         "group": os.getpgid(proxy.pid),
         "session": os.getsid(proxy.pid),
